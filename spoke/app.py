@@ -120,7 +120,13 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         )
         server: ChatServer | None = None
         link = open_link(membership.link_settings(), will=status.begin, wait_s=settings.broker_wait_s)
-        hubs = HubPresence(enrolment.hub_id, enrolment.hub_key)
+        hubs = HubPresence(
+            enrolment.hub_id,
+            enrolment.hub_key,
+            on_words=lambda: (
+                server.speech.learn() if server is not None and server.speech is not None else None
+            ),
+        )
         presence = Presence(
             link,
             device=device,

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,10 +26,6 @@ _log = logging.getLogger(__name__)
 
 _RETRY_S: Final = (1.0, 30.0)
 """First and longest wait until something that was missing is looked for again."""
-_LEARN_S: Final = 300.0
-"""How old the vocabulary may be; names and sentences seldom change."""
-_LEARN_AGAIN_S: Final = 15.0
-"""The same where it could not be had."""
 
 
 class VoiceService:
@@ -37,7 +33,7 @@ class VoiceService:
 
     Args:
         chat: Answers what is said.
-        learn: Returns what can be said.
+        vocabularies: Yields what can be said whenever that changes.
         language: Of the household.
         muted_file: There as long as it is muted, so that it stays so over a restart.
         changed: Called when the state has changed.
@@ -55,7 +51,7 @@ class VoiceService:
         settings: VoiceSettings,
         *,
         chat: Chat,
-        learn: Callable[[], Awaitable[Vocabulary]],
+        vocabularies: Callable[[], AsyncGenerator[Vocabulary, None]],
         language: str,
         muted_file: Path,
         changed: Callable[[], None],
@@ -64,7 +60,7 @@ class VoiceService:
     ) -> None:
         self._settings = settings
         self._chat = chat
-        self._learn = learn
+        self._vocabularies = vocabularies
         self._language = settings.language or language
         self._muted_file = muted_file
         self._muted = muted_file.exists()
@@ -225,16 +221,11 @@ class VoiceService:
     async def _keep_learning(self, engines: Engines) -> None:
         """Keep the grammar as the home's sentences and names are."""
         grammars = [each for each in engines.speech_to_text.values() if isinstance(each, PocketSphinx)]
-        while grammars:
-            wait_s = _LEARN_S
-            try:
-                vocabulary = await self._learn()
-                for grammar in grammars:
-                    await grammar.learn(vocabulary)
-            except StrawberryError as error:
-                _log.info("the vocabulary is not known yet: %s", error)
-                wait_s = _LEARN_AGAIN_S
-            await asyncio.sleep(wait_s)
+        if grammars:
+            async with aclosing(self._vocabularies()) as vocabularies:
+                async for vocabulary in vocabularies:
+                    for grammar in grammars:
+                        await grammar.learn(vocabulary)
 
     def _tell(self, state: VoiceState) -> None:
         if state != self.state:

@@ -1,6 +1,8 @@
 """Search and declared sentences over a directory, and the catalogue that a turn gets of them."""
 
 import asyncio
+import hashlib
+import json
 import logging
 import math
 import time
@@ -162,7 +164,9 @@ class SkillFinder:
         Args:
             lists: By the name of the list, its values by what is said (``matching.spoken``).
         """
-        self._sentences.lists.update(lists)
+        if any(self._sentences.lists.get(name) != values for name, values in lists.items()):
+            self._sentences.lists.update(lists)
+            self.directory.changed(HUB_KEY)
 
     def examples(self, language: str, user: str | None = None) -> list[str]:
         """Return some sentences that work."""
@@ -180,6 +184,16 @@ class SkillFinder:
         ]
         said = self._sentences.sayable(language, current=current, hears=self._hears(user))
         return vocabulary(language, said, names=names, lists=self._sentences.lists)
+
+    def words(self) -> str:
+        """Return a digest of all that can be said by anybody; it changes where a vocabulary does."""
+        names = [
+            (each.id, each.audience, each.revoked, *each.names, *each.places)
+            for each in self.directory.entries()
+        ]
+        lists = {name: list(values) for name, values in self._sentences.lists.items()}
+        said = json.dumps([names, lists, self._sentences.all_sayable()], ensure_ascii=False)
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
 
     def expire(self) -> None:
         """Remove devices that gave no sign of life for too long, and add those that did again."""

@@ -265,6 +265,22 @@ class SentenceIndex:
             if (not entry.is_own or entry.source == current) and hears(entry.source, entry.target)
         ]
 
+    def all_sayable(self) -> list[tuple[str, ...]]:
+        """Return every template with its language, its method's parameters, and the one device it is for."""
+        return sorted(
+            {
+                (
+                    language,
+                    entry.template.text,
+                    entry.target.method.parameters_json,
+                    entry.source if entry.is_own else "",
+                )
+                for language, known in self._languages.items()
+                for entries in known.by_word.values()
+                for entry in entries
+            }
+        )
+
     def _compile(self, text: str, schema: str, target: Target) -> Template | BadTemplate:
         """Compile, or return what an equal method of another device compiled to."""
         key = (text, schema)

@@ -112,6 +112,7 @@ class HubStatus(Wire):
 
     Attributes:
         session: New at each connection of the hub to the broker: spokes then publish again.
+        words: Digest of what can be said in the home; where it changes, ``GET /api/vocabulary`` has too.
     """
 
     kind: Literal["hub"] = "hub"
@@ -119,6 +120,7 @@ class HubStatus(Wire):
     started_at: Timestamp
     session: str
     version: str = ""
+    words: str = ""
 
 
 class UserEvent(Wire):

@@ -17,6 +17,7 @@ class HubPresence:
     Attributes:
         topic: Where it stands.
         silent: Whether nothing of it may be kept any more, not even a Last Will.
+        words: See `HubStatus`.
     """
 
     def __init__(self, seal: Seal, *, instance: str, version: str = "") -> None:
@@ -26,6 +27,7 @@ class HubPresence:
         self._started_at = now()
         self.session = secrets.token_hex(8)
         self.silent = False
+        self.words = ""
 
     def will(self) -> Message | None:
         """Begin a session and make its Last Will; for ``open_link``, which asks before each connect."""
@@ -52,6 +54,7 @@ class HubPresence:
                 "started_at": self._started_at,
                 "session": self.session,
                 "version": self._version,
+                "words": self.words,
             }
         )
         row = topics.HUB_STATUS

@@ -24,6 +24,8 @@ _GATHER_S: Final = 0.05
 """What arrives within this time becomes one transaction: a thousand devices, a few commits."""
 _EXPIRE_S: Final = 0.5
 """How late an ``online`` that was retained and not confirmed may count as offline."""
+_WORDS_S: Final = 2.0
+"""Least time between two statuses of the hub that tell that something else can be said."""
 _FORGET_S: Final = 60.0
 """How late skills without a sign of life may leave the search; they leave after half an hour."""
 _STOP_S: Final = 2.0
@@ -67,6 +69,7 @@ class RegistryService:
         self._indexing = asyncio.Event()
         # What the database knew is not indexed yet.
         self._indexing.set()
+        self._indexed = asyncio.Event()
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
         """Call a plain function whenever a device comes, goes or reconnects; return how to stop that."""
@@ -78,6 +81,7 @@ class RegistryService:
             tasks.create_task(self._ingest.run(), name="registry: read registrations")
             tasks.create_task(self._write(), name="registry: write")
             tasks.create_task(self._index(), name="registry: index")
+            tasks.create_task(self._tell_words(), name="registry: tell what can be said")
             tasks.create_task(
                 _every(self._registry.settings.heartbeat_flush_s, self._registry.journal.flush_alive),
                 name="registry: write signs of life",
@@ -157,6 +161,7 @@ class RegistryService:
             self._published.retire(await self._registry.devices.retired())
             if self._logins is not None:
                 stack.callback(self._registry.authority.use_logins(self._logins))
+            stack.callback(self._registry.directory.on_change(lambda _: self._indexing.set()))
             stack.callback(self._link.on_connected(self._connected))
             stack.push_async_callback(self._publish_offline)
             for filter_, handler, qos in (
@@ -240,6 +245,19 @@ class RegistryService:
             while self._registry.search.sync() is not None:  # noqa: ASYNC110 - each call does a part
                 # A single device with very many skills leaves as much time to everything else.
                 await asyncio.sleep(0 if self._registry.search.waiting > 1 else INDEX_SLICE_S)
+            self._indexed.set()
+
+    async def _tell_words(self) -> None:
+        """Publish the hub's status again when something else can be said: who listens to speech then asks."""
+        while True:
+            await self._indexed.wait()
+            self._indexed.clear()
+            words = self._registry.search.words()
+            if words != self._presence.words and not self._presence.silent:
+                self._presence.words = words
+                with suppress(Disconnected):  # the next connect does it
+                    await self._publish(self._presence.online())
+            await asyncio.sleep(_WORDS_S)
 
     async def _expire(self) -> None:
         self._ingest.expire()

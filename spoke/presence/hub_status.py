@@ -1,6 +1,7 @@
 """Status of the hub's processes, as a spoke receives it."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -27,12 +28,17 @@ class _Instance:
 class HubPresence:
     """Tracks the signed statuses of the hub's processes and ignores replayed ones.
 
+    Args:
+        on_words: Called when something else can be said in the home.
+
     Attributes:
         session: The newest session of the hub; None before the first.
     """
 
-    def __init__(self, hub_id: str, key: PublicKey) -> None:
+    def __init__(self, hub_id: str, key: PublicKey, *, on_words: Callable[[], None] = lambda: None) -> None:
         self.session: str | None = None
+        self._words = ""
+        self._on_words = on_words
         self._hub_id = hub_id
         self._key = key
         self._instances: dict[str, _Instance] = {}
@@ -71,6 +77,7 @@ class HubPresence:
             return self._begin(known, status)
         if status.session == next(reversed(known.sessions)):
             known.is_online = status.state == "online"
+            self._hear_words(status)
         return False
 
     def _begin(self, instance: _Instance, status: HubStatus) -> bool:
@@ -80,4 +87,10 @@ class HubPresence:
         instance.is_online = status.state == "online"
         if instance.is_online:
             self.session = status.session
+            self._hear_words(status)
         return instance.is_online
+
+    def _hear_words(self, status: HubStatus) -> None:
+        if status.words and status.words != self._words:
+            self._words = status.words
+            self._on_words()

@@ -1,11 +1,10 @@
 """Speech in a spoke: what is said goes the way of every message of this device."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from contracts.chat import ChatRequest, ConfirmationWanted, TurnEvent
 from contracts.chat.vocabulary import Vocabulary
 from contracts.devices.presence import VoiceState
 from contracts.errors import NotFound, StrawberryError
+from contracts.rates import Backoff
 from identity.files import write_private
 from identity.ids import uuid7
 from voice.settings import VoiceSettings
@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 300.0
 """Silence after which what is said begins a new conversation."""
+_LEARN_S: Final = (1.0, 60.0)
+"""First and longest wait until a hub that could not say what can be said is asked again."""
 _VOCABULARY: Final = "vocabulary.json"
 _MUTED: Final = "voice.muted"
 
@@ -99,6 +101,7 @@ class Speech:
         self._language = settings.language or language
         self._file = directory / _VOCABULARY
         self._changed = changed
+        self._new_words = asyncio.Event()
         self._service: VoiceService | None = None
         if settings.enabled:
             from voice import service
@@ -106,7 +109,7 @@ class Speech:
             self._service = service.VoiceService(
                 settings,
                 chat=SpokenChat(agent, may_confirm=may_confirm),
-                learn=self.vocabulary,
+                vocabularies=self.vocabularies,
                 language=language,
                 muted_file=directory / _MUTED,
                 changed=changed,
@@ -128,19 +131,36 @@ class Speech:
                 _log.exception("speech failed")
                 await asyncio.sleep(_PAUSE_S / 10)
 
-    async def vocabulary(self) -> Vocabulary:
-        """Return what can be said here: as the hub knows it, or did last, else of this device alone."""
+    def learn(self) -> None:
+        """Ask the hub again what can be said: it told on the bus that this has changed."""
+        self._new_words.set()
+
+    async def vocabularies(self) -> AsyncGenerator[Vocabulary, None]:
+        """Yield what can be said here whenever that changes.
+
+        As the hub knows it; while it cannot be asked, as it did last, else of this device alone.
+        """
         agent = await self._agent()
-        try:
-            vocabulary = await agent.vocabulary(self._language)
-        except StrawberryError as error:
-            _log.info("the hub does not say what can be said: %s", error)
+        backoff = Backoff(*_LEARN_S)
+        while True:
+            self._new_words.clear()
+            wait_s = None
             try:
-                return Vocabulary.model_validate_json(await asyncio.to_thread(self._file.read_bytes))
-            except (OSError, ValidationError):
-                return agent.own_vocabulary(self._language)
-        write_private(self._file, json.dumps(vocabulary.model_dump(mode="json")).encode())
-        return vocabulary
+                vocabulary = await agent.vocabulary(self._language)
+            except StrawberryError as error:
+                _log.info("the hub does not say what can be said: %s", error)
+                wait_s = backoff.next()
+                try:
+                    vocabulary = Vocabulary.model_validate_json(self._file.read_bytes())
+                except (OSError, ValidationError):
+                    vocabulary = agent.own_vocabulary(self._language)
+            else:
+                backoff.reset()
+                write_private(self._file, vocabulary.model_dump_json().encode())
+            yield vocabulary
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._new_words.wait()
 
     def routes(self, authenticate: Callable[[Request], Awaitable[None]]) -> list[Route]:
         """Return the routes, for the owner of this machine."""

@@ -5,6 +5,7 @@ import json
 import pytest
 from sqlmodel import select
 
+from bus.link import Message
 from contracts import topics
 from contracts.devices.registration import Appearance, Method, MethodFlags, Registration
 from contracts.errors import NotFound
@@ -260,16 +261,22 @@ async def test_the_hub_says_that_it_is_there_with_a_new_session_and_says_goodbye
     tmp_path, mosquitto, hub_key
 ):
     topic = topics.HUB_STATUS.build(instance="main")
-    said: list[dict] = []
+    said: dict[tuple[str, str], None] = {}  # said again where something else can be said
+
+    def hear(message: Message) -> None:
+        status = json.loads(message.payload)
+        said[status["session"], status["state"]] = None
+
     async with open_hub(tmp_path / "looking-on", mosquitto.url, key=hub_key, instance="other") as on:
-        await on.outside.subscribe(topic, lambda message: said.append(json.loads(message.payload)))
+        await on.outside.subscribe(topic, hear)
         for _ in range(2):
             async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
                 (payload,) = (await retained(hub, topic)).values()
                 unseal(hub.registry.hub_id, topic, payload, hub_key.public)
         await eventually(lambda: len(said) == 4)
-    assert [status["state"] for status in said] == ["online", "offline"] * 2
-    assert said[0]["session"] == said[1]["session"] != said[2]["session"]
+    sessions, states = zip(*said, strict=True)
+    assert states == ("online", "offline") * 2
+    assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
 
 
 async def test_after_a_restart_the_hub_knows_the_skills_and_waits_for_confirmation(

@@ -73,10 +73,10 @@ class Room:
                     continue
             pause.wait(0.01)
 
-    async def say(self, *texts: str) -> None:
+    async def say(self, *texts: str, loudness: float = 1.0) -> None:
         """Say texts one after the other, with silence around them that ends an utterance."""
-        pause = _hiss(1)
-        await self.sound(pause + b"".join(map(said_in_room, texts)) + pause)
+        pause, said = _hiss(1), array("h", b"".join(map(said_in_room, texts)))
+        await self.sound(pause + array("h", (int(each * loudness) for each in said)).tobytes() + pause)
 
     async def silence(self, seconds: int) -> None:
         await self.sound(_hiss(seconds))

@@ -1,6 +1,7 @@
 """Speech that is kept running: mute while it starts, on a full disk, and beside faults."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,13 @@ pytestmark = pytest.mark.voice
 
 
 def service_in(directory: Path, **changed: Any) -> VoiceService:
-    async def learn() -> Vocabulary:
-        return Vocabulary(language="en", sentences=(), names=())
+    async def vocabularies() -> AsyncGenerator[Vocabulary, None]:
+        yield Vocabulary(language="en", sentences=(), names=())
 
     return VoiceService(
         VoiceSettings(**{"enabled": True} | SETTINGS | {"speech_to_text": ()} | changed),
         chat=ScriptedChat(()),
-        learn=learn,
+        vocabularies=vocabularies,
         language="en",
         muted_file=directory / "muted",
         changed=lambda: None,

@@ -46,7 +46,7 @@ async def home(tmp_path: Path, model: ScriptedModel) -> AsyncIterator[Home]:
 
 @asynccontextmanager
 async def speaking(
-    home: Home, place: Place, room: Room, *, confirm: bool = True, **voice: Any
+    home: Home, place: Place, room: Room, *, name: str = "Garage PC", confirm: bool = True, **voice: Any
 ) -> AsyncIterator[Talker]:
     """A spoke of this home that listens in a room."""
     place.add_skill("journal.py", SKILL)
@@ -54,7 +54,7 @@ async def speaking(
     settings = VoiceSettings(**{"enabled": True} | SETTINGS | pipes | voice)
     async with Line(home.hub.url) as line:
         async with home.client() as client:
-            device = {"name": "Garage PC", "confirm": confirm, "trusted": True, "area": "Garage"}
+            device = {"name": name, "confirm": confirm, "trusted": True, "area": "Garage"}
             added = (await client.post("/api/devices", json=device)).json()
         chat = ChatSettings(hub_s=60, check_s=60, retry_s=0.05)
         set_up = place.settings_at(line.url, chat=chat, voice=settings)
@@ -76,10 +76,23 @@ async def is_in(talker: Talker, state: str) -> bool:
 
 
 async def knows_the_home(talker: Talker) -> bool:
-    """Whether the grammar was made of what the hub says."""
+    """Whether the grammar was made of what the hub says, with this spoke's own sentence in it."""
     pipeline = talker.spoke._server.speech._service._pipeline
     engines: Any = pipeline._engines.speech_to_text.values() if pipeline is not None else [None]
-    return all(each is not None and each._vocabulary is not None for each in engines)
+    return all("burn the journal" in str(getattr(each, "_vocabulary", "")) for each in engines)
+
+
+async def test_a_name_is_in_the_grammar_once_the_home_has_it(home, room, tmp_path):
+    async with speaking(home, Place(tmp_path / "spoke"), room) as talker:
+        await eventually(lambda: knows_the_home(talker))
+        engines: Any = talker.spoke._server.speech._service._pipeline._engines
+        (grammar,) = engines.speech_to_text.values()
+        async with home.client() as client:
+            named = await client.patch(
+                f"/api/devices/{talker.spoke.device}", json={"aliases": ["Big Wizard"]}
+            )
+        assert named.status_code == 200
+        await eventually(lambda: "Big Wizard" in grammar._vocabulary.names)
 
 
 async def test_a_spoken_sentence_runs_a_skill_and_a_spoken_yes_confirms_it(home, room, tmp_path):

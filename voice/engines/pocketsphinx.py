@@ -74,6 +74,7 @@ class PocketSphinx:
         if vocabulary != self._vocabulary:
             await self._run(lambda: self._learn(vocabulary))
             self._vocabulary = vocabulary
+            _log.debug("the grammar has %d sentences", len(vocabulary.sentences))
 
     async def transcribe(self, frames: AsyncIterator[bytes], *, language: str) -> Transcript:
         """See `voice.engines.SpeechToText`."""
