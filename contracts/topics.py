@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from contracts.chat import ChatReply, ChatRequest
 from contracts.devices.presence import (
@@ -30,27 +30,22 @@ from contracts.errors import InvalidMessage, InvalidTopic
 from contracts.names import CallId, DeviceId, InstanceName, MethodName, SkillName, Token
 from contracts.validation import check_numbers, explain
 
+_DEFERRED: Final = ConfigDict(defer_build=True)
+_TOKEN: Final[TypeAdapter[str]] = TypeAdapter(Token, config=_DEFERRED)
 _LEVELS: Final[dict[str, TypeAdapter[str]]] = {
-    "device": TypeAdapter(DeviceId),
-    "skill": TypeAdapter(SkillName),
-    "method": TypeAdapter(MethodName),
-    "property": TypeAdapter(Token),
-    "name": TypeAdapter(Token),
-    "call": TypeAdapter(CallId),
-    "instance": TypeAdapter(InstanceName),
-    "principal": TypeAdapter(Token),
-    "request": TypeAdapter(Token),
-    "watcher": TypeAdapter(Token),
-    "capture": TypeAdapter(Token),
-    "user": TypeAdapter(Token),
-    "kind": TypeAdapter(Token),
+    "device": TypeAdapter(DeviceId, config=_DEFERRED),
+    "skill": TypeAdapter(SkillName, config=_DEFERRED),
+    "method": TypeAdapter(MethodName, config=_DEFERRED),
+    "call": TypeAdapter(CallId, config=_DEFERRED),
+    "instance": TypeAdapter(InstanceName, config=_DEFERRED),
 }
+"""How the levels are checked that are no `Token`."""
 
 
 @lru_cache(maxsize=4096)
 def _check(level: str, value: str) -> str:
     try:
-        return _LEVELS[level].validate_python(value)
+        return _LEVELS.get(level, _TOKEN).validate_python(value)
     except ValidationError:
         raise InvalidTopic(f"{value!r} cannot stand for {{{level}}} in a topic") from None
 
@@ -277,8 +272,6 @@ HOME_ONLINE: Final = b"online"
 HOME_OFFLINE: Final = b"offline"
 """What the topic of `home_availability` carries; the second is also the Last Will."""
 
-_INSTANCE: Final[TypeAdapter[str]] = TypeAdapter(InstanceName)
-
 
 HOME_OWN: Final = "strawberry/#"
 """Filter for all that is ours on the home's own broker, and for what Home Assistant sends there."""
@@ -300,7 +293,7 @@ def home_availability(instance: str) -> str:
         InvalidTopic: If that is not the name of a hub process.
     """
     try:
-        return f"strawberry/{_INSTANCE.validate_python(instance)}/availability"
+        return f"strawberry/{_LEVELS['instance'].validate_python(instance)}/availability"
     except ValidationError:
         raise InvalidTopic(f"{instance!r} is not the name of a hub process") from None
 

@@ -19,7 +19,7 @@ BusKind = Literal["embedded", "mosquitto", "shared"]
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def _address(text: str) -> str:

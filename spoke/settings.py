@@ -14,7 +14,7 @@ from voice.settings import VoiceSettings
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class PublishingBounds(_Settings):

@@ -1,6 +1,6 @@
 """Results that a test worker computes once, not again for each home that a test opens.
 
-A hub makes its tables, compiles its SQL, describes its own skills, reads their sentences and looks for a
+A hub makes its tables, compiles its SQL, describes its own skills and looks for a
 library that is not installed once in its life. The tests open a thousand hubs, and spent a quarter of their
 processor time on this.
 """
@@ -15,11 +15,9 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from agent_core.sentences import templates
 from agent_core.skills import loader
 from agent_core.skills.schema import MethodSchema, method_schema
 from agent_core.skills.skill import MethodOptions
-from contracts.devices.registration import Method
 from hub_registry.storage.store import open_store
 from identity.files import write_private
 
@@ -30,7 +28,6 @@ def install() -> None:
     sys.modules.setdefault("sniffio", None)
     _share_statements()
     vars(loader)["method_schema"] = _remembering(method_schema)
-    vars(templates)["sentence_problems"] = _checked_once(templates.sentence_problems)
 
 
 def _share_statements() -> None:
@@ -74,17 +71,3 @@ def _remembering(describe: Callable[..., MethodSchema]) -> Callable[..., MethodS
         return known[plain][1]
 
     return remembered
-
-
-def _checked_once(check: Callable[[Method], list[str]]) -> Callable[[Method], list[str]]:
-    """Compile the sentences of each method once: half of what the start of a hub costs."""
-    known: dict[str, list[str]] = {}
-
-    @functools.wraps(check)
-    def checked(method: Method) -> list[str]:
-        key = method.model_dump_json()
-        if key not in known:
-            known[key] = check(method)
-        return known[key]
-
-    return checked

@@ -27,7 +27,7 @@ class SatelliteSettings(BaseModel):
         allow: IP addresses or networks that may connect, besides this machine.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     protocol: Literal["wyoming", "esphome"] = "wyoming"
     host: Annotated[str, AfterValidator(_address)] = LOOPBACK
@@ -57,7 +57,7 @@ class VoiceSettings(BaseModel):
         satellite: A server that answers in place of this home's assistant.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     enabled: bool = False
     wake_words: Annotated[tuple[str, ...], Field(max_length=8)] = ("okay_nabu",)

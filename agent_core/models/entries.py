@@ -53,7 +53,7 @@ class ModelEntry(BaseModel):
         timeout_s: Seconds that the whole answer may take.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: Annotated[
         str,

@@ -1,7 +1,7 @@
 """One sentence template of a method: compiled, checked against the schema, and matched."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate, chain
@@ -117,7 +117,9 @@ def compile_template(text: str, method: Method, lists: Lists | None = None) -> T
             slot that is no parameter, or leaves a parameter open that the method needs.
     """
     sentence = _parsed(text)
-    parts = list(_parts(sentence.expression))
+    parts = _parts(sentence.expression)
+    if any(isinstance(part, RuleReference) for part in parts):
+        raise BadTemplate(f"{text!r}: rules in angle brackets are not known here")
     references = [part for part in parts if isinstance(part, ListReference)]
     if len(references) > _MAX_SLOTS:
         raise BadTemplate(f"{text!r} has {len(references)} slots; {_MAX_SLOTS} are allowed")
@@ -217,19 +219,18 @@ def _parsed(text: str) -> Sentence:
     if max(depths, default=0) > _MAX_DEPTH:
         raise BadTemplate(f"{text!r} has more than {_MAX_DEPTH} brackets inside each other")
     try:
-        sentence = parse_sentence(text)
+        return parse_sentence(text)
     except (ParseError, HassilError, ValueError, AssertionError) as error:
         raise BadTemplate(f"{text!r} cannot be read: {error}") from None
-    if any(isinstance(part, RuleReference) for part in _parts(sentence.expression)):
-        raise BadTemplate(f"{text!r}: rules in angle brackets are not known here")
-    return sentence
 
 
-def _parts(expression: object) -> Iterator[object]:
-    yield expression
-    if isinstance(expression, Group):
-        for item in expression.items:
-            yield from _parts(item)
+def _parts(expression: object) -> list[object]:
+    """Return an expression and all that is in it."""
+    parts = [expression]
+    for part in parts:  # grows while it is read
+        if isinstance(part, Group):
+            parts.extend(part.items)
+    return parts
 
 
 def _is_empty(expression: object) -> bool:

@@ -100,7 +100,7 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
     """Read what an instance offers.
 
     Offered is each public method that its class itself defines; methods of base classes are not. A method
-    that cannot be described is a problem of its own, and the others are offered.
+    that cannot be described is a problem of its own, and the others are offered. Sentences are not looked at.
 
     Args:
         instance: A skill; it need not inherit from ``Skill``.
@@ -137,14 +137,6 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
             problems.append(LoadProblem(where, str(error).partition("\n")[0]))
         else:
             methods[name] = LoadedMethod(schema, function, options.concurrency)
-            if schema.contract.sentences:
-                # A spoke without sentences loads nothing that reads them.
-                from agent_core.sentences.templates import sentence_problems
-
-                problems += [
-                    LoadProblem(where, f"the sentence {message}", "the method works, without that sentence")
-                    for message in sentence_problems(schema.contract)
-                ]
     if not methods:
         reason = f" ({problems[0].message})" if problems else ""
         raise ConfigError(f"{owner.__name__} has no public method{reason}", hint="add a public method")
@@ -264,7 +256,21 @@ def _add(
         return
     origins[name] = entry
     found.skills.append(skill)
-    found.problems.extend(problems)
+    found.problems.extend((*problems, *_sentence_problems(skill, path)))
+
+
+def _sentence_problems(skill: LoadedSkill, source: str) -> Iterator[LoadProblem]:
+    for name, method in skill.methods.items():
+        if method.contract.sentences:
+            # A spoke without sentences loads nothing that reads them.
+            from agent_core.sentences.templates import sentence_problems
+
+            for message in sentence_problems(method.contract):
+                yield LoadProblem(
+                    f"{source}: {skill.name}.{name}",
+                    f"the sentence {message}",
+                    "the method works, without that sentence",
+                )
 
 
 def _instance(owner: type, make_context: ContextFactory) -> object:

@@ -4,7 +4,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field, PlainSerializer, StringConstraints, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    TypeAdapter,
+)
 
 from contracts.errors import NotFound
 from contracts.names import Token
@@ -306,7 +314,7 @@ TurnEvent = Annotated[
 ]
 TURN_EVENT: TypeAdapter[
     TextDelta | ToolCalled | ToolReturned | SkillCalled | ConfirmationWanted | Notice | TurnFinal | TurnError
-] = TypeAdapter(TurnEvent)
+] = TypeAdapter(TurnEvent, config=ConfigDict(defer_build=True))
 
 
 class ChatReply(Wire):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from contracts.errors import ErrorCode
 from contracts.names import CallId, InstanceName
@@ -114,4 +114,6 @@ class Failure(Wire):
 
 
 Reply = Accepted | Progress | Result | Failure
-REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="kind")])
+REPLY: TypeAdapter[Reply] = TypeAdapter(
+    Annotated[Reply, Field(discriminator="kind")], config=ConfigDict(defer_build=True)
+)

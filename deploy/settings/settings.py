@@ -41,7 +41,8 @@ _Table = TypeVar("_Table", bound=BaseModel)
 
 
 class _SettingsTable(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Built at first use: a start reads few of the tables.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class _HouseholdTable(_SettingsTable):

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlmodel import col, select
 
+from agent_core.sentences.templates import sentence_problems
+from agent_core.skills.loader import expose
 from agent_core.skills.skill import skill_method
 from hub_agent.own_skills import Asking, HubSkill
 from hub_registry.storage.tables import AuditRow
@@ -147,6 +149,13 @@ async def test_a_turn_tells_what_it_has_read_and_asks_where_the_skill_wants_it(
     assert skill.notes == ["mine"]
     assert [(each.untrusted, each.confirmed) for each in skill.asked] == [(False, False), (True, False)]
     assert {each.actor.turn for each in skill.asked} == {answer.headers["x-strawberry-turn"]}
+
+
+async def test_every_sentence_of_the_hubs_own_skills_can_be_used(home: Home) -> None:
+    skills = [expose(skill)[0] for skill in home.hub.live.skills()]
+    methods = [method.contract for skill in skills for method in skill.methods.values()]
+    assert len([method for method in methods if method.sentences]) > 10
+    assert [problem for method in methods for problem in sentence_problems(method)] == []
 
 
 async def test_its_name_is_refused_to_a_device(home: Home) -> None:
