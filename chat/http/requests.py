@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -20,12 +20,6 @@ _MOST_MISTAKES: Final = 20
 """Mistakes of a request that its error lists."""
 _SLICE_S: Final = 0.02
 """How long one answer may keep the event loop at a stretch."""
-
-
-class Body(BaseModel):
-    """A body, query parameters or an answer; what has a field that is not known is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 async def read(

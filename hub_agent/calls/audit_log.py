@@ -10,10 +10,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 from pydantic import Field
 from sqlmodel import Session, col, or_, select
 
-from chat.http.requests import Body
 from contracts.chat import TurnRecord
 from contracts.errors import ErrorCode
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json, Strict, rfc3339
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.live.times import Since
 from hub_registry.storage.store import Store
@@ -52,7 +51,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _Text = Annotated[str, Field(max_length=200)]
 
 
-class AuditFilter(Body):
+class AuditFilter(Strict):
     """Which records are wanted; None for all. In a query, person and device go by any of their names.
 
     Attributes:

@@ -14,13 +14,12 @@ from pydantic import Field, TypeAdapter
 from sqlalchemy import ColumnElement, func, literal, tuple_
 from sqlmodel import Session, col, delete, select
 
-from chat.http.requests import Body
 from chat.turns import Turn, Turns
 from contracts.chat import TurnOutcome
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.trace import TurnSpan, own_ms
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json, Strict, rfc3339
 from hub_agent.live.times import Since
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
@@ -38,7 +37,7 @@ PLAIN: Final = frozenset(
 _SPANS: TypeAdapter[list[TurnSpan]] = TypeAdapter(list[TurnSpan])
 
 
-class TurnFilter(Body):
+class TurnFilter(Strict):
     """Which turns are listed: the query parameters of the list.
 
     Attributes:

@@ -9,14 +9,14 @@ from starlette.routing import Route
 
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
-from chat.http.requests import Body, answer, read_query
-from contracts.wire import Json
+from chat.http.requests import answer, read_query
+from contracts.wire import Json, Strict
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.directory import Entry
 
 
-class _Query(Body):
+class _Query(Strict):
     """Query parameters.
 
     Attributes:
@@ -29,7 +29,7 @@ class _Query(Body):
     language: Annotated[str | None, Field(max_length=35)] = None
 
 
-class _VocabularyQuery(Body):
+class _VocabularyQuery(Strict):
     language: Annotated[str | None, Field(max_length=35)] = None
 
 

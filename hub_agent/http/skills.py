@@ -17,13 +17,13 @@ from agent_core.skills.arguments import arguments_digest, check_arguments
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls, all_shown
 from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
-from chat.http.requests import Body, answer, read
+from chat.http.requests import answer, read
 from chat.http.streams import Client, Connections, farewell
 from contracts.chat import TurnEvent
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode
 from contracts.names import MethodName, SkillName, Token
-from contracts.wire import Json
+from contracts.wire import Json, Strict
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.confirmations import Act, ConfirmationTokens, cannot_confirm
 from hub_agent.calls.device_manager import ActingCaller
@@ -37,7 +37,7 @@ _EXEC: Final = "exec"
 """The conversation of programs that name none: their variables stay from one to the next."""
 
 
-class CallBody(Body):
+class CallBody(Strict):
     """A call of a skill.
 
     Attributes:
@@ -55,7 +55,7 @@ class CallBody(Body):
     text: bool = False
 
 
-class ExecBody(Body):
+class ExecBody(Strict):
     """A program for the sandbox."""
 
     code: Annotated[str, Field(min_length=1)]

@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Body, answer, read, read_query
+from chat.http.requests import answer, read, read_query
 from chat.http.streams import Connections, EventStream, event
 from contracts.errors import ConfigError, Conflict, InvalidMessage, TooManyRequests
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json, Strict, rfc3339
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.system.host import Host
 from hub_agent.system.logs import LogLine
@@ -42,7 +42,7 @@ _NAMES: Final = {number: name for name, number in _LEVELS.items()}
 Level = Literal["debug", "info", "warning", "error"]
 
 
-class _Logs(Body):
+class _Logs(Strict):
     """Query parameters of the log: the ``last`` lines of at least a level, and those that follow."""
 
     level: Level = "info"
@@ -50,20 +50,20 @@ class _Logs(Body):
     follow: bool = False
 
 
-class _Backup(Body):
+class _Backup(Strict):
     """A backup that is wanted."""
 
     passphrase: Annotated[SecretStr, Field(max_length=1_000)]
     captures: bool = False
 
 
-class _Piece(Body):
+class _Piece(Strict):
     """Where in the file a piece of an upload belongs."""
 
     at: Annotated[int, Field(ge=0, le=_MOST_UPLOADED)] = 0
 
 
-class _Restore(Body):
+class _Restore(Strict):
     """What was uploaded is checked, and with ``apply`` restored.
 
     Attributes:

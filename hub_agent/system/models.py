@@ -29,12 +29,12 @@ from agent_core.models.ollama import open_ollama
 from agent_core.models.probe import probe
 from agent_core.models.providers import PROVIDERS
 from agent_core.models.writing import own_variable, with_time, write_entries, write_key
-from chat.http.requests import Body, answer, read
+from chat.http.requests import answer, read
 from chat.http.streams import Connections, EventStream, event, farewell
 from contracts.addresses import Endpoint, endpoint
 from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryError
 from contracts.validation import explain
-from contracts.wire import Json
+from contracts.wire import Json, Strict
 from hub_registry.access.bearer import Gate
 
 _TRY_S: Final = 60.0
@@ -47,13 +47,13 @@ _LIBRARIES: Final = ("hf.co", "huggingface.co", "ollama.com", "registry.ollama.a
 """Where Ollama may get a model from. From any other host it would fetch what an address in the house says."""
 
 
-class _Entries(Body):
+class _Entries(Strict):
     """All entries, in the order in which they are asked."""
 
     entries: Annotated[list[dict[str, Json]], Field(max_length=50)]
 
 
-class _Test(Body):
+class _Test(Strict):
     """What is tried: an entry by its name, or one that was not written yet, with its key.
 
     Attributes:
@@ -65,13 +65,13 @@ class _Test(Body):
     key: SecretStr | None = None
 
 
-class _Key(Body):
+class _Key(Strict):
     """A key; it is written down and never shown again."""
 
     key: Annotated[SecretStr, Field(min_length=1, max_length=4_000)]
 
 
-class _Pull(Body):
+class _Pull(Strict):
     """A model to download; ``address`` is one of those that `GET /api/ollama` lists, by default the first."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]

@@ -7,16 +7,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Body, answer, read
+from chat.http.requests import answer, read
 from contracts.errors import Conflict
-from contracts.wire import Timestamp
+from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.access.clients import BusClient
 from hub_registry.http.parts import Lifetime, Remover
 from hub_registry.registry import Registry
 
 
-class ClientBody(Body):
+class ClientBody(Strict):
     """A login to be made: a reader; with ``chat`` it chats, with ``home_assistant`` it is Home Assistant."""
 
     name: Annotated[str, Field(max_length=64)]
@@ -25,7 +25,7 @@ class ClientBody(Body):
     lifetime_s: Lifetime | None = None
 
 
-class ClientAnswer(Body):
+class ClientAnswer(Strict):
     """A login as an admin sees it."""
 
     name: str

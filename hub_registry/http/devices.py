@@ -8,11 +8,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from agent_core.search.directory import SkillDirectory
-from chat.http.requests import Body, answer, answer_each, read, read_query
+from chat.http.requests import answer, answer_each, read, read_query
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import DeviceScope
 from contracts.errors import Forbidden
-from contracts.wire import Timestamp, rfc3339
+from contracts.wire import Strict, Timestamp, rfc3339
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.devices.devices import Device, DeviceChange
 from hub_registry.devices.directory import Entry, Load
@@ -25,7 +25,7 @@ _OF_OWNER: Final = frozenset({"shared", "scopes"})
 _RUN: Final = ("strawberry", "spoke", "run")
 
 
-class DeviceBody(Body):
+class DeviceBody(Strict):
     """A device to be added; ``lifetime_s`` is how long its enrolment token is good."""
 
     name: str
@@ -38,7 +38,7 @@ class DeviceBody(Body):
     lifetime_s: Lifetime | None = None
 
 
-class ChangeBody(Body):
+class ChangeBody(Strict):
     """What shall be different about a device; what is left out stays."""
 
     name: str | None = None
@@ -52,7 +52,7 @@ class ChangeBody(Body):
     scopes: list[DeviceScope] | None = None
 
 
-class DeviceAnswer(Body):
+class DeviceAnswer(Strict):
     """A device as people see it.
 
     Attributes:
@@ -96,13 +96,13 @@ class DeviceAnswer(Body):
     loads: list[Load] | None
 
 
-class _Shown(Body):
+class _Shown(Strict):
     """Query parameters: whether the load of the last hour is wanted."""
 
     loads: bool = False
 
 
-class ItemAnswer(Body):
+class ItemAnswer(Strict):
     """One thing that waits for approval, or was denied; see `hub_registry.devices.review.Item`."""
 
     kind: Kind
@@ -113,7 +113,7 @@ class ItemAnswer(Body):
     denied: bool
 
 
-class ReviewAnswer(Body):
+class ReviewAnswer(Strict):
     """What of a device waits for approval.
 
     Attributes:
@@ -127,20 +127,20 @@ class ReviewAnswer(Body):
     items: list[ItemAnswer]
 
 
-class DecisionBody(Body):
+class DecisionBody(Strict):
     """The owner's decision on all that a device has waiting."""
 
     digest: str
     approve: bool
 
 
-class InvitationBody(Body):
+class InvitationBody(Strict):
     """How long a new invitation is good; ten minutes where nothing is said."""
 
     lifetime_s: Lifetime | None = None
 
 
-class InvitationAnswer(Body):
+class InvitationAnswer(Strict):
     """An added device, with the token and the command that let it join.
 
     Attributes:
@@ -156,7 +156,7 @@ class InvitationAnswer(Body):
     reachable: bool
 
 
-class PurgeAnswer(Body):
+class PurgeAnswer(Strict):
     """What became of the retained topics.
 
     Attributes:

@@ -4,16 +4,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Body, answer, read
+from chat.http.requests import answer, read
 from contracts.devices.joining import JoinPoll, JoinRequest, JoinState
-from contracts.wire import Timestamp
+from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import source_of
 from hub_registry.registry import Registry
 from identity.keys import PublicKey
 
 
-class WaitingAnswer(Body):
+class WaitingAnswer(Strict):
     """A device that waits, as an admin sees it."""
 
     code: str
@@ -23,13 +23,13 @@ class WaitingAnswer(Body):
     expires_at: Timestamp
 
 
-class ApproveBody(Body):
+class ApproveBody(Strict):
     """How a device shall be called, if not as it would like."""
 
     name: str | None = None
 
 
-class ApprovedAnswer(Body):
+class ApprovedAnswer(Strict):
     """A device that was let in."""
 
     id: str

@@ -11,10 +11,10 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import DeviceEntry, RegisteredSkill
-from chat.http.requests import Body, read_query
+from chat.http.requests import read_query
 from contracts.devices.registration import Method
 from contracts.names import SkillName
-from contracts.wire import Json
+from contracts.wire import Json, Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.directory import Entry
 from hub_registry.registry import Registry
@@ -23,7 +23,7 @@ _MOST_BYTES = 2 * 1024 * 1024
 """Of one answer: a hundred devices with ten skills each."""
 
 
-class MethodBody(Body):
+class MethodBody(Strict):
     """A method; see `contracts.devices.registration.Method`."""
 
     name: str
@@ -50,7 +50,7 @@ class MethodBody(Body):
         )
 
 
-class SkillBody(Body):
+class SkillBody(Strict):
     """A skill of a device, with methods that were asked for.
 
     Attributes:
@@ -68,7 +68,7 @@ class SkillBody(Body):
     methods: list[MethodBody]
 
 
-class _Query(Body):
+class _Query(Strict):
     """Query parameters.
 
     Attributes:

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Body, answer, read
+from chat.http.requests import answer, read
 from contracts.devices.joining import DeviceBus, HubCard, ca_document
 from contracts.errors import InvalidMessage
-from contracts.wire import Json
+from contracts.wire import Json, Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import source_of
 from hub_registry.registry import Registry
@@ -20,7 +20,7 @@ from identity import challenges
 from identity.keys import KeyPair, PublicKey
 
 
-class EnrolBody(Body):
+class EnrolBody(Strict):
     """A device that wants to join with an enrolment token."""
 
     token: Annotated[str, Field(max_length=200)]

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Body, answer, read
+from chat.http.requests import answer, read
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
 from contracts.validation import Language, TimeZone
-from contracts.wire import Timestamp
+from contracts.wire import Strict, Timestamp
 from hub_registry.access.accounts import User, UserChange
 from hub_registry.access.bearer import SESSION_COOKIE, Gate
 from hub_registry.http.parts import source_of
@@ -33,7 +33,7 @@ NewPassword = Annotated[SecretStr, AfterValidator(_of_a_length)]
 _Password = Annotated[SecretStr, Field(max_length=_LONGEST)]
 
 
-class SetupBody(Body):
+class SetupBody(Strict):
     """The choice of a password with a one-time code."""
 
     code: Annotated[str, Field(max_length=64)] = Field(repr=False)
@@ -42,27 +42,27 @@ class SetupBody(Body):
     language: Language | None = None
 
 
-class LoginBody(Body):
+class LoginBody(Strict):
     """A person who logs in."""
 
     name: Annotated[str, Field(max_length=_LONGEST)]
     password: _Password
 
 
-class PasswordBody(Body):
+class PasswordBody(Strict):
     """A new password."""
 
     old: _Password
     new: NewPassword
 
 
-class ConfirmBody(Body):
+class ConfirmBody(Strict):
     """The password of who is logged in, again."""
 
     password: _Password
 
 
-class SelfBody(Body):
+class SelfBody(Strict):
     """What people change about themselves; what is left out stays, an empty text clears it."""
 
     name: str | None = None
@@ -70,7 +70,7 @@ class SelfBody(Body):
     time_zone: TimeZone | Literal[""] | None = None
 
 
-class PersonAnswer(Body):
+class PersonAnswer(Strict):
     """A person as they see themselves; language and time zone are null where the household's apply."""
 
     id: str
@@ -91,7 +91,7 @@ class PersonAnswer(Body):
         )
 
 
-class LoggedInAnswer(Body):
+class LoggedInAnswer(Strict):
     """A person who has just logged in."""
 
     user: PersonAnswer
@@ -104,7 +104,7 @@ class SessionAnswer(LoggedInAnswer):
     expires_at: Timestamp
 
 
-class SetupAnswer(Body):
+class SetupAnswer(Strict):
     """Whether no admin has a password yet."""
 
     needed: bool

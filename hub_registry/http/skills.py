@@ -11,7 +11,8 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.search import targets
 from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
-from chat.http.requests import Body, answer, read, read_query
+from chat.http.requests import answer, read, read_query
+from contracts.wire import Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.review import APPROVED_RANK
 from hub_registry.registry import Registry
@@ -20,7 +21,7 @@ _ALL_BYTES = 1024 * 1024
 """A person's list of all skills; the 4 kB of a search are for a model's context."""
 
 
-class ResultBody(Body):
+class ResultBody(Strict):
     """A skill method with the devices that have it.
 
     Attributes:
@@ -59,7 +60,7 @@ class ResultBody(Body):
         )
 
 
-class SearchBody(Body):
+class SearchBody(Strict):
     """What a search found.
 
     Attributes:
@@ -82,13 +83,13 @@ class SearchBody(Body):
         return cls(results=results, more=page.more, hint=hint, silent=silent)
 
 
-class ProvidersBody(Body):
+class ProvidersBody(Strict):
     """The order of the providers of a device-agnostic skill, by any of their names."""
 
     devices: list[str]
 
 
-class ProviderAnswer(Body):
+class ProviderAnswer(Strict):
     """A device that serves a device-agnostic skill, in the order of calls.
 
     Attributes:
@@ -102,7 +103,7 @@ class ProviderAnswer(Body):
     preferred: bool
 
 
-class _Search(Body):
+class _Search(Strict):
     """Query parameters of a search; ``device`` is the current one, which the token of a device implies."""
 
     q: Annotated[str, Field(max_length=1_000)] = ""
@@ -110,7 +111,7 @@ class _Search(Body):
     device: Annotated[str | None, Field(max_length=64)] = None
 
 
-class _Describe(Body):
+class _Describe(Strict):
     """Query parameters of a description."""
 
     path: Annotated[str, Field(max_length=300)]

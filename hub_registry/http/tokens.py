@@ -7,12 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Body, answer, answer_each, read, read_query
+from chat.http.requests import answer, answer_each, read, read_query
 from contracts.claims import SCOPES, Scope
 from contracts.devices.joining import DeviceTokens
 from contracts.errors import Conflict, Forbidden, TooManyRequests
 from contracts.rates import TokenBuckets
-from contracts.wire import Timestamp
+from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.access.tokens import TokenRequest, no_token
 from hub_registry.http.parts import Lifetime
@@ -29,7 +29,7 @@ _ISSUES: Final = 200
 """Tokens that one person makes at once, and in a day."""
 
 
-class TokenBody(Body):
+class TokenBody(Strict):
     """A token that a program shall get."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
@@ -37,7 +37,7 @@ class TokenBody(Body):
     lifetime_s: Lifetime | None = None
 
 
-class TokensQuery(Body):
+class TokensQuery(Strict):
     """Which tokens are listed.
 
     Attributes:
@@ -49,7 +49,7 @@ class TokensQuery(Body):
     valid: bool = False
 
 
-class TokenSummary(Body):
+class TokenSummary(Strict):
     """A token that was issued.
 
     Attributes:
@@ -76,7 +76,7 @@ class TokenSummary(Body):
         return cls.model_validate({**token.model_dump(include=set(cls.model_fields)), **shown})
 
 
-class TokenAnswer(Body):
+class TokenAnswer(Strict):
     """A token; it is shown once and stored nowhere."""
 
     token: str

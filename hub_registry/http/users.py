@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Body, answer, read
+from chat.http.requests import answer, read
 from contracts.addresses import host_of, is_loopback
 from contracts.validation import Language, TimeZone
-from contracts.wire import Timestamp
+from contracts.wire import Strict, Timestamp
 from hub_registry.access.accounts import ADMIN_ID, User, UserChange, require_not_first
 from hub_registry.access.bearer import Gate
 from hub_registry.access.people import PasswordCode
@@ -20,7 +20,7 @@ from hub_registry.registry import Registry
 from hub_registry.storage.tables import Role
 
 
-class UserBody(Body):
+class UserBody(Strict):
     """A person to be added."""
 
     name: str
@@ -41,7 +41,7 @@ class UserAnswer(PersonAnswer):
     has_password: bool
 
 
-class CodeAnswer(Body):
+class CodeAnswer(Strict):
     """A one-time code with which a person chooses a password; it is shown once and stored nowhere.
 
     Attributes:

@@ -8,9 +8,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from agent_core.search.nearest import suggestion
-from chat.http.requests import Body, answer, read
+from chat.http.requests import answer, read
 from contracts.errors import NotFound
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json, Strict, rfc3339
 from hub_agent.home_assistant.outward import Outward
 from hub_agent.home_assistant.outward.exposures import Exposure
 from hub_agent.home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
@@ -20,7 +20,7 @@ from hub_registry.devices.directory import Directory, Entry
 _HUB = "hub"
 
 
-class _Path(Body):
+class _Path(Strict):
     """What is shown or hidden: ``kitchen``, ``kitchen.LampSkill``, ``kitchen.LampSkill.turn_on``."""
 
     path: Annotated[str, Field(min_length=1, max_length=250)]
