@@ -18,7 +18,7 @@ from contracts.errors import Forbidden, StrawberryError
 from contracts.wire import Json
 from hub_agent.bus.bus_login import with_login
 from hub_agent.bus.connection import CONNECT_S, link_health
-from hub_agent.bus.home_topics import HomeTopics, Published
+from hub_agent.bus.home_topics import HomeTopics
 from hub_agent.settings import HomeLinkSettings
 from hub_registry.bus.purging import Purged, connect_again
 
@@ -76,17 +76,17 @@ class HomeLink:
         """
         if self._availability.silent:
             return
-        await self._topics.record(Published(self.broker, topic))
+        await self._topics.record(self.broker, topic)
         await self.link.publish(topic, payload, retain=True, confirmed=confirmed)
 
     async def record(self, published: Iterable[str]) -> None:
         """Record topics as if they were retained: they are remembered, and emptied with the others."""
         for topic in published:
-            await self._topics.record(Published(self.broker, topic))
+            await self._topics.record(self.broker, topic)
 
     async def recorded(self) -> list[str]:
         """List the topics on this broker that the hub has retained, and not emptied."""
-        return [each.topic for each in await self._topics.list() if each.broker == self.broker]
+        return [topic for broker, topic in await self._topics.list() if broker == self.broker]
 
     async def retract(self, published: Sequence[str]) -> None:
         """Empty topics that the hub has retained.
@@ -128,7 +128,7 @@ class HomeLink:
         What could not be emptied stays recorded, and is named; where that is everything, the hub goes on as
         before.
         """
-        published = {each.topic for each in await self._topics.list() if each.broker == self.broker}
+        published = set(await self.recorded())
         self._availability.silent = True
         try:
             left = await self._empty(published)
@@ -175,7 +175,7 @@ async def open_home_link(
     # The will is published by the broker, whenever it likes.
     # The address of the bus may be another one at the next start.
     broker = "bus" if settings.is_bus else settings.url
-    await topics.record(Published(broker, availability.topic))
+    await topics.record(broker, availability.topic)
     if settings.is_bus and bus is not None:
         login = replace(bus, client_id=f"{bus.client_id}-home")
     else:
@@ -198,8 +198,8 @@ async def purge_home(topics: HomeTopics, link: HomeLink | None) -> Purged:
     here = link.broker if link is not None else None
     purged = await link.purge() if link is not None else Purged(0)
     elsewhere = tuple(
-        f"{each.topic} on {each.broker}, which is not used any more"
-        for each in await topics.list()
-        if each.broker != here
+        f"{topic} on {broker}, which is not used any more"
+        for broker, topic in await topics.list()
+        if broker != here
     )
     return Purged(purged.emptied, purged.left + elsewhere)

@@ -1,7 +1,6 @@
 """Topics that the hub has retained on brokers that are not its own, so that all can be emptied."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sqlmodel import Session, col, delete, select
 
@@ -9,43 +8,31 @@ from hub_agent.tables import HomeTopicRow
 from hub_registry.storage.store import Store
 
 
-@dataclass(frozen=True)
-class Published:
-    """A topic on a broker.
-
-    Attributes:
-        broker: Address of the broker.
-    """
-
-    broker: str
-    topic: str
-
-
 class HomeTopics:
     """Remembers what was published, also beyond a restart."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: set[Published] = set()
+        self._known: set[tuple[str, str]] = set()
 
-    async def record(self, published: Published) -> None:
-        """Record that something is about to be published, before it is."""
-        if published in self._known:
+    async def record(self, broker: str, topic: str) -> None:
+        """Record that a topic is about to be published on the broker of an address, before it is."""
+        if (broker, topic) in self._known:
             return
 
         def work(session: Session) -> None:
-            if session.get(HomeTopicRow, (published.broker, published.topic)) is None:
-                session.add(HomeTopicRow(broker=published.broker, topic=published.topic))
+            if session.get(HomeTopicRow, (broker, topic)) is None:
+                session.add(HomeTopicRow(broker=broker, topic=topic))
 
         await self._store.write(work)
-        self._known.add(published)
+        self._known.add((broker, topic))
 
-    async def list(self) -> list[Published]:
-        """List all that was published and not emptied, on whatever broker."""
+    async def list(self) -> list[tuple[str, str]]:
+        """List the broker and the topic of all that was published and not emptied."""
 
-        def work(session: Session) -> list[Published]:
+        def work(session: Session) -> list[tuple[str, str]]:
             rows = session.exec(select(HomeTopicRow).order_by(col(HomeTopicRow.broker), HomeTopicRow.topic))
-            return [Published(row.broker, row.topic) for row in rows]
+            return [(row.broker, row.topic) for row in rows]
 
         return await self._store.read(work)
 
@@ -61,4 +48,4 @@ class HomeTopics:
             )
 
         await self._store.write(work)
-        self._known -= {Published(broker, topic) for topic in emptied}
+        self._known -= {(broker, topic) for topic in emptied}

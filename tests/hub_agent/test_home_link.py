@@ -14,7 +14,7 @@ from contracts import topics
 from contracts.devices.joining import Login
 from contracts.errors import InvalidTopic
 from hub_agent.bus.home_link import open_home_link, purge_home
-from hub_agent.bus.home_topics import HomeTopics, Published
+from hub_agent.bus.home_topics import HomeTopics
 from hub_agent.settings import HomeLinkSettings
 from hub_registry.bus.purging import Purged
 from hub_registry.storage.store import open_store
@@ -185,7 +185,7 @@ async def test_what_could_not_be_emptied_is_named_and_not_forgotten(
     there: Mosquitto, home_topics: HomeTopics
 ) -> None:
     gone = f"mqtt://127.0.0.1:{free_port()}"
-    await home_topics.record(Published(gone, "strawberry/old/availability"))
+    await home_topics.record(gone, "strawberry/old/availability")
     nobody = await purge_home(home_topics, None)
     assert nobody == Purged(0, (f"strawberry/old/availability on {gone}, which is not used any more",))
     async with open_home_link(login_at(there), home_topics, instance="main") as link:

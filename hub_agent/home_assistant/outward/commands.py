@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -17,13 +17,11 @@ from contracts.devices.rpc import Actor
 from contracts.errors import Disconnected, Forbidden, InvalidMessage, StrawberryError, TooManyRequests
 from contracts.rates import Clock, Slots, TokenBucket, TokenBuckets, complaint_limit
 from contracts.wire import Json
-from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.audit import Origin
-from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.chat.assistant import Assistant
 from hub_agent.home_assistant.outward.configs import Command, is_number
-from hub_agent.home_assistant.outward.exposures import Exposures
+from hub_agent.home_assistant.outward.publishing import Publishing
 from hub_agent.home_assistant.outward.rules import parameter
-from hub_registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 
@@ -35,36 +33,21 @@ _MOST_WAITING: Final = 8
 _STALE_S: Final = 10.0
 """How long a command may wait for those before it: a person who pressed a button has given up by then."""
 
-Handler = Callable[[str], None]
-
 
 class Commands:
     """Carries out what arrives on command topics.
 
     Args:
-        on_set: Called with the topic of a command, its verb and its payload once it was carried out.
         clock: Seconds, for how long commands wait and how many come.
     """
 
     def __init__(
-        self,
-        registry: Registry,
-        manager: DeviceManager,
-        exposures: Exposures,
-        home: HomeLink,
-        *,
-        tasks: asyncio.TaskGroup,
-        on_set: Callable[[str, Command, str], None],
-        clock: Clock = time.monotonic,
+        self, assistant: Assistant, publishing: Publishing, *, clock: Clock = time.monotonic
     ) -> None:
-        self._registry = registry
-        self._manager = manager
-        self._exposures = exposures
-        self._home = home
-        self._tasks = tasks
-        self._on_set = on_set
-        self.known: dict[str, Command] = {}
-        self.handlers: dict[str, Handler] = {}
+        self._registry = assistant.registry
+        self._manager = assistant.manager
+        self._publishing = publishing
+        self._tasks = publishing.tasks
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slots = Slots(each=_MOST_WAITING)
         # A slider that is moved sends some values a second, an automation that went wild hundreds.
@@ -80,17 +63,16 @@ class Commands:
             self._tasks.create_task(self._empty(message.topic), name="home assistant: empty")
         if message.retain or not message.payload:
             return
-        command, handler = self.known.get(message.topic), self.handlers.get(message.topic)
+        command = self._publishing.commands.get(message.topic)
         try:
-            if command is None and handler is None:
+            if command is None:
                 raise Forbidden("nothing that is exposed listens there")
             if not self._rate.take() or not self._rates.take(message.topic):
                 raise TooManyRequests("too many commands come at once")
             text = _text(message.payload)
-            if handler is not None:
-                handler(text)
+            if not isinstance(command, Command):
+                command(text)
                 return
-            assert command is not None
             method, given = read_command(command, text)
             key = command.path.rpartition(".")[0]
             if not self._slots.take(key):
@@ -109,7 +91,7 @@ class Commands:
         try:
             async with self._locks[key]:
                 await self._call(command, method, given, arrived=arrived)
-            self._on_set(topic, command, text)
+            self._publishing.assume(topic, command, text)
         except StrawberryError as error:
             self._refuse(topic, error)
         except Exception:  # noqa: BLE001  one command must not end the hub
@@ -127,7 +109,7 @@ class Commands:
         """
         if self._clock() - arrived > _STALE_S:
             raise TooManyRequests("it waited too long for those before it")
-        exposure = self._exposures.find(command.path)
+        exposure = self._publishing.exposures.find(command.path)
         device = command.path.partition(".")[0]
         entry = self._registry.directory.get(device)
         if exposure is None or entry is None or not is_for(exposure.user, entry):
@@ -145,7 +127,7 @@ class Commands:
 
     async def _empty(self, topic: str) -> None:
         with suppress(Disconnected, ValueError):
-            await self._home.link.publish(topic, b"", retain=True)
+            await self._publishing.home.link.publish(topic, b"", retain=True)
 
 
 def read_command(command: Command, text: str) -> tuple[str, dict[str, Json]]:

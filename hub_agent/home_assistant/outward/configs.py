@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -130,6 +130,10 @@ class Command:
     verb: Literal["press", "set", "set_brightness"]
 
 
+Handler = Callable[[str], None]
+"""Takes what is sent to an entity of the hub itself."""
+
+
 @dataclass
 class Announcement:
     """All that is published of one device.
@@ -146,7 +150,7 @@ class Announcement:
     origin: dict[str, Any]
     components: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     states: dict[str, bytes] = field(default_factory=dict)
-    commands: dict[str, Command] = field(default_factory=dict)
+    commands: dict[str, Command | Handler] = field(default_factory=dict)
 
     def add(self, component: str, name: str, label: str, *, lasting: bool = False, **config: Json) -> None:
         """Add an entity.

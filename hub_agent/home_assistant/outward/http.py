@@ -99,7 +99,8 @@ def _decisions(outward: Outward, directory: Directory, bearer: Bearer) -> list[E
 
 
 def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, Json]:
-    home, exposures, publishing = outward.home, outward.exposures, outward.publishing
+    exposures, publishing = outward.exposures, outward.publishing
+    home = publishing.home if publishing is not None else None
 
     def item(path: str, name: str, kind: str) -> dict[str, Json]:
         return {"path": path, "name": name, "kind": kind, "shown": exposures.find(path) is not None}
@@ -125,7 +126,7 @@ def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, 
     own += [item(path, f"Watcher {name}", "event") for path, name in _watchers(outward)]
     return {
         "broker": {"url": home.broker, **home.health()} if home is not None else None,
-        "home_assistant": outward.status,
+        "home_assistant": publishing.status if publishing is not None else "",
         "discovery": outward.discovery,
         "published": publishing.entities if publishing is not None else 0,
         "decisions": [

@@ -3,18 +3,16 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
 from hub_agent.chat.assistant import Assistant
-from hub_agent.home_assistant.outward.commands import ACTOR, Handler
-from hub_agent.home_assistant.outward.configs import MAX_STATE, Announcement, Discovery
-from hub_agent.home_assistant.outward.exposures import Exposures
-from hub_agent.live.events import Events
+from hub_agent.home_assistant.outward.commands import ACTOR
+from hub_agent.home_assistant.outward.configs import MAX_STATE, Announcement
+from hub_agent.home_assistant.outward.publishing import HUB, Publishing
 from hub_agent.live.topics import Sample, field
 from hub_registry.access.bearer import Bearer
 
@@ -32,37 +30,18 @@ _MOST_ATTRIBUTES: Final = 16 * 1024
 
 
 class HubParts:
-    """Adds them to the announcement of the hub, and answers what is written there.
+    """Adds them to the announcement of the hub, and answers what is written there."""
 
-    Args:
-        publish_event: Publishes an event of an entity of the hub.
-        on_change: Called when there is something else to announce.
-    """
-
-    def __init__(
-        self,
-        assistant: Assistant,
-        exposures: Exposures,
-        events: Events,
-        *,
-        discovery: Discovery,
-        tasks: asyncio.TaskGroup,
-        publish_event: Callable[[str, dict[str, Any]], None],
-        on_change: Callable[[], None],
-    ) -> None:
+    def __init__(self, assistant: Assistant, publishing: Publishing) -> None:
         self._assistant = assistant
-        self._exposures = exposures
-        self._events = events
-        self._discovery = discovery
-        self._tasks = tasks
-        self._publish_event = publish_event
-        self._on_change = on_change
+        self._publishing = publishing
+        self._exposures = publishing.exposures
+        self._tasks = publishing.tasks
         self._watchers: dict[str, WatcherState] = {}
         self._said = ""
         self._answer: dict[str, str] = {}
         self._waiting = 0
         self._one = asyncio.Lock()
-        self.handlers: dict[str, Handler] = {}
 
     def watchers(self) -> list[tuple[str, str]]:
         """List the path and the name of each watcher."""
@@ -70,11 +49,10 @@ class HubParts:
 
     def extend(self, made: Announcement) -> None:
         """Add what is exposed of the hub to its announcement."""
-        self.handlers.clear()
         if self._exposures.find(CHAT) is not None:
             said, answer = made.place.topic("state", "chat"), made.place.topic("state", "answer")
             orders = made.place.topic("set", "chat")
-            self.handlers[orders] = self._say
+            made.commands[orders] = self._say
             made.add(
                 "text", "chat", "Chat", icon="mdi:chat", max=MAX_STATE, state_topic=said, command_topic=orders
             )
@@ -92,9 +70,9 @@ class HubParts:
             made.states[details] = json.dumps(self._answer)[:_MOST_ATTRIBUTES].encode()
         if self._exposures.find(NOTIFY) is not None:
             orders = made.place.topic("set", "notify")
-            self.handlers[orders] = self._notify
+            made.commands[orders] = self._notify
             # Home Assistant has such entities since 2024.5, and announcements of a device since 2024.11.
-            if self._discovery == "device":
+            if self._publishing.discovery == "device":
                 made.add("notify", "notify", "Notify", command_topic=orders)
             else:
                 made.add("text", "notify", "Notify", icon="mdi:bell", max=MAX_STATE, command_topic=orders)
@@ -118,14 +96,14 @@ class HubParts:
         id_, before = names["watcher"], self._watchers.get(names["watcher"])
         if not sample.payload:
             self._watchers.pop(id_, None)
-            self._on_change()
+            self._publishing.refresh(HUB)
             return
         try:
             state = self._watchers[id_] = topics.WATCHER.parse(sample.payload)
         except InvalidMessage:
             return
         if before is None or before.name != state.name:
-            self._on_change()
+            self._publishing.refresh(HUB)
 
     def hear_decision(self, sample: Sample) -> None:
         """Tell what a watcher decided, and none of what it saw; for `Feed.follow`."""
@@ -133,7 +111,7 @@ class HubParts:
         if not isinstance(name, str) or name not in self._watchers or decision not in _DECISIONS:
             return
         if self._exposures.find(f"{WATCHERS}.{name}") is not None:
-            self._publish_event(f"watcher-{name}", {"event_type": decision, "watcher": name})
+            self._publishing.send_event(HUB, f"watcher-{name}", {"event_type": decision, "watcher": name})
 
     def _say(self, text: str) -> None:
         message, exposure = text.strip(), self._exposures.find(CHAT)
@@ -143,7 +121,7 @@ class HubParts:
             raise TooManyRequests("too many messages wait for their answers")
         self._waiting += 1
         self._said = message[:MAX_STATE]
-        self._on_change()
+        self._publishing.refresh(HUB)
         self._tasks.create_task(self._ask(message, exposure.user), name="home assistant: chat")
 
     async def _ask(self, message: str, user: str) -> None:
@@ -159,7 +137,7 @@ class HubParts:
         finally:
             self._waiting -= 1
         self._answer = {"question": message, "answer": answer}
-        self._on_change()
+        self._publishing.refresh(HUB)
 
     async def _turn(self, message: str, user: str) -> str:
         """Have a turn of its own conversation; nobody can be asked for a confirmation there."""
@@ -176,5 +154,6 @@ class HubParts:
         if exposure is not None and text.strip():
             told = {"subject": text.strip()[:200], "text": text[:MAX_MESSAGE], "from": ACTOR}
             self._tasks.create_task(
-                self._events.publish(exposure.user, "notification", told), name="home assistant: notify"
+                self._assistant.live.events.publish(exposure.user, "notification", told),
+                name="home assistant: notify",
             )

@@ -9,6 +9,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agent_core.search.directory import is_for
@@ -18,10 +19,11 @@ from contracts.devices.presence import State
 from contracts.errors import Disconnected, InvalidMessage, StrawberryError
 from contracts.wire import rfc3339
 from hub_agent.bus.home_link import HomeLink
-from hub_agent.home_assistant.outward.configs import ON, Announcement, Command, Discovery, Place
+from hub_agent.home_assistant.outward.configs import ON, Announcement, Command, Discovery, Handler, Place
 from hub_agent.home_assistant.outward.exposures import Exposures
 from hub_agent.home_assistant.outward.rules import Entity, entities_of, object_name
-from hub_agent.live.topics import Sample, field
+from hub_agent.live.topics import Sample
+from hub_agent.live.topics import field as payload_field
 from hub_registry.devices.directory import Directory, Entry
 
 _log = logging.getLogger(__name__)
@@ -40,35 +42,30 @@ _AWAY_S: Final = 0.5
 """How long Home Assistant has to remove what is taken back, before anything else happens on its topics."""
 
 
+@dataclass(eq=False)
 class Publishing:
     """Publishes devices, entities and states, and takes them back. `run` it while the hub lives.
 
-    Args:
-        node: Gives the place of a device.
+    Attributes:
+        place: Gives the place of a device.
+        tasks: Owns the events that are being sent.
         extend: Adds what belongs to the hub itself, and no skill, to its announcement.
-        on_commands: Called with all command topics when there may be others.
+        status: What Home Assistant last said of itself since this start: ``online``, ``offline``, or nothing.
+        commands: What listens on each command topic.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        exposures: Exposures,
-        home: HomeLink,
-        *,
-        discovery: Discovery,
-        version: str,
-        place: Callable[[str], Place],
-        extend: Callable[[Announcement], None],
-        on_commands: Callable[[dict[str, Command]], None],
-    ) -> None:
-        self._directory = directory
-        self._exposures = exposures
-        self._home = home
-        self._discovery: Discovery = discovery
-        self._version = version
-        self._place = place
-        self._extend = extend
-        self._on_commands = on_commands
+    directory: Directory
+    exposures: Exposures
+    home: HomeLink
+    discovery: Discovery
+    version: str
+    place: Callable[[str], Place]
+    tasks: asyncio.TaskGroup
+    extend: Callable[[Announcement], None] = lambda _: None
+    status: str = ""
+    commands: dict[str, Command | Handler] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         self._values: defaultdict[tuple[str, str], dict[str, State | None]] = defaultdict(dict)
         self._events: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._assumed: dict[str, bytes] = {}
@@ -99,10 +96,10 @@ class Publishing:
 
     def is_shown(self, entry: Entry, path: str, entity: Entity) -> bool:
         """Return whether an entity is exposed, by a person who sees the device."""
-        exposure = self._exposures.find(path)
+        exposure = self.exposures.find(path)
         if exposure is None or not is_for(exposure.user, entry):
             return False
-        return not entity.only_by_name or self._exposures.names(path)
+        return not entity.only_by_name or self.exposures.names(path)
 
     def refresh(self, device: str = "") -> None:
         """Publish what has changed, of a device or of anything."""
@@ -122,6 +119,7 @@ class Publishing:
 
         While it is stopped, nothing is taken back: it would miss that, and keep the entity for ever.
         """
+        self.status = message.payload.decode(errors="replace")[:20]
         self._is_away = message.payload == topics.HOME_OFFLINE
         if message.payload == b"online" and not message.retain:
             self._sent.clear()
@@ -130,7 +128,7 @@ class Publishing:
     def hear_state(self, sample: Sample) -> None:
         """Take in what a skill publishes; for `Feed.follow`."""
         names = topics.STATE.match(sample.topic)
-        if names is None or names["device"] not in self._directory:
+        if names is None or names["device"] not in self.directory:
             return
         try:
             state = topics.STATE.parse(sample.payload) if sample.payload else None
@@ -140,26 +138,31 @@ class Publishing:
         if names["device"] in self._made:
             self.refresh(names["device"])
 
-    async def hear_event(self, device: str, skill: str, name: str, data: Any) -> None:
-        """Publish an event of a device as one of its entities, if that is exposed."""
-        entry = self._directory.get(device)
-        if entry is None or skill not in entry.skills:
+    def hear_event(self, sample: Sample) -> None:
+        """Publish an event of a device as one of its entities, if that is exposed; for `Feed.follow`."""
+        names, skill = topics.EVENT.match(sample.topic), payload_field(sample.value, "skill")
+        entry = self.directory.get(names["device"]) if names is not None else None
+        if names is None or entry is None or not isinstance(skill, str) or skill not in entry.skills:
             return
+        device, name = names["device"], names["name"]
         known = self._events[device, skill]
         if name not in known and len(known) < _EVENTS:
             known.add(name)
             self.refresh(device)
+        told = {"event_type": name, "data": payload_field(sample.value, "data")}
         for path, entity in self.entities_of(entry):
-            if (entity.skill, entity.name) != (skill, name) or entity.component != "event":
-                continue
-            if self.is_shown(entry, path, entity):
-                await self.send_event(device, entity.object, {"event_type": name, "data": data})
+            is_it = (entity.skill, entity.name, entity.component) == (skill, name, "event")
+            if is_it and self.is_shown(entry, path, entity):
+                self.send_event(device, entity.object, told)
 
-    async def send_event(self, device: str, name: str, payload: dict[str, Any]) -> None:
-        """Publish an event, which is not retained."""
-        topic = self._place(device).topic("state", name)
+    def send_event(self, device: str, name: str, payload: dict[str, Any]) -> None:
+        """Have an event published, which is not retained."""
+        self.tasks.create_task(self._send_event(device, name, payload), name="home assistant: event")
+
+    async def _send_event(self, device: str, name: str, payload: dict[str, Any]) -> None:
+        topic = self.place(device).topic("state", name)
         try:
-            await self._home.link.publish(topic, json.dumps(payload).encode())
+            await self.home.link.publish(topic, json.dumps(payload).encode())
         except Disconnected as error:
             _log.info("an event is not told to Home Assistant: %s", error)
 
@@ -193,16 +196,14 @@ class Publishing:
     async def _publish(self) -> None:
         everything, changed = self._all, self._changed
         self._all, self._changed = False, set()
-        devices = {entry.id for entry in self._directory.entries()} | {HUB}
+        devices = {entry.id for entry in self.directory.entries()} | {HUB}
         for device in devices | self._made.keys() if everything else changed:
             made = self._announced(device) if device in devices else None
             if made is None:
                 self._made.pop(device, None)
             else:
                 self._made[device] = made
-        self._on_commands(
-            {topic: each for made in self._made.values() for topic, each in made.commands.items()}
-        )
+        self.commands = {topic: each for made in self._made.values() for topic, each in made.commands.items()}
         wanted = {each.place.node: each for each in self._made.values()}
         dropped = await self._drop(wanted)
         for node, made in wanted.items():
@@ -210,13 +211,13 @@ class Publishing:
             if self._areas.setdefault(node, area) != area and not self._is_away:
                 await self._leave(made)
                 self._areas[node] = area
-            for topic, payload in {**made.messages(self._discovery, dropped[node]), **made.states}.items():
+            for topic, payload in {**made.messages(self.discovery, dropped[node]), **made.states}.items():
                 if self._sent.get(topic) != payload:
-                    await self._home.publish(topic, payload)
+                    await self.home.publish(topic, payload)
                     self._sent[topic] = payload
-            if self._discovery == "device":
+            if self.discovery == "device":
                 # Recorded so that a component that goes is known after a restart, too.
-                await self._home.record(
+                await self.home.record(
                     topics.discovery_topic(component, node, name) for component, name in made.components
                 )
 
@@ -229,17 +230,17 @@ class Publishing:
 
     def _announce(self, device: str) -> Announcement | None:
         """Make what is to be published of a device; None where nothing of it is exposed."""
-        place = self._place(device)
-        origin = {"name": "Strawberry", "sw_version": self._version}
+        place = self.place(device)
+        origin = {"name": "Strawberry", "sw_version": self.version}
         described = {"identifiers": [place.node], "manufacturer": "Strawberry"}
         if device == HUB:
-            described |= {"name": "Strawberry", "model": "Hub", "sw_version": self._version}
+            described |= {"name": "Strawberry", "model": "Hub", "sw_version": self.version}
             made = Announcement(place, described, origin)
             made.states[place.topic("availability")] = topics.HOME_ONLINE
-            self._extend(made)
+            self.extend(made)
             return made if made.components else None
-        entry = self._directory.get(device)
-        if entry is None or entry.revoked or not self._exposures.within(device):
+        entry = self.directory.get(device)
+        if entry is None or entry.revoked or not self.exposures.within(device):
             return None
         described |= {"name": entry.display_name, "model": "Spoke"}
         given = {"sw_version": entry.version, "suggested_area": entry.device.area}
@@ -248,7 +249,7 @@ class Publishing:
         for path, entity in self.entities_of(entry):
             if self.is_shown(entry, path, entity):
                 made.add_entity(entity, self._assumed)
-        if made.components or self._exposures.find(device) is not None:
+        if made.components or self.exposures.find(device) is not None:
             _add_presence(made, entry)
             return made
         return None
@@ -263,36 +264,36 @@ class Publishing:
         keep = {
             topic
             for made in wanted.values()
-            for topic in (*made.messages(self._discovery, set()), *made.states)
+            for topic in (*made.messages(self.discovery, set()), *made.states)
         }
         gone: dict[str, set[tuple[str, str]]] = defaultdict(set)
         if self._is_away:
             return gone
         empty = []
-        for topic in await self._home.recorded():
+        for topic in await self.home.recorded():
             parts = topic.split("/")
             if not self._is_ours(parts) or topic in keep or self._may_come_back(parts):
                 continue
-            if len(parts) == 5 and self._discovery == "device":
+            if len(parts) == 5 and self.discovery == "device":
                 if topic in entity_topics:
                     if not self._sent:
                         # From when each entity announced itself.
-                        await self._home.link.publish(topic, b"", retain=True)
+                        await self.home.link.publish(topic, b"", retain=True)
                     continue
                 gone[parts[2]].add((parts[1], parts[3]))
             empty.append(topic)
         announced = [topic for topic in empty if topic.startswith("homeassistant/")]
-        await self._home.retract(announced)
+        await self.home.retract(announced)
         if len(announced) not in (0, len(empty)):
             # An entity that still listens would complain about an empty state.
             await asyncio.sleep(_AWAY_S)
-        await self._home.retract([topic for topic in empty if topic not in announced])
+        await self.home.retract([topic for topic in empty if topic not in announced])
         for topic in empty:
             self._sent.pop(topic, None)
         return gone
 
     def _is_ours(self, parts: list[str]) -> bool:
-        own = self._place(HUB)
+        own = self.place(HUB)
         if parts[0] == "strawberry":
             return len(parts) > 3 and parts[1] == own.instance
         return len(parts) > 3 and parts[2].startswith(own.node.removesuffix(HUB))
@@ -301,19 +302,19 @@ class Publishing:
         """Return whether a topic is of an entity that an earlier run learned of, and this one not yet."""
         node, name = (parts[2], parts[4]) if parts[0] == "strawberry" and len(parts) > 4 else ("", "")
         if parts[0] == "homeassistant" and len(parts) == 5 and parts[1] in _LEARNED:
-            node, name = parts[2].removeprefix(self._place(HUB).node.removesuffix(HUB)), parts[3]
+            node, name = parts[2].removeprefix(self.place(HUB).node.removesuffix(HUB)), parts[3]
         skill, _, member = name.partition("-")
-        entry = self._directory.get(node)
+        entry = self.directory.get(node)
         if entry is None or skill not in entry.skills:
             return False
-        exposure = self._exposures.find(f"{node}.{skill}.{member}")
+        exposure = self.exposures.find(f"{node}.{skill}.{member}")
         known = {*self._values[node, skill], *self._events[node, skill], *entry.skills[skill].methods}
         return exposure is not None and name not in {object_name(skill, each) for each in known}
 
     async def _leave(self, made: Announcement) -> None:
         """Have Home Assistant forget a device: it takes an area only for one that is new to it."""
-        for topic in made.messages(self._discovery, set()):
-            await self._home.link.publish(topic, b"", retain=True, confirmed=True)
+        for topic in made.messages(self.discovery, set()):
+            await self.home.link.publish(topic, b"", retain=True, confirmed=True)
             self._sent.pop(topic, None)
         await asyncio.sleep(_AWAY_S)
 
@@ -344,12 +345,3 @@ def _add_presence(made: Announcement, entry: Entry) -> None:
             device_class="timestamp",
             entity_category="diagnostic",
         )
-
-
-def event_of(sample: Sample) -> tuple[str, str, str, Any] | None:
-    """Return device, skill, name and data of an event; None where it is none."""
-    names = topics.EVENT.match(sample.topic)
-    skill = field(sample.value, "skill")
-    if names is None or not isinstance(skill, str):
-        return None
-    return names["device"], skill, names["name"], field(sample.value, "data")

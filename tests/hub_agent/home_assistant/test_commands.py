@@ -60,21 +60,20 @@ async def commands(asked: Asked, tmp_path: Path) -> AsyncIterator[Commands]:
         await running.device("Kitchen", PlayerSkill())
         exposures = Exposures(registry.store)
         await exposures.show("kitchen", user=registry.admin.id)
-        made = Commands(
-            registry,
-            manager,
-            exposures,
-            home,
-            tasks=tasks,
-            on_set=lambda topic, *_: asked.done.append(topic),
-            clock=lambda: asked.now,
-        )
-        made.known = {
+        pressed = {
             f"set/{name}": Command(f"kitchen.PlayerSkill.{name}", each, "press")
             for name, each in entities(PlayerSkill()).items()
             if each.component == "button"
         }
-        yield made
+        publishing: Any = SimpleNamespace(
+            exposures=exposures,
+            home=home,
+            tasks=tasks,
+            commands=pressed,
+            assume=lambda topic, *_: asked.done.append(topic),
+        )
+        assistant: Any = SimpleNamespace(registry=registry, manager=manager)
+        yield Commands(assistant, publishing, clock=lambda: asked.now)
         asked.gate.set()
 
 

@@ -286,15 +286,10 @@ async def test_the_nearest_decision_counts_also_after_a_restart(exposures: Expos
 def parts_of_hub(assistant: Any = None, *, discovery: Discovery = "entity", tasks: Any = None) -> HubParts:
     """Everything that the hub can show, exposed by Ann."""
     exposed: Any = SimpleNamespace(find=lambda path: Exposure(path, True, "ann", now()))
-    parts = HubParts(
-        assistant,
-        exposed,
-        SimpleNamespace(),  # type: ignore[arg-type]
-        discovery=discovery,
-        tasks=tasks,
-        publish_event=lambda *_: None,
-        on_change=lambda: None,
+    publishing: Any = SimpleNamespace(
+        exposures=exposed, discovery=discovery, tasks=tasks, refresh=lambda _: None
     )
+    parts = HubParts(assistant, publishing)
     state = WatcherState(name="warm", state="active", at=now())
     topic = topics.WATCHER.build(watcher="w1")
     parts.hear_watcher(Sample("bus", topic, 0.0, state.model_dump_json().encode()))
