@@ -18,7 +18,6 @@ from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
 from tests.hub_agent.home import open_home
 from tests.hub_agent.test_wake_words import listening
 from tests.voice.spoken import HINT, NOISES, VOICES, can_speak, frames_of, noisy, other_speech, spoken
-from voice.audio import FRAME_S, RATE, Sound
 from voice.engines import SpeechToText, Transcript, WakeWord
 from voice.engines.espeak import Espeak
 from voice.engines.micro_wakeword import MicroWakeWords
@@ -27,6 +26,7 @@ from voice.engines.pocketsphinx import PocketSphinx
 from voice.opening import Engines
 from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
+from voice.sound.audio import FRAME_S, RATE, Sound
 from voice.vad import Endpointer, Pauses, Phase, load_vad
 
 SENTENCES: Final = (

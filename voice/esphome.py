@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 from chat.tasks import open_tasks
 from contracts.errors import InvalidMessage, SpeechError
-from voice.audio import RATE, Sound
 from voice.satellite import Names, Satellite
 from voice.serving import Serve, peer_of
+from voice.sound.audio import RATE, Sound
 
 _log = logging.getLogger(__name__)
 

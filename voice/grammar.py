@@ -1,13 +1,15 @@
 """The grammar of what can be said, made of the home's sentences and names (JSGF)."""
 
 import logging
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from typing import Final
 
 from hassil import Alternative, Group, ListReference, Permutation, TextChunk, parse_sentence
 from hassil.errors import HassilError
+from hassil.expression import Expression
 from hassil.parser import ParseError
 
 from contracts.chat.vocabulary import SpokenSlot, Vocabulary
@@ -15,6 +17,9 @@ from contracts.chat.vocabulary import SpokenSlot, Vocabulary
 _log = logging.getLogger(__name__)
 
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+")
+_PIECE: Final = r"[\w']+|\([\w'|]*\)|\[[\w'|]*\]"
+_GLUED: Final = re.compile(rf"(?:{_PIECE.replace('+', '')})+")
+"""Letters and alternatives of letters that touch each other."""
 _MOST_GLUED: Final = 50
 """Ways of saying one word with alternatives inside it."""
 _MOST_COPIED: Final = 5_000
@@ -23,29 +28,11 @@ _NUMBER_SIZE: Final = 50
 """Words of the rule of numbers."""
 _REFERENCE: Final = re.compile(r"<\w+>")
 
-_ONES: Final = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
-_TENS: Final = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_ONES: Final = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen
+""".split()  # noqa: SIM905  not a column of words
+_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
 _NUMBERS: Final = {
     **{word: number for number, word in enumerate(_ONES)},
     **{word: 10 * number for number, word in enumerate(_TENS, 2)},
@@ -202,10 +189,19 @@ def _spoken_number(number: int) -> list[str]:
 def _rule_of(text: str, slots: dict[str, str], known: Known) -> str | None:
     """Return the rule of a sentence; None where it cannot be said."""
     try:
-        expression = parse_sentence(text).expression
+        expression = parse_sentence(_GLUED.sub(_written_out, text)).expression
     except (ParseError, HassilError, ValueError, AssertionError):
         return None
     return _Sentence(slots, known).rule([expression])
+
+
+def _written_out(glued: re.Match[str]) -> str:
+    """Return a word with alternatives inside it in full: ``light[s]`` is ``(lights|light)``."""
+    pieces = re.findall(_PIECE, glued[0])
+    ways = [piece.strip("()[]").split("|") + [""] * (piece[0] == "[") for piece in pieces]
+    if len(pieces) == 1 or math.prod(map(len, ways)) > _MOST_GLUED:
+        return glued[0]
+    return f"({'|'.join(map(''.join, product(*ways)))})"
 
 
 class _Sentence:
@@ -215,17 +211,17 @@ class _Sentence:
         self._slots = slots
         self._known = known
 
-    def rule(self, items: list[object]) -> str | None:
+    def rule(self, items: list[Expression]) -> str | None:
         """Return the rule of items that follow each other; empty where nothing needs to be said."""
         parts: list[str] = []
-        for run in _runs(list(_flat(items))):
-            part = self._item(run[0]) if len(run) == 1 else self._glued(run)
+        for item in items:
+            part = self._item(item)
             if part is None:
                 return None
             parts.append(part)
         return " ".join(filter(None, parts))
 
-    def _item(self, item: object) -> str | None:
+    def _item(self, item: Expression) -> str | None:
         match item:
             case TextChunk():
                 words = _words(item.text)
@@ -233,18 +229,14 @@ class _Sentence:
             case ListReference():
                 return self._slots.get(item.slot_name) or None
             case Permutation():
-                orders = [self.rule([item.items[n], *_others(item.items, n)]) for n in range(len(item.items))]
-                return self._ways(orders)
+                items = item.items
+                orders = [[each, *items[:n], *items[n + 1 :]] for n, each in enumerate(items)]
+                return self._ways([self.rule(order) for order in orders])
             case Alternative():
                 return self._ways([self.rule([one]) for one in item.items])
+            case Group():
+                return self.rule(item.items)
         return None
-
-    def _glued(self, run: list[object]) -> str | None:
-        """Return the words of items that touch: ``light[s]``."""
-        texts = ["".join(each) for each in product(*(list(_texts(item)) for item in run))]
-        if not texts or len(texts) > _MOST_GLUED:
-            return None
-        return self._ways([self._item(TextChunk(text)) for text in texts])
 
     def _ways(self, ways: list[str | None]) -> str | None:
         said = list(dict.fromkeys(way for way in ways if way))
@@ -252,69 +244,3 @@ class _Sentence:
         if not said:
             return "" if optional else None
         return f"[{'|'.join(said)}]" if optional else _either(said)
-
-
-def _others(items: Sequence[object], n: int) -> list[object]:
-    return [each for place, each in enumerate(items) if place != n]
-
-
-def _flat(items: list[object]) -> Iterator[object]:
-    for item in items:
-        if isinstance(item, Group) and not isinstance(item, Alternative | Permutation):
-            yield from _flat(list(item.items))
-        else:
-            yield item
-
-
-def _runs(items: list[object]) -> Iterator[list[object]]:
-    """Yield items, those that touch within a word together."""
-    run: list[object] = []
-    for item in items:
-        # Whole words of a chunk stand alone; only those at its ends may touch what is beside them.
-        for piece in _pieces(item):
-            if run and _touches(run[-1], last=True) and _touches(piece, last=False):
-                run.append(piece)
-            else:
-                if run:
-                    yield run
-                run = [piece]
-    if run:
-        yield run
-
-
-def _pieces(item: object) -> Iterator[object]:
-    if not isinstance(item, TextChunk):
-        yield item
-        return
-    for text in re.findall(r"\s+|\S+", item.text):
-        yield TextChunk(text)
-
-
-def _touches(item: object, *, last: bool) -> bool:
-    match item:
-        case TextChunk():
-            edge = item.text[-1:] if last else item.text[:1]
-            return bool(edge.strip()) and edge.isalnum()
-        case ListReference():
-            return False
-        case Group():
-            parts = (
-                item.items
-                if isinstance(item, Alternative | Permutation)
-                else item.items[-1 if last else 0 :][:1]
-            )
-            return any(_touches(part, last=last) for part in parts)
-    return False
-
-
-def _texts(item: object) -> Iterator[str]:
-    """Yield the ways of saying an item that has no slot."""
-    match item:
-        case TextChunk():
-            yield item.text
-        case Alternative():
-            for one in item.items:
-                yield from _texts(one)
-        case Group():
-            for ways in product(*(list(_texts(one)) for one in item.items)):
-                yield "".join(ways)

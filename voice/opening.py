@@ -3,11 +3,16 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from contracts.errors import ConfigError
-from voice.audio import Loudspeaker, Microphone
 from voice.engines import SpeechToText, TextToSpeech, WakeWord
 from voice.settings import VoiceSettings
+from voice.sound.audio import Loudspeaker, Microphone
+
+if TYPE_CHECKING:
+    from voice.engines.wyoming import Finder
+    from voice.wyoming.connection import Address
+    from voice.wyoming.discovery import Domain
 
 _FILE = "file:"
 
@@ -49,10 +54,10 @@ def is_found(name: str) -> bool:
 def open_microphone(name: str) -> Microphone:
     """Return the microphone with this name; it is opened where it is entered."""
     if name.startswith(_FILE):
-        from voice.sound_files import FileMicrophone
+        from voice.sound.files import FileMicrophone
 
         return FileMicrophone(Path(name.removeprefix(_FILE)))
-    from voice.sound_card import CardMicrophone
+    from voice.sound.card import CardMicrophone
 
     return CardMicrophone(name)
 
@@ -60,10 +65,10 @@ def open_microphone(name: str) -> Microphone:
 def open_loudspeaker(name: str) -> Loudspeaker:
     """Return the loudspeaker with this name; it is opened where it is entered."""
     if name.startswith(_FILE):
-        from voice.sound_files import FileLoudspeaker
+        from voice.sound.files import FileLoudspeaker
 
         return FileLoudspeaker(Path(name.removeprefix(_FILE)))
-    from voice.sound_card import CardLoudspeaker
+    from voice.sound.card import CardLoudspeaker
 
     return CardLoudspeaker(name)
 
@@ -85,14 +90,9 @@ def _speech_to_text(name: str) -> SpeechToText:
         from voice.engines.pocketsphinx import PocketSphinx
 
         return PocketSphinx()
-    if name.startswith("wyoming"):
-        from voice.engines.wyoming import WyomingSpeechToText
-        from voice.wyoming.connection import Address
-        from voice.wyoming.discovery import discover
+    from voice.engines.wyoming import WyomingSpeechToText
 
-        _, _, address = name.partition("://")
-        return WyomingSpeechToText(Address.parse(address) if address else partial(discover, "asr"))
-    raise _wrong(name, "speech_to_text")
+    return WyomingSpeechToText(_server(name, "asr"))
 
 
 def _text_to_speech(name: str, settings: VoiceSettings) -> TextToSpeech:
@@ -100,15 +100,15 @@ def _text_to_speech(name: str, settings: VoiceSettings) -> TextToSpeech:
         from voice.engines.espeak import Espeak
 
         return Espeak(voice=settings.voice)
-    if name.startswith("wyoming"):
-        from voice.engines.wyoming import WyomingTextToSpeech
-        from voice.wyoming.connection import Address
-        from voice.wyoming.discovery import discover
+    from voice.engines.wyoming import WyomingTextToSpeech
 
-        _, _, address = name.partition("://")
-        return WyomingTextToSpeech(Address.parse(address) if address else partial(discover, "tts"))
-    raise _wrong(name, "text_to_speech")
+    return WyomingTextToSpeech(_server(name, "tts"))
 
 
-def _wrong(name: str, setting: str) -> ConfigError:
-    return ConfigError(f"{name} cannot be used for {setting}", hint=f"Correct {setting} in [voice].")
+def _server(name: str, domain: "Domain") -> "Address | Finder":
+    """Return the Wyoming server of a setting, or what finds one."""
+    from voice.wyoming.connection import Address
+    from voice.wyoming.discovery import discover
+
+    _, _, address = name.partition("://")
+    return Address.parse(address) if address else partial(discover, domain)

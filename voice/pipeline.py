@@ -10,16 +10,15 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
-from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeVar
 
 from chat.tasks import open_tasks
 from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.errors import SoundError, SpeechError, StrawberryError
-from voice.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 from voice.engines import SpeechToText, TextToSpeech, Transcript
 from voice.opening import Engines, is_found
 from voice.settings import VoiceSettings
+from voice.sound.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 from voice.speaking import Sentences, Tone, answers, error_phrase, is_yes, phrase, question, tone
 from voice.vad import Detector, Endpointer, Pauses, Phase, load_vad
 
@@ -30,7 +29,7 @@ _log = logging.getLogger(__name__)
 Activity = Literal["listening", "hearing", "thinking", "talking"]
 
 MayAnswer = Callable[[str, float], Awaitable[bool]]
-"""Says whether this device answers to a wake word, which it heard this loud; see `voice.audio.level`."""
+"""Says whether this device answers to a wake word, which it heard this loud (`voice.sound.audio.level`)."""
 
 _BEFORE: Final = round(0.4 / FRAME_S)
 """Frames before speech that belong to it: its first sound is soft."""
@@ -83,7 +82,7 @@ class Utterance:
 
     Attributes:
         wake_word: What began it; empty where a button or a question did.
-        loudness: Of the wake word; see `voice.audio.level`.
+        loudness: Of the wake word; see `voice.sound.audio.level`.
         follows: How many questions in a row it follows, without a wake word between them.
     """
 
@@ -431,9 +430,7 @@ class _Speech:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._playing is not None:
             self._playing.cancel()
             await asyncio.wait((self._playing,))

@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
-from chat.tasks import open_tasks
 from contracts.errors import ConfigError, InvalidMessage, SoundError
-from voice.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 from voice.engines import WakeWord
 from voice.pipeline import MayAnswer
 from voice.serving import Allowed, open_server
 from voice.settings import SatelliteSettings
+from voice.sound.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +100,9 @@ class Satellite:
         self._left = 0  # frames that may still go out for the present request
         self._levels = [-96.0] * _LOUDNESS
         self._at = 0
-        self._playing: _Playing | None = None
+        self._pieces: asyncio.Queue[Sound | None] = asyncio.Queue()
+        self._unplayed = 0
+        self._playing: asyncio.Task[None] | None = None
 
     async def hear(self, frame: bytes) -> None:
         """Take the next frame of the microphone."""
@@ -154,13 +155,14 @@ class Satellite:
     def silence(self) -> None:
         """Cut short what is being played."""
         if self._playing is not None:
-            self._playing.cut()
+            self._playing.cancel()
 
     def answer(self, server: Server, tasks: asyncio.TaskGroup) -> None:
         """Play what is given to `add` from now on."""
         self.silence()
-        self._playing = _Playing()
-        tasks.create_task(self._play(self._playing, server), name="satellite sound")
+        self._pieces, self._unplayed = asyncio.Queue(), 0
+        self._playing = tasks.create_task(self._play(self._pieces), name="satellite sound")
+        tasks.create_task(_report(self._playing, server), name="satellite played")
 
     def add(self, sound: Sound) -> None:
         """Add to what is played; nothing where no answer was begun.
@@ -168,29 +170,41 @@ class Satellite:
         Raises:
             InvalidMessage: If it is too much.
         """
-        if self._playing is not None:
-            self._playing.add(sound)
+        if self._playing is None:
+            return
+        self._unplayed += len(sound.samples)
+        if self._unplayed > _MOST_UNPLAYED:
+            raise InvalidMessage("more sound than anybody listens to")
+        self._pieces.put_nowait(sound)
 
     def end(self) -> None:
         """End what is played with what was added."""
-        if self._playing is not None:
-            self._playing.end()
+        self._pieces.put_nowait(None)
 
     async def _begin(self, word: str, server: Server) -> None:
         self.silence()  # a person who speaks is not talked over
         self._left = _LONGEST
         await server.wake(word)
 
-    async def _play(self, playing: "_Playing", server: Server) -> None:
+    async def _play(self, pieces: asyncio.Queue[Sound | None]) -> None:
+        async def sounds() -> AsyncIterator[Sound]:
+            while (sound := await pieces.get()) is not None:
+                self._unplayed -= len(sound.samples)
+                yield sound
+
         try:
-            await playing.to(self._loudspeaker)
+            await self._loudspeaker.play(sounds())
         except SoundError as error:
             _log.warning("an answer cannot be heard: %s", error)
-        # A server waits for it before it listens again; where it is gone, its connection ends by itself.
-        try:
-            await server.played()
-        except OSError:
-            server.close()
+
+
+async def _report(playing: asyncio.Task[None], server: Server) -> None:
+    """Tell the server that its answer was heard, or cut short: it waits for that before it listens again."""
+    await asyncio.wait((playing,))
+    try:
+        await server.played()
+    except OSError:
+        server.close()
 
 
 @asynccontextmanager
@@ -240,35 +254,3 @@ async def listen(device: Satellite, microphone: Callable[[], Microphone]) -> Non
                     break
             else:
                 return  # a file has an end
-
-
-class _Playing:
-    """Sound that comes in pieces and is played, or cut short."""
-
-    def __init__(self) -> None:
-        self._pieces: asyncio.Queue[Sound | None] = asyncio.Queue()
-        self._unplayed = 0
-        self._cut = asyncio.Event()
-
-    def add(self, sound: Sound) -> None:
-        self._unplayed += len(sound.samples)
-        if self._unplayed > _MOST_UNPLAYED:
-            raise InvalidMessage("more sound than anybody listens to")
-        self._pieces.put_nowait(sound)
-
-    def end(self) -> None:
-        self._pieces.put_nowait(None)
-
-    def cut(self) -> None:
-        self._cut.set()
-
-    async def to(self, loudspeaker: Loudspeaker) -> None:
-        async with open_tasks() as tasks:
-            played = tasks.create_task(loudspeaker.play(self._sounds()), name="satellite loudspeaker")
-            cut = tasks.create_task(self._cut.wait(), name="satellite cut")
-            await asyncio.wait((played, cut), return_when=asyncio.FIRST_COMPLETED)
-
-    async def _sounds(self) -> AsyncIterator[Sound]:
-        while (sound := await self._pieces.get()) is not None:
-            self._unplayed -= len(sound.samples)
-            yield sound

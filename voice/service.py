@@ -71,6 +71,7 @@ class VoiceService:
         self._pipeline: Pipeline | None = None
         self._engines: Engines | None = None  # kept over retries: models are large
         self._switched = asyncio.Event()
+        self._backoff = Backoff(*_RETRY_S)
         self.state: VoiceState = "off"
         self.satellite_port: int | None = None
 
@@ -121,7 +122,9 @@ class VoiceService:
         self._pipeline.listen()
 
     def activity(self, activity: Activity) -> None:
-        """See `voice.pipeline.Observer`."""
+        """See `voice.pipeline.Observer`; the sound card works again."""
+        self._backoff.reset()
+        self.problem("sound", "")
         self._tell(activity)
 
     def understood(self, transcript: Transcript, engine: str) -> None:
@@ -137,7 +140,6 @@ class VoiceService:
 
     async def run(self) -> None:
         """Listen until cancelled; a sound card that comes back is used again."""
-        backoff = Backoff(*_RETRY_S)
         while True:
             self._switched.clear()
             if self.muted:
@@ -145,7 +147,7 @@ class VoiceService:
                 await self._switched.wait()
                 continue
             try:
-                await self._until_switched(backoff)
+                await self._until_switched()
                 continue
             except StrawberryError as error:
                 reason = " ".join(filter(None, (f"{error.message}.", error.hint)))
@@ -155,10 +157,10 @@ class VoiceService:
             self.problem("sound", reason)
             self._tell("broken")
             with suppress(TimeoutError):
-                async with asyncio.timeout(backoff.next()):
+                async with asyncio.timeout(self._backoff.next()):
                     await self._switched.wait()
 
-    async def _until_switched(self, backoff: Backoff) -> None:
+    async def _until_switched(self) -> None:
         """Run the pipeline until it is to be muted, or its microphone ends."""
         satellite = self._settings.satellite if self._names is not None else None
         settings = self._settings
@@ -181,7 +183,7 @@ class VoiceService:
             chat=self._chat,
             settings=self._settings,
             language=self._language,
-            observer=_Opened(self, backoff),
+            observer=self,
             may_answer=self._may_answer,
         )
         self._pipeline = pipeline
@@ -231,22 +233,3 @@ class VoiceService:
         if state != self.state:
             self.state = state
             self._changed()
-
-
-class _Opened:
-    """Notes with the first activity that the sound card works again."""
-
-    def __init__(self, service: VoiceService, backoff: Backoff) -> None:
-        self._service = service
-        self._backoff = backoff
-
-    def activity(self, activity: Activity) -> None:
-        self._backoff.reset()
-        self._service.problem("sound", "")
-        self._service.activity(activity)
-
-    def understood(self, transcript: Transcript, engine: str) -> None:
-        self._service.understood(transcript, engine)
-
-    def problem(self, engine: str, problem: str) -> None:
-        self._service.problem(engine, problem)

@@ -8,9 +8,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from contracts.addresses import LOOPBACK
 from contracts.validation import Language
 
-Engine = Annotated[
-    str, Field(pattern=r"^(pocketsphinx|espeak|wyoming|wyoming://[A-Za-z0-9.:\[\]-]+:\d{1,5})$")
-]
+_SERVER = r"wyoming|wyoming://[A-Za-z0-9.:\[\]-]+:\d{1,5}"
+Listener = Annotated[str, Field(pattern=rf"^(pocketsphinx|{_SERVER})$")]
+Speaker = Annotated[str, Field(pattern=rf"^(espeak|{_SERVER})$")]
 
 
 def _address(text: str) -> str:
@@ -62,8 +62,8 @@ class VoiceSettings(BaseModel):
     enabled: bool = False
     wake_words: Annotated[tuple[str, ...], Field(max_length=8)] = ("okay_nabu",)
     wake_engine: Literal["micro_wakeword", "open_wakeword"] = "micro_wakeword"
-    speech_to_text: tuple[Engine, ...] = ("pocketsphinx",)
-    text_to_speech: tuple[Engine, ...] = ("espeak",)
+    speech_to_text: tuple[Listener, ...] = ("pocketsphinx",)
+    text_to_speech: tuple[Speaker, ...] = ("espeak",)
     microphone: str = ""
     loudspeaker: str = ""
     language: Language | None = None

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from contracts.chat import ConfirmationWanted, TurnError
 from contracts.errors import StrawberryError
 from contracts.wire import Json
-from voice.audio import Sound
+from voice.sound.audio import Sound
 
 _END: Final = re.compile(r"(?<=[.!?…])[\"')\]]*\s+(?=\S)|\n+")
 """Between two sentences; a dot within a number has no blank after it."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from voice.audio import RATE
 from voice.installed import installed
+from voice.sound.audio import RATE
 
 _CHUNK_BYTES: Final = 1_024
 """What the model takes at once: 32 ms."""

@@ -18,8 +18,8 @@ from deploy.cli.terminal.output import Output
 from deploy.home.directory import Home
 from deploy.logs.terminal import visible
 from deploy.settings.settings import read_household, read_voice
-from voice.audio import FRAME_S, Loudspeaker, Sound, level
 from voice.engines import Transcript
+from voice.sound.audio import FRAME_S, Loudspeaker, Sound, level
 
 _LOOK_S: Final = 0.2
 _VOCABULARY: Final = "vocabulary.json"
@@ -75,7 +75,7 @@ def say(options: argparse.Namespace) -> None:
 
 def devices(options: argparse.Namespace) -> None:
     """Print the microphones and loudspeakers."""
-    from voice.sound_card import devices as found
+    from voice.sound.card import devices as found
 
     rows: list[dict[str, Any]] = [
         {
@@ -179,7 +179,7 @@ async def _test(options: argparse.Namespace) -> dict[str, Any]:
     from voice.engines.pocketsphinx import PocketSphinx
     from voice.opening import open_engines
     from voice.pipeline import Pipeline
-    from voice.sound_files import FileMicrophone
+    from voice.sound.files import FileMicrophone
 
     home = Home.find()
     settings = read_voice(home).model_copy(update={"tones": False, "text_to_speech": ()})

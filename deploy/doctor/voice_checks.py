@@ -26,7 +26,7 @@ def check_voice(home: Home) -> Iterator[Check]:
     if all(name.startswith("file:") for name in names):
         return
     try:
-        from voice.sound_card import devices
+        from voice.sound.card import devices
 
         found = devices()
     except StrawberryError as error:

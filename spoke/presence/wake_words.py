@@ -56,7 +56,7 @@ class WakeWords:
         """Return whether this device answers to a wake word.
 
         Args:
-            loudness: How loud it was heard; see `voice.audio.level`.
+            loudness: How loud it was heard; see `voice.sound.audio.level`.
         """
         if not (self._link.connected and self._hub_is_online()):
             return True

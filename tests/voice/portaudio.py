@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from voice import sound_card
+from voice.sound import card as sound_card
 
 
 class PortAudio:

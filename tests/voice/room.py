@@ -15,9 +15,9 @@ from typing import Any, Self
 
 from contracts.chat import ConfirmationWanted, TurnEvent
 from tests.voice.spoken import spoken
-from voice.audio import RATE
 from voice.engines import Transcript
 from voice.pipeline import Activity
+from voice.sound.audio import RATE
 
 VOICE = "espeak:en-us"
 WAKE = "okay_nabu"

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from voice.audio import FRAME_BYTES, RATE
+from voice.sound.audio import FRAME_BYTES, RATE
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / "build" / "speech"

@@ -14,7 +14,6 @@ from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
 from contracts.errors import SoundError, SpeechError
 from tests.hub_registry.spokes import eventually
 from tests.voice.room import SETTINGS, Notes, Room, ScriptedChat
-from voice.audio import Sound
 from voice.engines import Transcript
 from voice.engines.espeak import Espeak
 from voice.engines.micro_wakeword import MicroWakeWords
@@ -22,7 +21,8 @@ from voice.engines.pocketsphinx import PocketSphinx
 from voice.opening import Engines
 from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
-from voice.sound_files import FileLoudspeaker, FileMicrophone
+from voice.sound.audio import Sound
+from voice.sound.files import FileLoudspeaker, FileMicrophone
 
 pytestmark = pytest.mark.voice
 

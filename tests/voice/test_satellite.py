@@ -22,9 +22,9 @@ from chat.tasks import open_tasks
 from contracts.errors import ConfigError, SoundError
 from tests.hub_agent.home import wait_for
 from tests.hub_registry.spokes import eventually
-from voice.audio import Sound
 from voice.satellite import Names, Satellite, listen, open_satellite
 from voice.settings import SatelliteSettings
+from voice.sound.audio import Sound
 
 pytestmark = pytest.mark.voice
 

@@ -15,7 +15,7 @@ from tests.voice.room import SETTINGS, ScriptedChat
 from voice.opening import open_engines
 from voice.service import VoiceService
 from voice.settings import VoiceSettings
-from voice.sound_card import CardLoudspeaker, CardMicrophone
+from voice.sound.card import CardLoudspeaker, CardMicrophone
 
 __all__ = ["library"]
 

@@ -16,9 +16,9 @@ from tests.ports import free_port
 from tests.voice.spoken import frames, spoken
 from tests.voice.wyoming_server import ServerProcess, wyoming_server
 from voice import serving
-from voice.audio import Sound
 from voice.engines.wyoming import Deadlines, WyomingSpeechToText, WyomingTextToSpeech
 from voice.serving import Allowed, open_server
+from voice.sound.audio import Sound
 from voice.wyoming import discovery
 from voice.wyoming.connection import Address
 

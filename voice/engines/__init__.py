@@ -6,7 +6,7 @@ An engine imports its library only when it is made, and says what is missing whe
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple, Protocol
 
-from voice.audio import Sound
+from voice.sound.audio import Sound
 
 __all__ = ["SpeechToText", "TextToSpeech", "Transcript", "WakeWord"]
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from contracts.errors import SpeechError
-from voice.audio import Sound
+from voice.sound.audio import Sound
 
 _HEADER: Final = 44
 """Bytes of the WAV header that it begins with."""

@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 from contracts.chat.vocabulary import Vocabulary
 from contracts.errors import SpeechError
-from voice.audio import RATE
 from voice.engines import Transcript
 from voice.grammar import choices, grammar_of, with_digits
 from voice.installed import installed
+from voice.sound.audio import RATE
 
 T = TypeVar("T")
 

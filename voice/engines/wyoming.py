@@ -16,8 +16,8 @@ from wyoming.tts import Synthesize, SynthesizeVoice
 
 from contracts.errors import InvalidMessage, SoundError, SpeechError
 from contracts.rates import Backoff
-from voice.audio import RATE, Sound
 from voice.engines import Transcript
+from voice.sound.audio import RATE, Sound
 from voice.wyoming.connection import (
     Address,
     Connection,

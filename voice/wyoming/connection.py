@@ -16,8 +16,8 @@ from wyoming.event import Event, Eventable, async_write_event
 
 from contracts.addresses import bracketed
 from contracts.errors import ConfigError, InvalidMessage
-from voice.audio import Sound
 from voice.serving import MOST_LINE, Serve, peer_of
+from voice.sound.audio import Sound
 
 _MOST_DATA: Final = 1024 * 1024
 """A server with all voices of Piper describes itself in 300 kB."""

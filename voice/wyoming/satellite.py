@@ -15,10 +15,10 @@ from wyoming.snd import Played
 from wyoming.wake import Detection
 
 from chat.tasks import open_tasks
-from voice.audio import RATE, Sound
 from voice.satellite import Names
 from voice.satellite import Satellite as Device
 from voice.serving import Serve
+from voice.sound.audio import RATE, Sound
 from voice.wyoming.connection import Connection, chunk_of, over, read_as, sound_of, stop
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ import array
 import math
 import sys
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
 from voice.installed import installed
@@ -29,9 +28,7 @@ class Sound(NamedTuple):
     rate: int
 
 
-class Microphone(Protocol):
-    """Gives frames while it is open; see `FRAME_BYTES`."""
-
+class _Opened(Protocol):
     async def __aenter__(self) -> Self:
         """Open it.
 
@@ -40,9 +37,11 @@ class Microphone(Protocol):
         """
         ...
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+class Microphone(_Opened, Protocol):
+    """Gives frames while it is open; see `FRAME_BYTES`."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Return the frames as they are heard.
@@ -53,20 +52,8 @@ class Microphone(Protocol):
         ...
 
 
-class Loudspeaker(Protocol):
+class Loudspeaker(_Opened, Protocol):
     """Plays one sound after the other while it is open."""
-
-    async def __aenter__(self) -> Self:
-        """Open it.
-
-        Raises:
-            SoundError: If it cannot be opened.
-        """
-        ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
     async def play(self, sound: AsyncIterator[Sound]) -> None:
         """Play until the sound has been heard; when cancelled, fall silent at once.

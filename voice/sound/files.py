@@ -1,6 +1,6 @@
 """Sound from files and pipes, and into them: for tests, and where another program has the sound card.
 
-A microphone is a WAV file, or a named pipe of raw samples as `voice.audio` describes them; so is
+A microphone is a WAV file, or a named pipe of raw samples as `voice.sound.audio` describes them; so is
 a loudspeaker.
 """
 
@@ -11,11 +11,10 @@ import stat
 import wave
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from contracts.errors import SoundError
-from voice.audio import FRAME_BYTES, RATE, Sound, resampled
+from voice.sound.audio import FRAME_BYTES, RATE, Sound, resampled
 
 _SILENCE_S: Final = 2.0
 """What follows a file, so that its last words have an end."""
@@ -23,7 +22,7 @@ _LOOK_S: Final = 0.01
 
 
 class FileMicrophone:
-    """Hears a file, and a pipe for as long as it is there; see `voice.audio.Microphone`."""
+    """Hears a file, and a pipe for as long as it is there; see `voice.sound.audio.Microphone`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,9 +37,7 @@ class FileMicrophone:
             raise _missing("microphone", self._path, error) from None
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None
@@ -74,7 +71,7 @@ class FileMicrophone:
 
 
 class FileLoudspeaker:
-    """Writes what is said to a WAV file, or raw to a pipe; see `voice.audio.Loudspeaker`."""
+    """Writes what is said to a WAV file, or raw to a pipe; see `voice.sound.audio.Loudspeaker`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,13 +96,11 @@ class FileLoudspeaker:
             raise _missing("loudspeaker", self._path, error) from None
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._close()
 
     async def play(self, sound: AsyncIterator[Sound]) -> None:
-        """See `voice.audio.Loudspeaker`; a pipe that is not read holds the speech up, as a card does."""
+        """See `voice.sound.audio.Loudspeaker`; a pipe that is not read holds speech up, as a card does."""
         async for piece in sound:
             samples = resampled(piece, RATE).samples
             if self._pipe is None:

@@ -5,12 +5,11 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from contracts.errors import SoundError
-from voice.audio import FRAME_BYTES, RATE, Sound, resampled
 from voice.installed import installed
+from voice.sound.audio import FRAME_BYTES, RATE, Sound, resampled
 
 T = TypeVar("T")
 
@@ -67,7 +66,7 @@ def _looked_again() -> Any:
 
 
 class CardMicrophone:
-    """A microphone of this machine; see `voice.audio.Microphone`.
+    """A microphone of this machine; see `voice.sound.audio.Microphone`.
 
     Args:
         name: Part of the name of a device; empty for the default one.
@@ -85,9 +84,7 @@ class CardMicrophone:
         self._stream, self._rate = await _or_closed(self._thread, self._open)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         stream, self._stream = self._stream, None
         await self._loop.run_in_executor(self._thread, _close, stream)
         self._thread.shutdown(wait=False)
@@ -133,7 +130,7 @@ class CardMicrophone:
 
 
 class CardLoudspeaker:
-    """A loudspeaker of this machine; see `voice.audio.Loudspeaker`.
+    """A loudspeaker of this machine; see `voice.sound.audio.Loudspeaker`.
 
     Args:
         name: Part of the name of a device; empty for the default one.
@@ -149,14 +146,12 @@ class CardLoudspeaker:
         self._stream, self._rate = await _or_closed(self._thread, self._open)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._run(lambda: _close(self._stream))
         self._thread.shutdown(wait=False)
 
     async def play(self, sound: AsyncIterator[Sound]) -> None:
-        """See `voice.audio.Loudspeaker`."""
+        """See `voice.sound.audio.Loudspeaker`."""
         size = int(self._rate * _BLOCK_S) * 2
         try:
             async for piece in sound:

@@ -1,0 +1,1 @@
+"""Sound: its form, microphones and loudspeakers of this machine, and files in their place."""
