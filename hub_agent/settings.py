@@ -1,7 +1,7 @@
 """Settings of a hub: frozen, and passed in."""
 
 from collections.abc import Callable
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -54,30 +54,44 @@ class LanSettings(_Settings):
         return self
 
 
-class HttpSettings(_Settings):
+def _network(text: str) -> str:
+    return str(ip_network(text, strict=False))
+
+
+class HttpTable(_Settings):
+    """``[http]``: how the hub is reached through a proxy, and by how many.
+
+    Attributes:
+        base_path: Where the proxy puts the hub, for example ``/strawberry``; empty for the root.
+        names: Host names by which the proxy is reached, in small letters.
+        trusted_proxies: Its addresses or networks. Only from there is a request's word taken for where it
+            comes from and whether it came over TLS.
+        requests_per_minute: Of one device or token, of which half may come at once; see
+            `hub_registry.access.bearer.Gate`.
+        connections: At once, of each listener; see `chat.http.connections`. Two thirds may be WebSockets.
+    """
+
+    base_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
+    names: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], ...] = ()
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
+    # A page of the web UI makes some ten requests when it opens, and a few a second after that.
+    requests_per_minute: Annotated[int, Field(ge=60, le=10_000_000)] = 6_000
+    connections: Annotated[int, Field(ge=50, le=20_000)] = 400
+
+
+class HttpSettings(HttpTable):
     """The HTTP server.
 
     Attributes:
         port: 0 takes any free one.
-        base_path: Where a proxy puts the hub, for example ``/strawberry``; empty for the root.
-        names: Host names of a proxy in front of it, in small letters.
-        trusted_proxies: Addresses or networks of that proxy; see `chat.http.server.serve`.
         max_body_bytes: The largest body of a request.
-        requests_per_minute: Of one device or token; see `hub_registry.access.bearer.Gate`.
-        connections: At once, of each listener; see `chat.http.connections`. Two thirds may be WebSockets.
         lan: The way in for other machines; None for none.
     """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8321
-    base_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
-    names: tuple[str, ...] = ()
-    trusted_proxies: tuple[str, ...] = ()
     # A long conversation that a client sends along, and the largest message there may be.
     max_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
-    # A page of the web UI makes some ten requests when it opens, and a few a second after that.
-    requests_per_minute: Annotated[int, Field(ge=60, le=10_000_000)] = 6_000
-    connections: Annotated[int, Field(ge=50, le=20_000)] = 400
     lan: LanSettings | None = None
 
     @property
@@ -160,10 +174,10 @@ class HomeAssistantAccess(_Settings):
 
 
 class ProtobufSettings(_Settings):
-    """Payloads in protocol buffers.
+    """``[protobuf]``: payloads in protocol buffers.
 
     Attributes:
-        descriptors: Descriptor sets of protoc.
+        descriptors: Descriptor sets of protoc; in the file, seen from the data directory.
         topics: By topic filter, the full name of the message type.
     """
 

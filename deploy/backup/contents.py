@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
 from contracts.errors import ConfigError
 from deploy.home.directory import STAGE, Home
-from deploy.settings.settings import read_captures
+from deploy.settings.settings import read_table
+from hub_agent.settings import CaptureSettings
 
 ASIDE: Final = "replaced"
 """Where what was replaced is kept."""
@@ -43,12 +45,11 @@ class Rules:
     @classmethod
     def of(cls, home: Home) -> "Rules":
         """Read where captures are; from settings that cannot be used, where they are by default."""
-        folders: tuple[Path, ...] = (Path("captures"),)
-        try:
-            settings = read_captures(home)
-            folders = settings.folders if settings is not None else folders
-        except ConfigError:
-            pass  # they may be the reason for the backup, or for restoring one
+        settings = None
+        # They may be the reason for the backup, or for restoring one.
+        with suppress(ConfigError):
+            settings = read_table(home, "captures", CaptureSettings)
+        folders = (settings or CaptureSettings()).folders
         inside = (home.directory / folder.expanduser() for folder in folders)
         return cls(
             tuple(

@@ -61,11 +61,11 @@ def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
 
 
 def _logs_json(home: Home) -> bool:
-    from deploy.settings.settings import read_log_format
+    from deploy.settings.settings import LogTable, read_table
 
     # What is wrong with the settings is said by what needs them.
     with suppress(ConfigError):
-        return read_log_format(home) == "json"
+        return (read_table(home, "log", LogTable) or LogTable()).format == "json"
     return False
 
 

@@ -18,20 +18,13 @@ from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
 from deploy.settings.settings import (
     HomeAssistantTable,
-    read_audit,
-    read_captures,
     read_embeddings,
     read_gateway,
     read_home_assistant,
     read_household,
-    read_http,
     read_limits,
-    read_metrics,
     read_models,
-    read_notifications,
-    read_protobuf,
-    read_watchers,
-    read_wyoming,
+    read_table,
 )
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import (
@@ -39,6 +32,7 @@ from hub_agent.settings import (
     BusSettings,
     CaptureSettings,
     HttpSettings,
+    HttpTable,
     HubSettings,
     LanSettings,
     MetricsSettings,
@@ -46,6 +40,7 @@ from hub_agent.settings import (
     ProtobufSettings,
     TurnSettings,
     WatcherSettings,
+    WyomingSettings,
 )
 from hub_web import open_web
 
@@ -96,7 +91,7 @@ async def enter_hub(
         http=HttpSettings(
             port=options.http_port,
             lan=_lan_settings(home, lan, options),
-            **read_http(home).model_dump(),
+            **(read_table(home, "http", HttpTable) or HttpTable()).model_dump(),
         ),
         ca=_authorities(lan, bus),
         models=models,
@@ -104,15 +99,15 @@ async def enter_hub(
         gateway=read_gateway(home),
         turns=TurnSettings(limits=read_limits(home)),
         household=read_household(home),
-        captures=read_captures(home) or CaptureSettings(),
-        watchers=read_watchers(home) or WatcherSettings(),
-        audit=read_audit(home) or AuditSettings(),
-        metrics=read_metrics(home) or MetricsSettings(),
+        captures=read_table(home, "captures", CaptureSettings) or CaptureSettings(),
+        watchers=read_table(home, "watchers", WatcherSettings) or WatcherSettings(),
+        audit=read_table(home, "audit", AuditSettings) or AuditSettings(),
+        metrics=read_table(home, "metrics", MetricsSettings) or MetricsSettings(),
         # The variable that all programs have for it; the exporter reads the others, such as its headers.
         otlp_endpoint=os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         discovery=(read_home_assistant(home) or HomeAssistantTable()).discovery,
-        notifications=read_notifications(home) or NotificationSettings(),
-        wyoming=read_wyoming(home),
+        notifications=read_table(home, "notifications", NotificationSettings) or NotificationSettings(),
+        wyoming=read_table(home, "wyoming", WyomingSettings),
     )
     await prepare_sandbox(home, report=report, without="sentences and 'strawberry call' work without it")
     with chosen_by("--http-port or --https-port"):
@@ -158,11 +153,12 @@ async def _report_setup(hub: Hub, report: Reporter) -> None:
 
 
 def _protobuf(home: Home) -> ProtobufSettings | None:
-    table = read_protobuf(home)
+    table = read_table(home, "protobuf", ProtobufSettings)
     if table is None:
         return None
-    files = tuple(home.directory / file for file in table.descriptors)
-    return ProtobufSettings(descriptors=files, topics=table.topics)
+    return table.model_copy(
+        update={"descriptors": tuple(home.directory / each for each in table.descriptors)}
+    )
 
 
 async def await_broker(hub: Hub, *, report: Reporter) -> None:

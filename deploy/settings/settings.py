@@ -1,12 +1,10 @@
 """What the user set in ``strawberry.toml`` and ``.env``."""
 
 import os
-from collections.abc import Callable
-from ipaddress import ip_network
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import tzlocal
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agent_core.limits import TurnLimits
 from agent_core.models.entries import (
@@ -26,16 +24,6 @@ from contracts.topics import is_filter
 from contracts.validation import Language, TimeZone, did_you_mean, explain
 from deploy.home.directory import Home
 from voice.settings import VoiceSettings
-
-if TYPE_CHECKING:
-    from hub_agent.settings import (
-        AuditSettings,
-        CaptureSettings,
-        MetricsSettings,
-        NotificationSettings,
-        WatcherSettings,
-        WyomingSettings,
-    )
 
 _Table = TypeVar("_Table", bound=BaseModel)
 
@@ -68,30 +56,7 @@ class _TurnsTable(_SettingsTable):
     context_tokens: Annotated[int, Field(ge=2_000, le=1_000_000)] = TurnLimits.context_tokens
 
 
-def _network(text: str) -> str:
-    return str(ip_network(text, strict=False))
-
-
-class HttpTable(_SettingsTable):
-    """``[http]``: how the hub is reached through a proxy, and by how many.
-
-    Attributes:
-        base_path: Where the proxy puts the hub, for example ``/strawberry``.
-        names: Host names by which the proxy is reached.
-        trusted_proxies: Its addresses or networks. Only from there is a request's word taken for where it
-            comes from and whether it came over TLS.
-        requests_per_minute: Of one device or token, of which half may come at once.
-        connections: At once; two thirds of them may be WebSockets.
-    """
-
-    base_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
-    names: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], ...] = ()
-    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
-    requests_per_minute: Annotated[int, Field(ge=60, le=10_000_000)] = 6_000
-    connections: Annotated[int, Field(ge=50, le=20_000)] = 400
-
-
-class _LogTable(_SettingsTable):
+class LogTable(_SettingsTable):
     """``[log]``: how the log is written."""
 
     format: Literal["text", "json"] = "text"
@@ -170,18 +135,6 @@ class HomeAssistantTable(_SettingsTable):
     discovery: Literal["entity", "device"] = "entity"
 
 
-class ProtobufTable(_SettingsTable):
-    """``[protobuf]``: payloads in protocol buffers.
-
-    Attributes:
-        descriptors: Descriptor sets of protoc, seen from the data directory.
-        topics: By topic filter, the full name of the message type.
-    """
-
-    descriptors: tuple[Annotated[str, Field(min_length=1)], ...]
-    topics: dict[str, str]
-
-
 class BrokerTable(LoginTable):
     """``[broker]``: the bus, where it is not the embedded broker.
 
@@ -194,25 +147,29 @@ class BrokerTable(LoginTable):
     addresses: tuple[Annotated[str, Field(pattern=r"^mqtts?://")], ...] = ()
 
 
-_TABLES: Final = (
-    "household",
-    "http",
-    "turns",
-    "gateway",
-    "embeddings",
-    "broker",
-    "home_broker",
-    "protobuf",
-    "captures",
-    "watchers",
-    "audit",
-    "metrics",
-    "notifications",
-    "log",
-    "home_assistant",
-    "wyoming",
-    "voice",
-)
+_OF_A_SPOKE: Final[dict[str, type[BaseModel]]] = {
+    "household": _HouseholdTable,
+    "turns": _TurnsTable,
+    "gateway": _GatewayTable,
+    "voice": VoiceSettings,
+    "log": LogTable,
+}
+_OF_A_HUB: Final[dict[str, type[BaseModel] | str]] = {
+    "http": "HttpTable",
+    "embeddings": EmbeddingsTable,
+    "broker": BrokerTable,
+    "home_broker": HomeBrokerTable,
+    "protobuf": "ProtobufSettings",
+    "captures": "CaptureSettings",
+    "watchers": "WatcherSettings",
+    "audit": "AuditSettings",
+    "metrics": "MetricsSettings",
+    "notifications": "NotificationSettings",
+    "home_assistant": HomeAssistantTable,
+    "wyoming": "WyomingSettings",
+}
+"""A name is one of ``hub_agent.settings``, which a command that only asks a hub does not import."""
+_NAMES: Final = ("models", *_OF_A_SPOKE, *_OF_A_HUB)
 
 
 def read_models(home: Home) -> Models:
@@ -231,7 +188,7 @@ def read_household(home: Home) -> Household:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return Household(**(_read(home, "household", _HouseholdTable) or _HouseholdTable()).model_dump())
+    return Household(**(read_table(home, "household", _HouseholdTable) or _HouseholdTable()).model_dump())
 
 
 def read_limits(home: Home) -> TurnLimits:
@@ -240,16 +197,7 @@ def read_limits(home: Home) -> TurnLimits:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return TurnLimits(**(_read(home, "turns", _TurnsTable) or _TurnsTable()).model_dump())
-
-
-def read_http(home: Home) -> HttpTable:
-    """Read ``[http]``.
-
-    Raises:
-        ConfigError: If it cannot be used.
-    """
-    return _read(home, "http", HttpTable) or HttpTable()
+    return TurnLimits(**(read_table(home, "turns", _TurnsTable) or _TurnsTable()).model_dump())
 
 
 def read_gateway(home: Home) -> GatewayKind:
@@ -258,7 +206,7 @@ def read_gateway(home: Home) -> GatewayKind:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return (_read(home, "gateway", _GatewayTable) or _GatewayTable()).kind
+    return (read_table(home, "gateway", _GatewayTable) or _GatewayTable()).kind
 
 
 def read_voice(home: Home) -> VoiceSettings:
@@ -267,7 +215,7 @@ def read_voice(home: Home) -> VoiceSettings:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return _read(home, "voice", VoiceSettings) or VoiceSettings()
+    return read_table(home, "voice", VoiceSettings) or VoiceSettings()
 
 
 def read_embeddings(home: Home) -> Model | None:
@@ -276,7 +224,7 @@ def read_embeddings(home: Home) -> Model | None:
     Raises:
         ConfigError: If the file cannot be used, or the model cannot be asked.
     """
-    table = _read(home, "embeddings", EmbeddingsTable)
+    table = read_table(home, "embeddings", EmbeddingsTable)
     if table is None:
         return None
     entry = ModelEntry(name="embeddings", **table.model_dump())
@@ -292,16 +240,7 @@ def read_broker(home: Home) -> BrokerTable | None:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return _read(home, "broker", BrokerTable)
-
-
-def read_home_broker(home: Home) -> HomeBrokerTable | None:
-    """Read ``[home_broker]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    return _read(home, "home_broker", HomeBrokerTable)
+    return read_table(home, "broker", BrokerTable)
 
 
 def read_home_assistant(home: Home) -> HomeAssistantTable | None:
@@ -310,77 +249,7 @@ def read_home_assistant(home: Home) -> HomeAssistantTable | None:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return _read(home, "home_assistant", HomeAssistantTable)
-
-
-def read_protobuf(home: Home) -> ProtobufTable | None:
-    """Read ``[protobuf]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    return _read(home, "protobuf", ProtobufTable)
-
-
-def read_captures(home: Home) -> "CaptureSettings | None":
-    """Read ``[captures]``; None where there is no such table."""
-    table: CaptureSettings | None = _read_of_hub(home, "captures", "CaptureSettings")
-    return table
-
-
-def read_watchers(home: Home) -> "WatcherSettings | None":
-    """Read ``[watchers]``; None where there is no such table."""
-    table: WatcherSettings | None = _read_of_hub(home, "watchers", "WatcherSettings")
-    return table
-
-
-def read_audit(home: Home) -> "AuditSettings | None":
-    """Read ``[audit]``; None where there is no such table."""
-    table: AuditSettings | None = _read_of_hub(home, "audit", "AuditSettings")
-    return table
-
-
-def read_metrics(home: Home) -> "MetricsSettings | None":
-    """Read ``[metrics]``; None where there is no such table."""
-    table: MetricsSettings | None = _read_of_hub(home, "metrics", "MetricsSettings")
-    return table
-
-
-def read_notifications(home: Home) -> "NotificationSettings | None":
-    """Read ``[notifications]``; None where there is no such table."""
-    table: NotificationSettings | None = _read_of_hub(home, "notifications", "NotificationSettings")
-    return table
-
-
-def read_wyoming(home: Home) -> "WyomingSettings | None":
-    """Read ``[wyoming]``; None where there is no such table."""
-    table: WyomingSettings | None = _read_of_hub(home, "wyoming", "WyomingSettings")
-    return table
-
-
-def read_log_format(home: Home) -> Literal["text", "json"]:
-    """Read how the log is written.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    return (_read(home, "log", _LogTable) or _LogTable()).format
-
-
-_OF_A_HUB: Final = (
-    read_metrics,
-    read_notifications,
-    read_http,
-    read_embeddings,
-    read_broker,
-    read_home_broker,
-    read_protobuf,
-    read_captures,
-    read_watchers,
-    read_audit,
-    read_home_assistant,
-    read_wyoming,
-)
+    return read_table(home, "home_assistant", HomeAssistantTable)
 
 
 def check_settings(home: Home, *, hub: bool = True) -> None:
@@ -392,31 +261,27 @@ def check_settings(home: Home, *, hub: bool = True) -> None:
     Raises:
         ConfigError: If one of them cannot be used.
     """
-    readers: list[Callable[[Home], object]] = [read_models, read_household, read_limits, read_gateway]
-    readers.append(read_voice)
-    for read in [*readers, *(_OF_A_HUB if hub else ())]:
-        read(home)
+    read_models(home)
+    tables = _known_tables(home)
+    for name, kind in (_OF_A_SPOKE | _OF_A_HUB if hub else _OF_A_SPOKE).items():
+        if name in tables:
+            from hub_agent import settings
+
+            read_table(home, name, getattr(settings, kind) if isinstance(kind, str) else kind)
+    if hub:
+        read_embeddings(home)
 
 
-def _read_of_hub(home: Home, name: str, kind: str) -> Any:
-    """Read a table with a model of ``hub_agent.settings``; None where there is no such table.
+def read_table(home: Home, name: str, kind: type[_Table]) -> _Table | None:
+    """Read one table of ``strawberry.toml``; None where there is no such table.
 
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    if name not in _known_tables(home):
+    values = _known_tables(home).get(name)
+    if values is None:
         return None
-    from hub_agent import settings  # what a command that only asks a hub does not load
-
-    return _read(home, name, getattr(settings, kind))
-
-
-def _read(home: Home, name: str, kind: type[_Table]) -> _Table | None:
     file = home.directory / SETTINGS_FILE
-    tables = _known_tables(home)
-    if name not in tables:
-        return None
-    values = tables[name]
     if not isinstance(values, dict):
         raise ConfigError(f"{file}: {name} must be a table", hint=f"Write its lines under [{name}].")
     try:
@@ -430,11 +295,10 @@ def _read(home: Home, name: str, kind: type[_Table]) -> _Table | None:
 
 def _known_tables(home: Home) -> dict[str, Any]:
     tables = read_tables(home.directory)
-    unknown = [name for name in tables if name not in ("models", *_TABLES)]
-    if unknown:
+    unknown = next((name for name in tables if name not in _NAMES), None)
+    if unknown is not None:
         raise ConfigError(
-            f"{home.directory / SETTINGS_FILE}: unknown table {unknown[0]!r}"
-            f"{did_you_mean(unknown[0], ('models', *_TABLES))}",
-            hint=f"It may hold [[models]] and {', '.join(f'[{name}]' for name in _TABLES)}.",
+            f"{home.directory / SETTINGS_FILE}: unknown table {unknown!r}{did_you_mean(unknown, _NAMES)}",
+            hint=f"It may hold [[models]] and {', '.join(f'[{name}]' for name in _NAMES[1:])}.",
         )
     return tables

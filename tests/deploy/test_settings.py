@@ -9,13 +9,14 @@ from agent_core.prompt import Household
 from contracts.errors import ConfigError
 from deploy.home.directory import Home
 from deploy.settings.settings import (
+    HomeBrokerTable,
+    check_settings,
     read_broker,
     read_embeddings,
     read_gateway,
-    read_home_broker,
     read_household,
     read_limits,
-    read_watchers,
+    read_table,
 )
 from hub_agent.settings import WatcherSettings
 
@@ -50,11 +51,13 @@ def test_watchers_have_a_model_and_limits_and_the_household_a_place(tmp_path: Pa
         '[watchers]\nmodel = "small"\ntokens_per_day = 5000\n[household]\nlatitude = 52.5\nlongitude = 13.4\n'
     )
     home = write(tmp_path, text)
-    assert read_watchers(home) == WatcherSettings(model="small", tokens_per_day=5_000)
+    assert read_table(home, "watchers", WatcherSettings) == WatcherSettings(
+        model="small", tokens_per_day=5_000
+    )
     assert read_household(home).latitude == 52.5
-    assert read_watchers(write(tmp_path, "")) is None
+    assert read_table(write(tmp_path, ""), "watchers", WatcherSettings) is None
     with pytest.raises(ConfigError, match=r"watchers\.actions_per_hour"):
-        read_watchers(write(tmp_path, "[watchers]\nactions_per_hour = 0\n"))
+        check_settings(write(tmp_path, "[watchers]\nactions_per_hour = 0\n"))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,7 @@ def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
         'trust = true\n\n[home_broker]\nurl = "mqtt://homeassistant.local:1883"\n'
         'publish = ["zigbee2mqtt/+/set"]\n',
     )
-    bus, other = read_broker(home), read_home_broker(home)
+    bus, other = read_broker(home), read_table(home, "home_broker", HomeBrokerTable)
     assert bus is not None
     assert (bus.url, bus.username, bus.password_env, bus.ca, bus.trust) == (
         "mqtts://nas.local",
@@ -145,9 +148,8 @@ def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
 )
 def test_a_mistake_about_a_broker_names_the_field_and_no_value(tmp_path: Path, text: str, said: str) -> None:
     home = write(tmp_path, text)
-    read = read_broker if text.startswith("[broker]") else read_home_broker
     with pytest.raises(ConfigError, match=said) as caught:
-        read(home)
+        check_settings(home)
     assert '"secret"' not in caught.value.message
 
 

@@ -12,7 +12,7 @@ from contracts.devices.joining import Login
 from contracts.errors import ConfigError
 from deploy.home.brokers.registry import OurBroker, by_number, find_ours, is_local, refuse_readable
 from deploy.home.directory import Home
-from deploy.settings.settings import LoginTable, read_broker, read_home_broker
+from deploy.settings.settings import HomeBrokerTable, LoginTable, read_broker, read_table
 from hub_agent.settings import BusSettings, HomeLinkSettings
 
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
@@ -76,7 +76,7 @@ def choose_home_link(home: Home, bus: BusSettings) -> HomeLinkSettings | None:
     Raises:
         ConfigError: If ``[home_broker]`` or what it names cannot be used.
     """
-    table = read_home_broker(home)
+    table = read_table(home, "home_broker", HomeBrokerTable)
     if table is None:
         return None
     if table.url == "bus":
