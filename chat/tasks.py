@@ -1,8 +1,18 @@
-"""A task group that ends with its block."""
+"""Tasks that end with their block, and waiting for an event."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+
+async def happens(event: asyncio.Event, *, within_s: float) -> bool:
+    """Wait for an event, at most for some seconds; return whether it is set."""
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 class _Closing(Exception):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Container
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chat.http.errors import CLIENT_CLOSED_REQUEST
-from contracts.errors import Unauthorized
+from contracts.errors import TooManyRequests, Unauthorized
 
 STREAMS: Final = 64
 """Streams of one kind that a token has open at once: each page of a browser follows one, and a session has up
@@ -119,6 +120,9 @@ def event(data: Any) -> bytes:
 
 
 DONE = b"data: [DONE]\n\n"
+HEARTBEAT = b":\n\n"
+HEARTBEAT_S: Final = 15.0
+"""Seconds of silence after which a comment is sent: proxies close what is silent for half a minute."""
 
 
 class EventStream(Response):
@@ -153,3 +157,42 @@ class EventStream(Response):
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Streams:
+    """Event streams of one kind, of which a token has a bounded number open at once.
+
+    Args:
+        connections: The clients that wait.
+        most: How many.
+    """
+
+    def __init__(self, connections: Connections, *, most: int = STREAMS) -> None:
+        self._connections = connections
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    def answer(self, token: str, source: AsyncGenerator[bytes, None]) -> EventStream:
+        """Make the response with a stream, which ends when its token is revoked.
+
+        Args:
+            token: ``jti`` of the client's token.
+
+        Raises:
+            TooManyRequests: If the token has too many open.
+        """
+        if self._open[token] >= self._most:
+            raise TooManyRequests(
+                f"this token has {self._most} streams open", hint="Close one, or use another token."
+            )
+        chunks = self._counted(token, source)
+        return EventStream(chunks, connections=self._connections, headers={}, token=token)
+
+    async def _counted(self, token: str, source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        self._open[token] += 1
+        try:
+            async with aclosing(source) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            self._open[token] -= 1

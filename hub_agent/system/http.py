@@ -5,7 +5,6 @@ import logging
 import os
 import tempfile
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +19,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read, read_query
-from chat.http.streams import Connections, EventStream, event
-from contracts.errors import ConfigError, Conflict, InvalidMessage, TooManyRequests
+from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
+from contracts.errors import ConfigError, Conflict, InvalidMessage
 from contracts.wire import Json, Strict, rfc3339
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.system.host import Host
@@ -31,7 +30,6 @@ from identity.files import make_private_directory
 
 _log = logging.getLogger(__name__)
 
-_HEARTBEAT_S: Final = 15.0
 _STREAMS: Final = 8
 _MOST_UPLOADED: Final = 4 * 1024**3
 """Bytes of a backup that is uploaded: ten years of conversations are a few hundred megabytes."""
@@ -106,7 +104,7 @@ class SystemRoutes:
 
     def routes(self) -> list[BaseRoute]:
         """Make the routes."""
-        streams: Counter[str] = Counter()
+        streams = Streams(self.connections, most=_STREAMS)
         at_work = asyncio.Lock()
 
         async def person(request: Request, *, goes_on: bool = False) -> Bearer:
@@ -134,26 +132,20 @@ class SystemRoutes:
             recent = lines[len(lines) - query.last :] if query.last < len(lines) else lines
             if not query.follow:
                 return answer([_shown(line) for line in recent])
-            if streams[token] >= _STREAMS:
-                raise TooManyRequests(f"this token has {_STREAMS} streams of the log open", hint="Close one.")
 
             async def chunks() -> AsyncGenerator[bytes, None]:
-                streams[token] += 1
-                try:
-                    yield b": log\n\n"
-                    for line in recent:
+                yield b": log\n\n"
+                for line in recent:
+                    yield event(_shown(line))
+                async for some in self.host.logs.follow(after, level=level, idle_s=HEARTBEAT_S):
+                    if time.time() >= bearer.claims.exp:
+                        return
+                    for line in some:
                         yield event(_shown(line))
-                    async for some in self.host.logs.follow(after, level=level, idle_s=_HEARTBEAT_S):
-                        if time.time() >= bearer.claims.exp:
-                            return
-                        for line in some:
-                            yield event(_shown(line))
-                        if not some:
-                            yield b":\n\n"
-                finally:
-                    streams[token] -= 1
+                    if not some:
+                        yield HEARTBEAT
 
-            return EventStream(chunks(), connections=self.connections, headers={}, token=token)
+            return streams.answer(token, chunks())
 
         async def back_up(request: Request) -> Response:
             bearer = await person(request)

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
+from chat.tasks import happens
 from contracts import topics
 from contracts.devices.presence import CaptureState
 from contracts.errors import (
@@ -290,9 +291,7 @@ class Captures:
     async def tidy(self) -> None:
         """Keep the budgets, and store and publish counts, until cancelled."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_FULL_S if self._full else _SAVE_S):
-                    await self._rolled.wait()
+            await happens(self._rolled, within_s=_FULL_S if self._full else _SAVE_S)
             self._rolled.clear()
             await self._end_of_guests()
             kept = {

@@ -6,11 +6,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, TypeVar
 
+from chat.tasks import happens
 from contracts.errors import Forbidden
 from contracts.rates import Backoff
 from hub_agent.live.captures.files.formats import Missing
@@ -146,7 +147,7 @@ class Recording:
         try:
             while not self._ended.is_set():
                 await self._news.wait()
-                await self._pause(_FLUSH_S)
+                await happens(self._ended, within_s=_FLUSH_S)
                 await self._flush()
         finally:
             self._following.close()
@@ -208,7 +209,7 @@ class Recording:
         await self._on_change("full" if self.state == "full" else "failed")
         while problem is not None and not self._ended.is_set():
             self.problem = problem[1]
-            await self._pause(self._backoff.next())
+            await happens(self._ended, within_s=self._backoff.next())
             problem = await self._write()
         if problem is None:
             self.state, self.problem = "active", ""
@@ -242,11 +243,6 @@ class Recording:
             self.gaps += gaps
             self.messages += len(written) - gaps
         return None
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._ended.wait()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._shared.thread, work)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 from sqlmodel import Session, col, delete, func, select
 
 from bus.link import Link
+from chat.tasks import happens
 from contracts import topics
 from contracts.devices.presence import UserEvent
 from contracts.errors import Disconnected, StorageError
@@ -169,10 +170,7 @@ class Events:
                 id_ = page[-1].id
                 yield page
                 continue
-            try:
-                async with asyncio.timeout(idle_s):
-                    await news.wait()
-            except TimeoutError:
+            if not await happens(news, within_s=idle_s):
                 yield ()
 
     def close(self) -> None:

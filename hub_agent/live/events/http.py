@@ -1,10 +1,9 @@
 """The stream of events over HTTP: ``GET /api/events``."""
 
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
@@ -12,14 +11,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import read_query
-from chat.http.streams import STREAMS, Connections, EventStream, event
-from contracts.errors import InvalidMessage, TooManyRequests
+from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, Streams, event
+from contracts.errors import InvalidMessage
 from contracts.wire import Strict, rfc3339
 from hub_agent.live.events.events import KINDS, Event, Events, Kind
 from hub_registry.access.bearer import Gate
-
-_HEARTBEAT_S: Final = 15.0
-"""Seconds of silence after which a comment is sent: proxies close what is silent for half a minute."""
 
 
 class _Query(Strict):
@@ -39,14 +35,10 @@ class _Query(Strict):
 def event_routes(events: Events, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
     """Make the route."""
     may_look = gate.require_user("chat")
-    open_streams: Counter[str] = Counter()
+    streams = Streams(connections)
 
     async def stream(request: Request) -> Response:
         bearer, query = await may_look(request), read_query(request, _Query)
-        if open_streams[bearer.claims.jti] >= STREAMS:
-            raise TooManyRequests(
-                f"this token has {STREAMS} streams of events open", hint="Close one, or use another token."
-            )
         user = None if bearer.is_admin else bearer.user.id
         kinds = KINDS if query.kind is None else (query.kind,)
         if (resumed := request.headers.get("last-event-id")) is not None:
@@ -55,22 +47,18 @@ def event_routes(events: Events, gate: Gate, *, connections: Connections) -> lis
             start = await events.before_last(query.last, user=user, kinds=kinds)
 
         async def chunks() -> AsyncGenerator[bytes, None]:
-            open_streams[bearer.claims.jti] += 1
-            try:
-                yield b": events\n\n"
-                idle_s = _HEARTBEAT_S if query.follow else 0
-                async with aclosing(events.follow(start, user=user, kinds=kinds, idle_s=idle_s)) as pages:
-                    async for page in pages:
-                        if time.time() >= bearer.claims.exp or not (page or query.follow):
-                            return
-                        for each in page:
-                            yield _chunk(each)
-                        if not page:
-                            yield b":\n\n"
-            finally:
-                open_streams[bearer.claims.jti] -= 1
+            yield b": events\n\n"
+            idle_s = HEARTBEAT_S if query.follow else 0
+            async with aclosing(events.follow(start, user=user, kinds=kinds, idle_s=idle_s)) as pages:
+                async for page in pages:
+                    if time.time() >= bearer.claims.exp or not (page or query.follow):
+                        return
+                    for each in page:
+                        yield _chunk(each)
+                    if not page:
+                        yield HEARTBEAT
 
-        return EventStream(chunks(), connections=connections, headers={}, token=bearer.claims.jti)
+        return streams.answer(bearer.claims.jti, chunks())
 
     return [Route("/api/events", stream)]
 

@@ -10,13 +10,12 @@ from contextlib import (
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
-    suppress,
 )
 from itertools import islice
 from typing import Final
 
 from bus.link import Link
-from chat.tasks import open_tasks
+from chat.tasks import happens, open_tasks
 from contracts.access import covers
 from contracts.errors import NotFound
 from contracts.topics import check_filter, check_topic, is_exact
@@ -163,9 +162,7 @@ class Feed:
         if not was_followed and source.link.connected:
             with self.follow(filter_, lambda _: heard.set() if is_exact(filter_) else None, link=link):
                 await source.settled()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_RETAINED_S):
-                        await heard.wait()
+                await happens(heard, within_s=_RETAINED_S)
         return self.known(filter_, link)
 
     async def settled(self, link: LinkName = "bus") -> None:

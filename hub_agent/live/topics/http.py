@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from typing import Annotated, Final, Literal
@@ -13,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read_query
-from chat.http.streams import STREAMS, Connections, EventStream, event
-from contracts.errors import TooManyRequests
+from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, Streams, event
+from chat.tasks import happens
 from contracts.topics import EVERYTHING
 from contracts.wire import Json, Strict
 from hub_agent.live.times import parse_since
@@ -29,8 +28,6 @@ from hub_agent.live.topics.values import (
 )
 from hub_registry.access.bearer import Bearer, Gate
 
-_HEARTBEAT_S: Final = 15.0
-"""Seconds of silence after which a comment is sent: proxies close what is silent for half a minute."""
 _WAITING: Final = 1_000
 """Messages that wait for a client of a stream that reads too slowly; what is more is counted and dropped."""
 
@@ -101,21 +98,13 @@ class PublishBody(Strict):
 def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
     """Make the routes that read."""
     may_read = gate.require_user("chat")
-    streams: Counter[str] = Counter()
-
-    def require_room(bearer: Bearer) -> None:
-        if streams[bearer.claims.jti] >= STREAMS:
-            raise TooManyRequests(
-                f"this token has {STREAMS} streams open", hint="Close one, or use another token."
-            )
+    streams = Streams(connections)
 
     async def latest(request: Request) -> Response:
         bearer, query = await may_read(request), read_query(request, _Latest)
         samples = await values.latest(bearer.user, query.topic, query.link)
         if query.follow:
-            require_room(bearer)
-            chunks = _following(values, bearer, query, streams)
-            return EventStream(chunks, connections=connections, headers={}, token=bearer.claims.jti)
+            return streams.answer(bearer.claims.jti, _following(values, bearer, query))
         return answer(await _shown(values, samples, query.link, since=None))
 
     async def history(request: Request) -> Response:
@@ -128,9 +117,7 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
         bearer, query = await may_read(request), read_query(request, _Tree)
         values.feed.require(query.link)
         check_visible(bearer.user, query.filter, query.link)
-        require_room(bearer)
-        chunks = _growing(values, bearer, query, streams)
-        return EventStream(chunks, connections=connections, headers={}, token=bearer.claims.jti)
+        return streams.answer(bearer.claims.jti, _growing(values, bearer, query))
 
     return [
         Route("/api/bus/latest", latest),
@@ -153,9 +140,7 @@ def _size(item: Sample | Gap) -> int:
     return len(item.payload) if isinstance(item, Sample) else 0
 
 
-async def _following(
-    values: BusValues, bearer: Bearer, query: _Latest, streams: Counter[str]
-) -> AsyncGenerator[bytes, None]:
+async def _following(values: BusValues, bearer: Bearer, query: _Latest) -> AsyncGenerator[bytes, None]:
     waiting: asyncio.Queue[Sample | Gap] = asyncio.Queue(_WAITING)
     lost = size = 0
 
@@ -168,8 +153,6 @@ async def _following(
             waiting.put_nowait(item)
 
     with ExitStack() as stack:
-        streams[bearer.claims.jti] += 1
-        stack.callback(streams.subtract, [bearer.claims.jti])
         sees = values.sees(bearer.user, query.link)
         stack.enter_context(values.feed.follow(query.topic, put, link=query.link, sees=sees))
         stack.callback(values.feed.on_gap(lambda gap: put(gap) if gap.link == query.link else None))
@@ -182,10 +165,10 @@ async def _following(
                 count, lost = lost, 0
                 yield event({"lost": count})
             try:
-                async with asyncio.timeout(_HEARTBEAT_S):
+                async with asyncio.timeout(HEARTBEAT_S):
                     item = await waiting.get()
             except TimeoutError:
-                yield b":\n\n"
+                yield HEARTBEAT
                 continue
             size -= _size(item)
             if isinstance(item, Gap):
@@ -194,17 +177,13 @@ async def _following(
                 yield event(described(item))
 
 
-async def _growing(
-    values: BusValues, bearer: Bearer, query: _Tree, streams: Counter[str]
-) -> AsyncGenerator[bytes, None]:
+async def _growing(values: BusValues, bearer: Bearer, query: _Tree) -> AsyncGenerator[bytes, None]:
     feed, may_see, words = values.feed, values.sees(bearer.user, query.link), query.words.lower().split()
 
     def sees(topic: str) -> bool:
         return all(word in topic.lower() for word in words) and may_see(topic)
 
     with ExitStack() as stack:
-        streams[bearer.claims.jti] += 1
-        stack.callback(streams.subtract, [bearer.claims.jti])
         tree = stack.enter_context(watching(feed, query.filter, query.link, sees=sees))
         gaps: list[Gap] = [gap for gap in feed.gaps(query.link) if gap.until is None]
 
@@ -231,9 +210,5 @@ async def _growing(
                 yield event({"full": MOST_TOPICS})
             # What a client sees for the first time comes as fast as it reads.
             await asyncio.sleep(_TICK_S if were_known else 0)
-            while not tree.changed.is_set():
-                try:
-                    async with asyncio.timeout(_HEARTBEAT_S):
-                        await tree.changed.wait()
-                except TimeoutError:
-                    yield b":\n\n"
+            while not await happens(tree.changed, within_s=HEARTBEAT_S):
+                yield HEARTBEAT

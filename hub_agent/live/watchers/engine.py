@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agent_core.prompt import Household
+from chat.tasks import happens
 from contracts.errors import StorageError, StrawberryError
 from contracts.rates import Backoff
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample
@@ -211,11 +212,7 @@ class Engine:
                         _log.error("watcher %s: %s", watched.row.name, error)
             first = min((watched.due for watched in self._watched.values()), default=math.inf)
             self._until = min(first, now + _LONGEST_SLEEP_S)
-            try:
-                async with asyncio.timeout(max(_LEAST_WAKE_S, self._until - self._clock())):
-                    await self._kick.wait()
-            except TimeoutError:
-                pass
+            await happens(self._kick, within_s=max(_LEAST_WAKE_S, self._until - self._clock()))
 
     async def note_progress(self) -> None:
         """Write how often predicates were evaluated: too often to write it each time."""

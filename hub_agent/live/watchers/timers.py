@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agent_core.prompt import Household
-from chat.tasks import open_tasks
+from chat.tasks import happens, open_tasks
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
 from contracts.wire import Json, rfc3339
 from hub_agent.live.events import Events
@@ -125,11 +125,8 @@ class Timers:
                     _log.error("the timer %s: %s", row.id, error)
                     await asyncio.sleep(_AGAIN_S)
             first = min((row.due.timestamp() for row in self._rows.values()), default=math.inf)
-            try:
-                async with asyncio.timeout(min(max(0.05, first - self._clock()), _LONGEST_SLEEP_S)):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+            wait_s = min(max(0.05, first - self._clock()), _LONGEST_SLEEP_S)
+            await happens(self._changed, within_s=wait_s)
 
     async def _end(self, row: TimerRow, *, late: bool) -> None:
         missed = late and row.missed == "tell"

@@ -2,9 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated, Final
 
@@ -14,15 +12,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read_query
-from chat.http.streams import STREAMS, Connections, EventStream, event
-from contracts.errors import NotFound, TooManyRequests
+from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, Streams, event
+from chat.tasks import happens
+from contracts.errors import NotFound
 from contracts.wire import Strict
 from hub_agent.live.world.thing import Thing
 from hub_agent.live.world.world import World, WorldView
 from hub_registry.access.bearer import Bearer, Gate
 
-_HEARTBEAT_S: Final = 15.0
-"""Seconds of silence after which a comment is sent: proxies close what is silent for half a minute."""
 _GATHER_S: Final = 0.25
 """How long changes are gathered: a state that changes often is sent four times a second at most."""
 _MOST_TOPICS: Final = 1_000
@@ -48,7 +45,7 @@ class _Query(Strict):
 def world_routes(world: World, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
     """Make the route."""
     may_look, may_follow = gate.require("chat"), gate.require_user("chat")
-    streams: Counter[str] = Counter()
+    streams = Streams(connections)
 
     async def look(request: Request) -> Response:
         query = read_query(request, _Query)
@@ -56,18 +53,13 @@ def world_routes(world: World, gate: Gate, *, connections: Connections) -> list[
         first = await world.seen(query.view(world, bearer.user.id))
         if not query.follow:
             return answer(first)
-        if streams[bearer.claims.jti] >= STREAMS:
-            raise TooManyRequests(
-                f"this token has {STREAMS} streams open", hint="Close one, or use another token."
-            )
-        chunks = _following(world, query, first, bearer, streams)
-        return EventStream(chunks, connections=connections, headers={}, token=bearer.claims.jti)
+        return streams.answer(bearer.claims.jti, _following(world, query, first, bearer))
 
     return [Route("/api/world", look)]
 
 
 async def _following(
-    world: World, query: _Query, first: WorldView, bearer: Bearer, streams: Counter[str]
+    world: World, query: _Query, first: WorldView, bearer: Bearer
 ) -> AsyncGenerator[bytes, None]:
     """Yield all things, and then those that changed or went; a client that reads slowly misses states."""
     changed: set[str] = set()
@@ -77,19 +69,14 @@ async def _following(
         changed.add(topic if len(changed) < _MOST_TOPICS else "")
         woken.set()
 
-    with ExitStack() as stack:
-        streams[bearer.claims.jti] += 1
-        stack.callback(streams.subtract, [bearer.claims.jti])
-        stack.callback(world.on_change(note))
+    stop = world.on_change(note)
+    try:
         note("")
         yield event({**vars(first), "things": _shown(first.things), "gone": []})
         sent = {(thing.kind, thing.id): replace(thing, age_s=None) for thing in first.things}
         while time.time() < bearer.claims.exp:
-            try:
-                async with asyncio.timeout(_HEARTBEAT_S):
-                    await woken.wait()
-            except TimeoutError:
-                yield b":\n\n"
+            if not await happens(woken, within_s=HEARTBEAT_S):
+                yield HEARTBEAT
                 continue
             await asyncio.sleep(_GATHER_S)
             topics = set(changed)
@@ -107,6 +94,8 @@ async def _following(
                 del sent[key]
             if news or gone:
                 yield event({"things": _shown(news), "gone": [list(key) for key in sorted(gone)]})
+    finally:
+        stop()
 
 
 async def _there(
