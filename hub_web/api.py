@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode
 
@@ -22,6 +22,7 @@ from contracts.errors import (
     Unauthorized,
 )
 from contracts.problems import ProblemDetails
+from hub_web.texts import text
 
 _KINDS: Final[dict[int, type[StrawberryError]]] = {
     401: Unauthorized,
@@ -41,39 +42,20 @@ class ApiError(StrawberryError):
     """An answer that has no error of its own kind.
 
     Attributes:
-        status: Of HTTP.
         code: The error's name, see docs/http.md.
         more: Further members of the error.
     """
 
     def __init__(
-        self, message: str, *, hint: str = "", status: int = 500, code: str = "", more: dict[str, Any]
+        self, message: str, *, hint: str = "", code: str = "", more: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(message, hint=hint)
-        self.status = status
         self.code = code
-        self.more = more
+        self.more = more or {}
 
 
 class ConfirmationNeeded(ApiError):
     """A call that a person must confirm first; `more` has what to show, and ``confirmation``."""
-
-
-@dataclass(frozen=True)
-class ApiResponse:
-    """A whole answer.
-
-    Attributes:
-        headers: With names in small letters.
-    """
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        """Return the body as JSON; None where there is none."""
-        return json.loads(self.body) if self.body else None
 
 
 @dataclass(frozen=True)
@@ -84,7 +66,6 @@ class Api:
         app: The hub's application.
         token: None asks as anybody.
         client: The browser's address, for limits that count by it.
-        message: Puts what the hub says into the language of the person.
         host: What the browser calls this hub, which some answers tell to others.
         base_path: See `hub_agent.settings.HttpSettings`.
     """
@@ -92,17 +73,12 @@ class Api:
     app: ASGIApp
     token: str | None = None
     client: tuple[str, int] | None = None
-    message: Callable[[str], str] = str
     host: str = "localhost"
     scheme: str = "http"
     base_path: str = ""
 
-    def using(self, token: str) -> "Api":
-        """Return the same with another token."""
-        return replace(self, token=token)
-
     async def get(self, path: str, **query: Any) -> Any:
-        """Return the JSON answer to ``GET``.
+        """Return the JSON answer to ``GET``; None where it is empty.
 
         Args:
             path: From the root, each part of it quoted (see `part`).
@@ -111,56 +87,29 @@ class Api:
         Raises:
             StrawberryError: As the route says it.
         """
-        return (await self.request("GET", path, query=query)).json()
+        return await self._ask("GET", path, query=query)
 
-    async def post(self, path: str, body: Any = None, **query: Any) -> Any:
+    async def post(self, path: str, body: Any = None) -> Any:
         """Send a JSON body; see `get`."""
-        return (await self.request("POST", path, body, query=query)).json()
+        return await self._ask("POST", path, body)
 
-    async def put(self, path: str, body: Any = None) -> Any:
+    async def put(self, path: str, body: Any) -> Any:
         """Send a JSON body; see `get`."""
-        return (await self.request("PUT", path, body)).json()
+        return await self._ask("PUT", path, body)
 
     async def patch(self, path: str, body: Any) -> Any:
         """Send a JSON body; see `get`."""
-        return (await self.request("PATCH", path, body)).json()
+        return await self._ask("PATCH", path, body)
 
     async def delete(self, path: str) -> Any:
         """Delete what is at a path; see `get`."""
-        return (await self.request("DELETE", path)).json()
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        query: dict[str, Any] | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> ApiResponse:
-        """Make a request and return the whole answer.
-
-        Args:
-            body: Bytes are sent as they are, anything else as JSON.
-
-        Raises:
-            StrawberryError: As the route says it.
-        """
-        async with self._open(method, path, body, query or {}, headers or {}) as answer:
-            status, given, chunks = answer
-            return ApiResponse(status, given, b"".join([chunk async for chunk in chunks]))
+        return await self._ask("DELETE", path)
 
     @asynccontextmanager
     async def stream(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        headers: dict[str, str] | None = None,
-        **query: Any,
-    ) -> AsyncIterator[tuple[dict[str, str], AsyncIterator[Any]]]:
-        """Open a stream of server-sent events; yield its headers and the JSON of each event.
+        self, method: str, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **query: Any
+    ) -> AsyncIterator[AsyncIterator[Any]]:
+        """Open a stream of server-sent events; yield the JSON of each event.
 
         Leaving the block ends it, as a client does that leaves. The end mark of chat completions is left out.
 
@@ -168,31 +117,36 @@ class Api:
             StrawberryError: As the route says it.
         """
         accept = {"accept": "text/event-stream", **(headers or {})}
-        async with self._open(method, path, body, query, accept) as (_, given, chunks):
-            yield given, _events(chunks)
+        async with self._open(method, path, body, query, accept) as chunks:
+            yield _events(chunks)
+
+    async def _ask(
+        self, method: str, path: str, body: Any = None, *, query: dict[str, Any] | None = None
+    ) -> Any:
+        async with self._open(method, path, body, query or {}, {}) as chunks:
+            answer = b"".join([chunk async for chunk in chunks])
+        return json.loads(answer) if answer else None
 
     @asynccontextmanager
     async def _open(
         self, method: str, path: str, body: Any, query: dict[str, Any], headers: dict[str, str]
-    ) -> AsyncIterator[tuple[int, dict[str, str], AsyncIterator[bytes]]]:
-        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        content = b"" if body is None else json.dumps(body).encode()
         sent = {"host": self.host, "content-length": str(len(content)), **headers}
         if self.token is not None:
             sent["authorization"] = f"Bearer {self.token}"
         if body is not None:
-            sent.setdefault("content-type", "application/json")
+            sent["content-type"] = "application/json"
         exchange = _Exchange(content)
         async with open_tasks() as tasks:
             running = tasks.create_task(
                 exchange.run(self.app, self._scope(method, path, query, sent)), name=f"{method} {path}"
             )
             try:
-                status, given = await exchange.start()
+                status = await exchange.status
                 if status >= _REFUSED:
-                    raise _refusal(
-                        status, b"".join([chunk async for chunk in exchange.chunks()]), self.message
-                    )
-                yield status, given, exchange.chunks()
+                    raise _refusal(status, b"".join([chunk async for chunk in exchange.chunks()]))
+                yield exchange.chunks()
             finally:
                 # A route may end what it began when its client leaves; it is not cancelled for that.
                 exchange.leave()
@@ -222,12 +176,16 @@ class Api:
 
 
 class _Exchange:
-    """One request, from the side of its client."""
+    """One request, from the side of its client.
+
+    Attributes:
+        status: Of HTTP, as soon as the answer begins.
+    """
 
     def __init__(self, content: bytes) -> None:
+        self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._content: bytes | None = content
         self._gone = asyncio.Event()
-        self._started: asyncio.Future[tuple[int, dict[str, str]]] = asyncio.get_running_loop().create_future()
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(_UNREAD)
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
@@ -236,14 +194,9 @@ class _Exchange:
             with suppress(Exception):
                 await app(scope, self._receive, self._send)
         finally:
-            if not self._started.done():
-                self._started.set_exception(
-                    ApiError("this request failed; the log says more", code="internal", more={})
-                )
+            if not self.status.done():
+                self.status.set_exception(ApiError("this request failed; the log says more"))
             await self._put(None)
-
-    async def start(self) -> tuple[int, dict[str, str]]:
-        return await self._started
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while (chunk := await self._chunks.get()) is not None:
@@ -264,9 +217,8 @@ class _Exchange:
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = {name.decode().lower(): value.decode("latin-1") for name, value in message["headers"]}
-            if not self._started.done():
-                self._started.set_result((message["status"], headers))
+            if not self.status.done():
+                self.status.set_result(message["status"])
         elif message.get("body"):
             await self._put(message["body"])
 
@@ -275,9 +227,9 @@ class _Exchange:
             await self._chunks.put(chunk)
 
 
-def part(text: object) -> str:
+def part(name: object) -> str:
     """Quote a name as one part of a path."""
-    return quote(str(text), safe="")
+    return quote(str(name), safe="")
 
 
 async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
@@ -286,23 +238,23 @@ async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             name, _, data = line.strip().partition(b":")
-            if name == b"data" and (text := data.strip()) != b"[DONE]":
-                yield json.loads(text)
+            if name == b"data" and (told := data.strip()) != b"[DONE]":
+                yield json.loads(told)
 
 
-def _refusal(status: int, body: bytes, said: Callable[[str], str]) -> StrawberryError:
+def _refusal(status: int, body: bytes) -> StrawberryError:
     try:
         problem = ProblemDetails.read(json.loads(body))
     except ValueError:
         problem = None
     if problem is None:
-        return ApiError(f"the hub answered with status {status}", status=status, more={})
+        return ApiError(f"the hub answered with status {status}")
+    message, hint = text.message(problem.message), text.message(problem.hint)
     kind = PasswordNeeded if problem.code == "password_needed" else _KINDS.get(status)
     if kind is not None and not problem.more.get("confirmation"):
-        return kind(said(problem.message), hint=said(problem.hint))
+        return kind(message, hint=hint)
     refused = ConfirmationNeeded if problem.more.get("confirmation") else ApiError
-    message, hint = said(problem.message), said(problem.hint)
-    return refused(message, hint=hint, status=status, code=problem.code, more=problem.more)
+    return refused(message, hint=hint, code=problem.code, more=problem.more)
 
 
 def _parameter(value: Any) -> str:

@@ -8,8 +8,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse
 
 from hub_web.assets import asset
-from hub_web.texts import Text
-from hub_web.visit import theme_of
+from hub_web.texts import LANGUAGE, text
+from hub_web.view import theme_of
 
 PATHS: Final = ("/login", "/setup")
 
@@ -37,7 +37,7 @@ _ERRORS: Final = (
 """What the routes of sessions say, so that it is said in the language of the page."""
 
 
-def door(path: str, connection: HTTPConnection, text: Text, *, needs_setup: bool) -> HTMLResponse:
+def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLResponse:
     """Return the login page, or the one where a person with a one-time code chooses a password.
 
     Args:
@@ -76,7 +76,7 @@ def door(path: str, connection: HTTPConnection, text: Text, *, needs_setup: bool
     said, route = escape(json.dumps(words)), "/api/setup" if path == "/setup" else "/api/session"
     theme = theme_of(connection)
     content = f"""<!doctype html>
-<html lang="{text.language}">
+<html lang="{LANGUAGE.get()}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">

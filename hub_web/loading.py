@@ -25,6 +25,7 @@ _MISSING: Final = """Strawberry is running. Its web UI is not installed here:
 
 then start it again. Until then: strawberry chat, strawberry devices, and docs/http.md.
 """
+_STORAGE: Final = "NICEGUI_STORAGE_PATH"
 _BROKEN: Final = "Strawberry is running, but its web UI cannot be loaded; the log says why.\n"
 
 
@@ -58,16 +59,14 @@ async def _serve(hub: Hub, stack: AsyncExitStack, household: Household) -> None:
 
 def load_server() -> "ModuleType":
     """Import NiceGUI and the pages without what it would read and write in the current directory."""
-    given = {"NICEGUI_STORAGE_PATH": os.devnull}
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
+    before = os.environ.get(_STORAGE)
+    os.environ[_STORAGE] = os.devnull
     try:
         server = importlib.import_module("hub_web.server")
         server.load_pages()
         return server
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        # Not for the processes that are started later: a program of the owner may use NiceGUI as well.
+        del os.environ[_STORAGE]
+        if before is not None:
+            os.environ[_STORAGE] = before

@@ -28,13 +28,13 @@ from hub_agent.http.pages import path_in_app
 from hub_agent.service import Hub
 from hub_web import door
 from hub_web.api import Api
-from hub_web.assets import ASSETS, COMPRESSED, KEPT, CompressedFiles, asset_response
+from hub_web.assets import ASSETS, KEPT, asset_response
 from hub_web.feeds import Feeds
 from hub_web.session import Sessions, WebSession
 from hub_web.shell import add_missing_page, set_up_controls
-from hub_web.sockets import SESSION, Sockets, is_page_of, make_room
-from hub_web.texts import Text, choose
-from hub_web.visit import VISIT, Visit
+from hub_web.sockets import SESSION, VIEW, Sockets, is_page_of, make_room
+from hub_web.texts import LANGUAGE, choose
+from hub_web.view import View
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +125,6 @@ class WebApp:
         tasks: asyncio.TaskGroup,
     ) -> None:
         self._nicegui = nicegui
-        self._files = CompressedFiles(nicegui)
         self._sessions = sessions
         self._sockets = sockets
         self._api = api
@@ -164,9 +163,6 @@ class WebApp:
         if (refusal := _refusal(scope, connection.headers, path, session)) is not None:
             await refusal(scope, receive, send)
             return
-        if path.startswith(_NICEGUI) and path.endswith(COMPRESSED):
-            await self._files(scope, receive, send)
-            return
         if not path.startswith("/_nicegui/"):
             make_room(session)
         scope[SESSION] = session
@@ -177,24 +173,18 @@ class WebApp:
             host=connection.headers.get("host", "localhost"),
             scheme=scope["scheme"],
         )
-        VISIT.set(
-            Visit.of(
-                connection,
-                session,
-                api,
-                household=self._household,
-                tasks=self._tasks,
-                feeds=self._feeds,
-            )
+        scope[VIEW] = View(
+            connection, session, api, household=self._household, tasks=self._tasks, feeds=self._feeds
         )
+        scope[VIEW].enter()
         await self._nicegui(scope, receive, _hardened(send, path))
 
     async def _door(self, connection: HTTPConnection, path: str, session: WebSession | None) -> Response:
         if session is not None and path == "/login":
             return RedirectResponse(f"{connection.scope['root_path']}/", 303)
-        text = Text(choose(connection.headers.get("accept-language"), self._household.language))
+        LANGUAGE.set(choose(connection.headers.get("accept-language"), self._household.language))
         needs_setup = bool((await self._api.get("/api/setup"))["needed"])
-        return door.door(path, connection, text, needs_setup=needs_setup)
+        return door.door(path, connection, needs_setup=needs_setup)
 
     def _login(self, scope: Scope, path: str) -> Response:
         if path.startswith("/_nicegui"):

@@ -12,8 +12,8 @@ from starlette.responses import RedirectResponse, Response
 from contracts.errors import NotFound, StrawberryError, Unauthorized
 from hub_web.assets import asset
 from hub_web.parts.layout import Words, empty, menu_item, problem
-from hub_web.view import View
-from hub_web.visit import THEME_COOKIE, VISIT, Theme, Visit
+from hub_web.texts import text
+from hub_web.view import THEME_COOKIE, Theme, view
 
 Width = Literal["normal", "wide", "full"]
 Build = Callable[..., Awaitable[Any]]
@@ -51,16 +51,15 @@ PAGES: Final[dict[str, PageInfo]] = {}
 
 
 class _Page(ui.page):
-    """NiceGUI's page, whose theme and language are those of the visit."""
+    """NiceGUI's page, whose theme and language are those of its person."""
 
     def resolve_dark(self) -> bool | None:
         """Return whether it is dark; None is what the device says."""
-        return {"auto": None, "light": False, "dark": True}[VISIT.get().theme]
+        return {"auto": None, "light": False, "dark": True}[view.theme]
 
     def resolve_language(self) -> Any:
         """Return the language of the page and of the controls in it."""
-        language = VISIT.get().text.language
-        return "en-US" if language == "en" else language
+        return "en-US" if view.language == "en" else view.language
 
 
 def page(
@@ -72,7 +71,7 @@ def page(
     admin: bool = False,
     width: Width = "normal",
 ) -> Callable[[Build], Build]:
-    """Make a function the page at a path; it gets a `View`, and by name the parts of the path in braces.
+    """Make a function the page at a path; it gets by name the parts of the path in braces.
 
     Args:
         title: In English; it is translated.
@@ -84,12 +83,11 @@ def page(
         PAGES[path] = info
 
         async def show(request: Request) -> Response | None:
-            visit = VISIT.get()
             try:
-                with _frame(visit, info) as view:
-                    await build(view, **request.path_params)
+                with _frame(info):
+                    await build(**request.path_params)
             except Unauthorized:
-                return RedirectResponse(f"{visit.base_path}/login", 303)
+                return RedirectResponse(view.href("/login"), 303)
             return None
 
         _Page(path, title="Strawberry", response_timeout=_BUILD_S)(show)
@@ -99,38 +97,38 @@ def page(
 
 
 @contextmanager
-def _frame(visit: Visit, info: PageInfo) -> Iterator[View]:
+def _frame(info: PageInfo) -> Iterator[None]:
     """Build everything around a page; what is built in the block is its content."""
-    text, client = visit.text, ui.context.client
+    client, base = ui.context.client, view.base_path
     client.title = f"{text(info.title)} · Strawberry"
-    style, script = asset("strawberry.css", visit.base_path), asset("strawberry.js", visit.base_path)
-    icon = asset("strawberry.svg", visit.base_path)
+    style, script = asset("strawberry.css", base), asset("strawberry.js", base)
+    icon = asset("strawberry.svg", base)
     ui.add_head_html(
         f'<link rel="icon" type="image/svg+xml" href="{icon}"><link rel="stylesheet" href="{style}">'
-        f'<script defer src="{script}" data-base="{visit.base_path}"></script>'
+        f'<script defer src="{script}" data-base="{base}"></script>'
     )
     ui.skip_link(text("Skip to the content"), target=client.content)
     with ui.header().classes("sb-header"):
         open_menu = _tool("menu", text("Menu")).classes("sb-menu-button")
-        with ui.element("a").classes("sb-brand").props(f'href="{visit.base_path}/"'):
+        with ui.element("a").classes("sb-brand").props(f'href="{base}/"'):
             ui.element("img").props(f'src="{icon}" alt="" width=28 height=28')
             Words("span", "Strawberry")
         ui.element("div").classes("sb-grow")
-        _theme_button(visit)
-        _person_menu(visit)
+        _theme_button()
+        _person_menu()
     with ui.left_drawer(bordered=True).classes("sb-drawer").props("width=240") as drawer:
-        _navigation(visit, info)
+        _navigation(info)
     open_menu.on_click(drawer.toggle)
     with ui.footer().classes("sb-footer"):
-        _bar(visit, info, drawer)
+        _bar(info, drawer)
     progress = ui.element("div").classes("sb-progress sb-hidden").props("role=progressbar")
     progress.props["aria-label"] = text("Working")
     with ui.element("div").classes(f"sb-page sb-{info.width}") as content:
         title = Words("h1", text(info.title), "sb-h1")
-    view = View(visit, client, title=title, progress=progress)
+    view.show_in(client, title=title, progress=progress)
     with content:
         try:
-            yield view
+            yield
         except Unauthorized:
             raise
         except StrawberryError as error:
@@ -144,10 +142,10 @@ def _tool(icon: str, label: str) -> ui.button:
     return made
 
 
-def _entries(visit: Visit) -> list[PageInfo]:
+def _entries() -> list[PageInfo]:
     shown = (info for info in PAGES.values() if info.menu is not None)
     return sorted(
-        (info for info in shown if visit.session.is_admin or not info.admin), key=lambda info: info.menu or 0
+        (info for info in shown if view.is_admin or not info.admin), key=lambda info: info.menu or 0
     )
 
 
@@ -155,49 +153,49 @@ def _is_here(entry: PageInfo, here: PageInfo) -> bool:
     return entry.path == here.path or (entry.path != "/" and here.path.startswith(f"{entry.path}/"))
 
 
-def _entry(visit: Visit, entry: PageInfo, here: PageInfo) -> None:
+def _entry(entry: PageInfo, here: PageInfo) -> None:
     with ui.element("a").classes("sb-entry") as made:
-        made.props["href"] = visit.base_path + entry.path
+        made.props["href"] = view.base_path + entry.path
         if _is_here(entry, here):
             made.classes("sb-here").props("aria-current=page")
         ui.icon(entry.icon)
-        Words("span", visit.text(entry.title))
+        Words("span", text(entry.title))
 
 
-def _navigation(visit: Visit, here: PageInfo) -> None:
+def _navigation(here: PageInfo) -> None:
     with ui.element("nav").classes("sb-nav") as nav:
-        nav.props["aria-label"] = visit.text("Pages")
+        nav.props["aria-label"] = text("Pages")
         group = 0
-        for entry in _entries(visit):
+        for entry in _entries():
             if (entry.menu or 0) // 100 != group:
                 group = (entry.menu or 0) // 100
                 ui.element("hr").classes("sb-rule")
-            _entry(visit, entry, here)
+            _entry(entry, here)
 
 
-def _bar(visit: Visit, here: PageInfo, drawer: ui.left_drawer) -> None:
+def _bar(here: PageInfo, drawer: ui.left_drawer) -> None:
     with ui.element("nav").classes("sb-bar") as nav:
-        nav.props["aria-label"] = visit.text("Most used pages")
-        for entry in _entries(visit)[:_ON_PHONE]:
-            _entry(visit, entry, here)
+        nav.props["aria-label"] = text("Most used pages")
+        for entry in _entries()[:_ON_PHONE]:
+            _entry(entry, here)
         with ui.element("button").classes("sb-entry").props("type=button").on("click", drawer.toggle):
             ui.icon("more_horiz")
-            Words("span", visit.text("More"))
+            Words("span", text("More"))
 
 
-def _theme_button(visit: Visit) -> None:
-    chosen = visit.theme
+def _theme_button() -> None:
+    chosen = view.theme
     order: list[Theme] = ["auto", "light", "dark"]
 
     def show() -> None:
         icon, label = _THEMES[chosen]
         button.props["icon"] = icon
-        button.props["aria-label"] = visit.text(label)
+        button.props["aria-label"] = text(label)
 
     def turn() -> None:
         nonlocal chosen
         chosen = order[(order.index(chosen) + 1) % len(order)]
-        path = visit.base_path or "/"
+        path = view.base_path or "/"
         ui.run_javascript(
             f"document.cookie = '{THEME_COOKIE}={chosen};path={path};max-age=31536000;samesite=strict';"
             f"Quasar.Dark.set({{auto: 'auto', light: false, dark: true}}['{chosen}'])"
@@ -208,8 +206,8 @@ def _theme_button(visit: Visit) -> None:
     show()
 
 
-def _person_menu(visit: Visit) -> None:
-    text, user = visit.text, visit.session.user
+def _person_menu() -> None:
+    user = view.user
     with _tool("account_circle", text("Account of {name}", name=user.display_name)), ui.menu():
         Words("div", user.display_name, "sb-menu-name")
         if "/people" in PAGES:
@@ -221,10 +219,10 @@ def add_missing_page() -> None:
     """Add the page of all paths that no page has; it must be the last one."""
 
     @page("/{path:path}", title="There is no such page")
-    async def missing(view: View, path: str) -> None:
+    async def missing(path: str) -> None:
         view.client.status_code = 404
-        with empty("travel_explore", view.text("There is nothing here"), f"/{path}"):
-            view.link(view.text("To the start page"), "/")
+        with empty("travel_explore", text("There is nothing here"), f"/{path}"):
+            view.link(text("To the start page"), "/")
 
 
 def set_up_controls() -> None:

@@ -22,13 +22,13 @@ _log = logging.getLogger(__name__)
 
 SESSION: Final = "strawberry.session"
 """Where the scope of a request or a socket has its `WebSession`."""
+VIEW: Final = "strawberry.view"
+"""Where the scope of the request for a page has its `View`."""
 
-_MOST_SOCKETS: Final = 24
-"""Sockets of one session: tabs of one browser."""
-_MOST_PAGES: Final = 48
-"""Pages of one session, with those whose browser has not connected yet or has gone."""
-_OF_PERSON: Final = 2
-"""So many times as many are those of all sessions of one person: a page has its memory in the hub."""
+_MOST_SOCKETS: Final = 48
+"""Sockets of one person: tabs of their browsers."""
+_MOST_PAGES: Final = 64
+"""Pages of one person, with those whose browser has not connected yet or has gone: each takes memory."""
 _LOOK_S: Final = 1.0
 """How often expired sessions and clients that do not read are looked for."""
 _MOST_UNREAD: Final = 500
@@ -73,8 +73,7 @@ class Sockets:
         self, session: WebSession, app: ASGIApp, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Serve one until its client leaves or its session ends."""
-        own = [each.session.id for each in self._open if each.session.user.id == session.user.id]
-        if own.count(session.id) >= _MOST_SOCKETS or len(own) >= _OF_PERSON * _MOST_SOCKETS:
+        if sum(each.session.user.id == session.user.id for each in self._open) >= _MOST_SOCKETS:
             await send({"type": "websocket.close", "code": 1013})
             return
         with suppress(TimeoutError):
@@ -124,13 +123,10 @@ class Sockets:
 
 
 def make_room(session: WebSession) -> None:
-    """Delete the oldest pages of a session or a person with too many, those without a browser first."""
-    theirs = [client for client in Client.instances.values() if _is_of_person(client, session)]
+    """Delete the oldest pages of a person with too many, those without a browser first."""
+    theirs = [each for each in Client.instances.values() if _is_of_person(each, session)]
     theirs.sort(key=lambda client: (client.has_socket_connection, client.created))
-    own = [client for client in theirs if _is_of(client, session)]
-    surplus = own[: max(0, len(own) - _MOST_PAGES + 1)]
-    left = [client for client in theirs if client not in surplus]
-    for client in (*surplus, *left[: max(0, len(left) - _OF_PERSON * _MOST_PAGES + 1)]):
+    for client in theirs[: max(0, len(theirs) - _MOST_PAGES + 1)]:
         client.delete()
 
 
@@ -138,11 +134,6 @@ def session_of(client: Client) -> WebSession | None:
     """Return the session that a page was made for."""
     found = client.request.scope.get(SESSION)
     return found if isinstance(found, WebSession) else None
-
-
-def _is_of(client: Client, session: WebSession) -> bool:
-    found = session_of(client)
-    return found is not None and found.id == session.id
 
 
 def _is_of_person(client: Client, session: WebSession) -> bool:
@@ -153,7 +144,8 @@ def _is_of_person(client: Client, session: WebSession) -> bool:
 def is_page_of(client_id: object, session: WebSession) -> bool:
     """Return whether there is a page with this id, and it is one of this session."""
     client = Client.instances.get(client_id) if isinstance(client_id, str) else None
-    return client is not None and _is_of(client, session)
+    found = None if client is None else session_of(client)
+    return found is not None and found.id == session.id
 
 
 def _checked(server: socketio.AsyncServer, handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,6 +153,7 @@ def _checked(server: socketio.AsyncServer, handler: Callable[..., Any]) -> Calla
         session = server.get_environ(sid)["asgi.scope"][SESSION]
         if not isinstance(message, dict) or not is_page_of(message.get("client_id"), session):
             return False
+        Client.instances[message["client_id"]].request.scope[VIEW].enter()
         answer = handler(sid, message)
         return await answer if asyncio.iscoroutine(answer) else answer
 

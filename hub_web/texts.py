@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterable
+from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -12,17 +13,12 @@ _MESSAGES: Final = "messages"
 """The section with what the hub says; its keys are the templates of `contracts.errors`."""
 _SENTENCES: Final = re.compile(r"(?<=[.!?]) ")
 
+LANGUAGE: Final[ContextVar[str]] = ContextVar("language", default=_ENGLISH)
+"""That of the person whose page is shown, as in ``lang`` of HTML, for example ``de``."""
+
 
 class Text:
-    """Translates into one language; what has no translation stays English.
-
-    Attributes:
-        language: As in ``lang`` of HTML, for example ``de``.
-    """
-
-    def __init__(self, language: str = _ENGLISH) -> None:
-        self.language = language
-        self._catalogue = catalogue(language)
+    """Translates into the present language; what has no translation stays English."""
 
     def __call__(self, sentence: str, /, **values: Any) -> str:
         """Return a sentence, with values in place of names in braces.
@@ -31,7 +27,7 @@ class Text:
             ``text("Hello {name}", name="Ada")``, and ``text("Stop|an answer")``: what follows a ``|`` is not
             shown, and says which of two meanings it has.
         """
-        found = self._catalogue.get(sentence) or sentence.partition("|")[0]
+        found = catalogue(LANGUAGE.get()).get(sentence) or sentence.partition("|")[0]
         return found.format(**values) if values else found
 
     def count(self, number: int, one: str, many: str, /, **values: Any) -> str:
@@ -52,7 +48,7 @@ class Text:
         return whole or " ".join(self._message(each) or each for each in _SENTENCES.split(said))
 
     def _message(self, said: str) -> str | None:
-        for pattern, translation in _templates(self.language):
+        for pattern, translation in _templates(LANGUAGE.get()):
             if (found := pattern.fullmatch(said)) is not None:
                 return translation.format(**found.groupdict())
         return None
@@ -64,7 +60,11 @@ class Text:
             ``1,234.5``, in German ``1.234,5``
         """
         written = f"{value:,.{digits}f}"
-        return written if self.language == _ENGLISH else written.translate(str.maketrans(",.", ".,"))
+        return written if LANGUAGE.get() == _ENGLISH else written.translate(str.maketrans(",.", ".,"))
+
+
+text: Final = Text()
+"""The texts of the page that is built or that an event has come from."""
 
 
 @cache

@@ -1,30 +1,37 @@
-"""What a page works with: the API with its person's rights, texts, messages, and streams that end with it."""
+"""The page that one browser shows: its person's rights, controls, messages, and streams that end with it."""
 
 import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Final, Literal, cast, get_args
 from zoneinfo import ZoneInfo
 
 from nicegui import Client, ui
+from starlette.requests import HTTPConnection
 
+from agent_core.prompt import Household
 from contracts.errors import PasswordNeeded, StrawberryError, Unauthorized
 from contracts.rates import Backoff
 from hub_registry.access.accounts import User
 from hub_web.api import Api
 from hub_web.feeds import Feeds
-from hub_web.parts import dialogs, times
+from hub_web.parts import times
 from hub_web.parts.forms import text_field
-from hub_web.parts.layout import Words
-from hub_web.texts import Text
-from hub_web.visit import Visit
+from hub_web.parts.layout import Words, actions, heading
+from hub_web.session import WebSession
+from hub_web.texts import LANGUAGE, choose, text
 
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[], Awaitable[Any] | Any]
+Theme = Literal["auto", "light", "dark"]
+
+THEME_COOKIE: Final = "strawberry_theme"
 
 _RETRY_S: Final = (0.5, 15.0)
 """Shortest and longest wait until a stream that has ended is opened again."""
@@ -33,50 +40,72 @@ _RETRY_S: Final = (0.5, 15.0)
 class View:
     """One page as one browser shows it.
 
+    Args:
+        connection: The request for it.
+        household: Its language and time zone count where the person has none.
+        tasks: Owns what the page follows.
+
     Attributes:
-        api: The hub's routes; what they raise and a handler does not catch is shown by `fail`.
-        text: Translates.
+        api: The hub's routes with the rights of the session; what they raise and a handler does not catch is
+            shown by `fail`.
+        zone: The person's time zone.
+        theme: Which of light and dark; ``auto`` is what the device says.
+        base_path: Stands in front of every path in a page.
+        feeds: The turns that pages have begun.
         client: NiceGUI's side of it.
     """
 
-    def __init__(self, visit: Visit, client: Client, *, title: Words, progress: ui.element) -> None:
-        self.api: Api = visit.api
-        self.text: Text = visit.text
-        self.client = client
-        self._visit = visit
-        self._title = title
-        self._progress = progress
+    client: Client
+
+    def __init__(
+        self,
+        connection: HTTPConnection,
+        session: WebSession,
+        api: Api,
+        *,
+        household: Household,
+        tasks: asyncio.TaskGroup,
+        feeds: Feeds,
+    ) -> None:
+        user = session.user
+        self.session = session
+        self.api = api
+        self.language = choose(user.language, connection.headers.get("accept-language"), household.language)
+        self.zone = ZoneInfo(user.time_zone or household.time_zone)
+        self.theme = theme_of(connection)
+        self.base_path = str(connection.scope["root_path"])
+        self.feeds = feeds
+        self._tasks = tasks
         self._busy = 0
+
+    def enter(self) -> None:
+        """Make this the page of the present task and of those that it begins."""
+        _VIEW.set(self)
+        LANGUAGE.set(self.language)
+
+    def show_in(self, client: Client, *, title: Words, progress: ui.element) -> None:
+        """Take what the frame has made for the page."""
+        self.client, self._title, self._progress = client, title, progress
         client.on_exception(self.fail)
 
     @property
     def user(self) -> User:
         """The person who is logged in."""
-        return self._visit.session.user
-
-    @property
-    def zone(self) -> ZoneInfo:
-        """The person's time zone."""
-        return self._visit.zone
-
-    @property
-    def feeds(self) -> Feeds:
-        """The turns that pages have begun."""
-        return self._visit.feeds
+        return self.session.user
 
     @property
     def is_admin(self) -> bool:
         """Whether to show what only an admin may do; the routes decide."""
-        return self._visit.session.is_admin
+        return self.session.is_admin
 
-    def title(self, text: str) -> None:
+    def title(self, name: str) -> None:
         """Call the page something else than it is called in the navigation."""
-        self._title.set(text)
-        self.client.title = f"{text} · Strawberry"
+        self._title.set(name)
+        self.client.title = f"{name} · Strawberry"
 
     def href(self, path: str) -> str:
         """Return the address of a path of ours, for a link."""
-        return self._visit.base_path + path
+        return self.base_path + path
 
     def go(self, path: str) -> None:
         """Open another page of ours."""
@@ -100,7 +129,7 @@ class View:
         if isinstance(error, StrawberryError):
             message, hint = error.message, error.hint
         else:
-            message, hint = self.text("This did not work; the log of the hub says why."), ""
+            message, hint = text("This did not work; the log of the hub says why."), ""
         ui.notify(
             message,
             caption=hint,
@@ -108,7 +137,7 @@ class View:
             position="bottom",
             multi_line=True,
             timeout=10_000,
-            close_button=self.text("Close"),
+            close_button=text("Close"),
         )
 
     @asynccontextmanager
@@ -123,13 +152,42 @@ class View:
             if not self._busy:
                 self._progress.classes(add="sb-hidden")
 
+    # -- dialogs ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def dialog(self, title: str, *, wide: bool = False, close: str = "") -> Iterator[ui.dialog]:
+        """Open a dialog with a heading; what is made in the block stands in it.
+
+        It belongs to the page as a whole: what it was opened from may be made anew meanwhile.
+
+        Args:
+            close: Words of a button that closes it.
+        """
+        with self.client.content, ui.element("div") as place:
+            place.set_visibility(False)
+            box = ui.dialog()
+        box.on("hide", place.delete)
+        box.on("hide", box.delete)
+        box.props["aria-label"] = title
+        with (
+            box,
+            ui.element("div").classes(f"sb-dialog {'sb-wide' if wide else ''}"),
+            # A line end in a field presses the button of type submit, where there is one, and sends nothing.
+            ui.element("form").classes("sb-contents").on("submit.prevent", lambda: None),
+        ):
+            heading(title)
+            yield box
+            if close:
+                with actions():
+                    self.button(close, box.close, kind="primary")
+        box.open()
+
     async def ask(
         self,
         question: str,
-        text: str = "",
+        more: str = "",
         *,
         yes: str = "",
-        no: str = "",
         danger: bool = False,
         show: Callable[[], Any] | None = None,
     ) -> bool:
@@ -139,8 +197,59 @@ class View:
             yes: Words of the button; say what it does.
             show: Makes what is asked about, below the text.
         """
-        yes, no = yes or self.text("Yes"), no or self.text("Cancel")
-        return await dialogs.ask(question, text, yes=yes, no=no, danger=danger, show=show)
+        with self.dialog(question, wide=show is not None) as box:
+            if more:
+                Words("p", more)
+            if show is not None:
+                show()
+            with actions():
+                no = self.button(text("Cancel"), partial(box.submit, False), kind="flat")
+                kind: Literal["danger", "primary"] = "danger" if danger else "primary"
+                do = self.button(yes or text("Yes"), partial(box.submit, True), kind=kind)
+                # What is long to read is not said yes to by a key that was pressed before it was read.
+                (do if show is None else no).props("autofocus")
+        return bool(await box)
+
+    @contextmanager
+    def form(
+        self, title: str, do: Callable[[], Awaitable[Any]], *, yes: str = "", no: str = "", wide: bool = False
+    ) -> Iterator[ui.dialog]:
+        """Open a dialog with the fields that the block makes.
+
+        Args:
+            do: What is done with them; the dialog closes once it has worked, unless it returns False.
+            yes: Words of the button; "Save" where none are given.
+        """
+
+        async def act() -> None:
+            if await do() is not False:
+                box.close()
+
+        with self.dialog(title, wide=wide) as box:
+            yield box
+            with actions():
+                self.button(no or text("Cancel"), box.close, kind="flat")
+                self.button(yes or text("Save"), act, kind="primary").props("type=submit")
+
+    async def _ask_again(self) -> None:
+        if await self._confirm_password():
+            with self.client:
+                self.notify(text("Do it once more now"), kind="info")
+
+    async def _confirm_password(self) -> bool:
+        """Ask for the password again, until it is right; return whether it was given."""
+
+        async def confirm() -> bool:
+            await self.api.post("/api/session/confirm", {"password": password.value})
+            box.submit(True)
+            # Closed by the one who waits for it, who would take a closed one for a no.
+            return False
+
+        with self.client, self.form(text("Type your password again"), confirm, yes=text("Continue")) as box:
+            Words("p", text("This can hand the home to somebody else."))
+            password = text_field(text("Password"), secret=True)
+            password.props("autocomplete=current-password autofocus")
+        return bool(await box)
 
     # -- controls ---------------------------------------------------------------------------------
 
@@ -180,52 +289,6 @@ class View:
         made.on_click(click)
         return made
 
-    async def _ask_again(self) -> None:
-        if await self._confirm_password():
-            with self.client:
-                self.notify(self.text("Do it once more now"), kind="info")
-
-    async def _confirm_password(self) -> bool:
-        """Ask for the password again, until it is right; return whether it was given."""
-        text = self.text
-        with self.client, dialogs.dialog(text("Type your password again")) as box:
-            Words("p", text("This can hand the home to somebody else."))
-            password = text_field(text("Password"), secret=True)
-            password.props("autocomplete=current-password autofocus")
-
-            async def confirm() -> None:
-                await self.api.post("/api/session/confirm", {"password": password.value})
-                box.submit(True)
-
-            password.on("keydown.enter", confirm)
-            with dialogs.actions():
-                self.button(text("Cancel"), lambda: box.submit(False), kind="flat")
-                self.button(text("Continue"), confirm, kind="primary")
-        box.open()
-        return bool(await box)
-
-    @contextmanager
-    def form(
-        self, title: str, do: Callable[[], Awaitable[Any]], *, yes: str = "", no: str = "", wide: bool = False
-    ) -> Iterator[ui.dialog]:
-        """Open a dialog with the fields that the block makes.
-
-        Args:
-            do: What is done with them; the dialog closes once it has worked, unless it returns False.
-            yes: Words of the button; "Save" where none are given.
-        """
-
-        async def act() -> None:
-            if await do() is not False:
-                box.close()
-
-        with dialogs.dialog(title, wide=wide) as box:
-            yield box
-            with dialogs.actions():
-                self.button(no or self.text("Cancel"), box.close, kind="flat")
-                self.button(yes or self.text("Save"), act, kind="primary").props("type=submit")
-        box.open()
-
     def link(self, label: str, path: str, *, classes: str = "") -> ui.link:
         """Make a link to a page of ours."""
         return ui.link(label, self.href(path)).classes(f"sb-link {classes}")
@@ -234,11 +297,11 @@ class View:
 
     def ago(self, moment: str | datetime | None) -> str:
         """Return how long ago a moment was, in words; empty for None."""
-        return times.ago(self.text, moment)
+        return times.ago(moment)
 
     def at(self, moment: str | datetime | None) -> str:
         """Return a moment as this person's clock and calendar show it; empty for None."""
-        return times.at(self.text, self._visit.zone, moment)
+        return times.at(self.zone, moment)
 
     # -- streams ----------------------------------------------------------------------------------
 
@@ -257,7 +320,7 @@ class View:
             backoff, failed = Backoff(*_RETRY_S), False
             while True:
                 try:
-                    async with self.api.stream("GET", path, **query) as (_, events):
+                    async with self.api.stream("GET", path, **query) as events:
                         failed = False
                         async for event in events:
                             backoff.reset()
@@ -286,7 +349,7 @@ class View:
             except Exception as error:  # noqa: BLE001  one page must not end the others
                 _log.error("a page failed", exc_info=error)
 
-        task = self._visit.tasks.create_task(guarded(), name=f"web: {name}")
+        task = self._tasks.create_task(guarded(), name=f"web: {name}")
 
         def stop() -> None:
             task.cancel()
@@ -300,3 +363,23 @@ async def _handled(handler: Handler) -> None:
     # To await a dialog, which ``close`` returns, would open it again.
     if inspect.isawaitable(result) and not isinstance(result, ui.element):
         await result
+
+
+def theme_of(connection: HTTPConnection) -> Theme:
+    """Return the theme that was chosen in this browser."""
+    chosen = connection.cookies.get(THEME_COOKIE)
+    return cast(Theme, chosen) if chosen in get_args(Theme) else "auto"
+
+
+_VIEW: Final[ContextVar[View]] = ContextVar("view")
+
+
+class _Present:
+    """Stands for the page of the present task."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_VIEW.get(), name)
+
+
+view: Final = cast(View, _Present())
+"""The page that is built or that an event has come from, as ``ui`` is NiceGUI's side of it."""

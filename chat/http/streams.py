@@ -15,8 +15,8 @@ from chat.http.errors import CLIENT_CLOSED_REQUEST
 from contracts.errors import TooManyRequests, Unauthorized
 
 STREAMS: Final = 64
-"""Streams of one kind that a token has open at once: each page of a browser follows one, and a session has up
-to 48 pages, see `hub_web.sockets`."""
+"""Streams of one kind that a token has open at once: each page of a browser follows one, and a person has up
+to 64 pages, see `hub_web.sockets`."""
 
 _WATCH_S: Final = 0.05
 """Answers that come sooner need no task that looks whether the client has left."""

@@ -6,27 +6,39 @@ from typing import Any, Final
 from nicegui import ui
 
 from hub_web.api import part
-from hub_web.parts.dialogs import actions
 from hub_web.parts.files import FileField, download_link, size
 from hub_web.parts.forms import text_field
-from hub_web.parts.layout import Words, badge, card, dot, empty, facts, grid, note, problem, refilled, row
+from hub_web.parts.layout import (
+    Words,
+    actions,
+    badge,
+    card,
+    dot,
+    empty,
+    facts,
+    grid,
+    note,
+    problem,
+    refilled,
+    row,
+)
 from hub_web.parts.tables import Cell, table
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _LEAST_LINES: Final = 12
 
 
 @page("/agents", title="Agents", icon="smart_toy", menu=70)
-async def agents(view: View) -> None:
+async def agents() -> None:
     """Show the agents of the home."""
-    text = view.text
     found = await view.api.get("/api/agents")
     with ui.element("div").classes("sb-row"):
         note(text("Assistants with their own instructions, files and rights."))
         ui.element("div").classes("sb-grow")
         if view.is_admin:
-            view.button(text("New agent"), partial(_ask, view), icon="add", kind="primary")
+            view.button(text("New agent"), _ask, icon="add", kind="primary")
     if not found:
         with empty(
             "smart_toy",
@@ -34,15 +46,14 @@ async def agents(view: View) -> None:
             text("An agent is a file with instructions: what it looks after, and what it may call."),
         ):
             if view.is_admin:
-                view.button(text("Write one"), partial(_ask, view), icon="add", kind="primary")
+                view.button(text("Write one"), _ask, icon="add", kind="primary")
         return
     with grid(least=320):
         for agent in found:
-            _card(view, agent)
+            _card(agent)
 
 
-def _card(view: View, agent: dict[str, Any]) -> None:
-    text = view.text
+def _card(agent: dict[str, Any]) -> None:
     with card(agent["name"], icon="smart_toy") as tools:
         with tools:
             if agent["problems"]:
@@ -65,8 +76,7 @@ def _card(view: View, agent: dict[str, Any]) -> None:
                 view.button(text("Edit"), lambda: view.go(f"/agents/{part(agent['name'])}"), icon="edit")
 
 
-async def _ask(view: View) -> None:
-    text = view.text
+async def _ask() -> None:
 
     async def make() -> None:
         made = await view.api.post("/api/agents", {"name": name.value})
@@ -77,23 +87,21 @@ async def _ask(view: View) -> None:
 
 
 @page("/agents/{name}", title="Agent", icon="smart_toy")
-async def agent(view: View, name: str) -> None:
+async def agent(name: str) -> None:
     """Show an agent's profile to edit, and its files."""
     view.title(name)
-    await _Editor(view, name).open()
+    await _Editor(name).open()
 
 
 class _Editor:
     """The page as one browser shows it."""
 
-    def __init__(self, view: View, name: str) -> None:
-        self._view = view
+    def __init__(self, name: str) -> None:
         self._name = name
         self._path = f"/api/agents/{part(name)}"
 
     async def open(self) -> None:
         """Build the page."""
-        view, text = self._view, self._view.text
         shown = await view.api.get(self._path)
         self._saved = shown["source"]
         with card(text("Profile"), icon="description"):
@@ -115,10 +123,9 @@ class _Editor:
 
     async def _check(self) -> None:
         source = self._source.value or ""
-        self._say((await self._view.api.post(f"{self._path}/check", {"source": source}))["problems"])
+        self._say((await view.api.post(f"{self._path}/check", {"source": source}))["problems"])
 
     def _say(self, problems: list[dict[str, Any]]) -> None:
-        text = self._view.text
         wrong = {each["line"] for each in problems}
         count = (self._source.value or "").count("\n") + 1
         self._numbers.set("\n".join(f"▸{n:>3}" if n in wrong else f"{n:>4}" for n in range(1, count + 1)))
@@ -132,7 +139,6 @@ class _Editor:
                 dot("good", text("No mistake."))
 
     async def _save(self) -> None:
-        view, text = self._view, self._view.text
         written = await view.api.put(self._path, {"source": self._source.value or ""})
         self._saved = self._source.value
         self._say(written["problems"])
@@ -143,20 +149,18 @@ class _Editor:
         self._source.value = self._saved
 
     async def _delete(self) -> None:
-        view, text = self._view, self._view.text
         question = text("Delete the agent {name}?", name=self._name)
         if await view.ask(question, text("Its files stay."), yes=text("Delete"), danger=True):
             await view.api.delete(self._path)
             view.go("/agents")
 
     async def _show_files(self) -> None:
-        text = self._view.text
-        found: list[dict[str, Any]] = await self._view.api.get(f"{self._path}/files")
+        found: list[dict[str, Any]] = await view.api.get(f"{self._path}/files")
         with refilled(self._files), card(text("Its files"), icon="folder_open"):
             note(text("What it reads and writes with its file tools, and nothing else of this machine."))
             with row():
                 chosen = FileField(text("File to add"))
-                self._view.button(text("Upload"), partial(self._upload, chosen), icon="upload")
+                view.button(text("Upload"), partial(self._upload, chosen), icon="upload")
             if not found:
                 note(text("It has no file yet."))
                 return
@@ -167,26 +171,25 @@ class _Editor:
                     note(each["note"])
 
     def _file(self, file: dict[str, Any]) -> tuple[Cell, ...]:
-        view, name = self._view, file["path"]
+        name = file["path"]
 
         def tools() -> None:
             with ui.element("div").classes("sb-row sb-end"):
-                download_link(view, name, self._file_path(name))
-                tip = view.text("Delete {name}", name=name)
+                download_link(name, self._file_path(name))
+                tip = text("Delete {name}", name=name)
                 view.button("", partial(self._drop, name), icon="delete", kind="flat", tip=tip)
 
-        return name, size(view.text, file["bytes"]), tools
+        return name, size(file["bytes"]), tools
 
     def _file_path(self, name: str) -> str:
         return f"{self._path}/files/{'/'.join(map(part, name.split('/')))}"
 
     async def _upload(self, chosen: FileField) -> None:
-        await chosen.send(self._view, f"{self._path}/files/")
-        self._view.notify(self._view.text("Uploaded"))
+        await chosen.send(f"{self._path}/files/")
+        view.notify(text("Uploaded"))
         await self._show_files()
 
     async def _drop(self, name: str) -> None:
-        view, text = self._view, self._view.text
         if await view.ask(text("Delete {name}?", name=name), yes=text("Delete"), danger=True):
             await view.api.delete(self._file_path(name))
             await self._show_files()

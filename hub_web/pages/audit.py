@@ -10,31 +10,29 @@ from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Tone, Words, badge, card, empty, note, refilled
 from hub_web.parts.tables import Table
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _PAGE: Final = 50
 _TONES: Final[dict[str, Tone]] = {"result": "good", "refused": "bad", "cancelled": "plain"}
 
 
 @page("/audit", title="Audit log", icon="fact_check", menu=230, width="wide")
-async def audit(view: View) -> None:
+async def audit() -> None:
     """Show the log."""
-    shown = _Log(view)
-    await shown.open()
+    await _Log().open()
 
 
 class _Log:
     """The page as one browser shows it."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self) -> None:
         self._entries: list[dict[str, Any]] = []
         self._before: int | None = None
         self._names: dict[str, str] = {}
 
     async def open(self) -> None:
         """Build the page."""
-        view, text = self._view, self._view.text
         devices = {each["id"]: each["name"] for each in await view.api.get("/api/devices")}
         if view.is_admin:
             self._names = {each["id"]: each["name"] for each in await view.api.get("/api/users")}
@@ -71,7 +69,6 @@ class _Log:
         await self._search()
 
     def _outcomes(self) -> dict[str, str]:
-        text = self._view.text
         return {
             "": text("any outcome"),
             "result": text("worked"),
@@ -82,7 +79,6 @@ class _Log:
         }
 
     def _since(self) -> dict[str, str]:
-        text = self._view.text
         return {
             "": text("ever"),
             "1h": text("an hour"),
@@ -93,7 +89,7 @@ class _Log:
 
     def _export(self, form: str) -> ui.link:
         made = ui.link(form.upper(), "#").classes("sb-link").props("download")
-        made.props["aria-label"] = self._view.text("Export as {form}", form=form.upper())
+        made.props["aria-label"] = text("Export as {form}", form=form.upper())
         return made
 
     def _query(self) -> dict[str, str]:
@@ -103,12 +99,11 @@ class _Log:
     async def _search(self) -> None:
         query = self._query()
         for form, link in zip(("csv", "jsonl"), self._exports, strict=True):
-            link.props["href"] = self._view.href(f"/api/audit/export?{urlencode({**query, 'format': form})}")
+            link.props["href"] = view.href(f"/api/audit/export?{urlencode({**query, 'format': form})}")
         self._entries, self._before = [], None
         await self._more()
 
     async def _more(self) -> None:
-        view, text = self._view, self._view.text
         found = await view.api.get("/api/audit", **self._query(), before=self._before, limit=_PAGE)
         self._entries += found["entries"]
         self._before = found["before"]
@@ -126,7 +121,7 @@ class _Log:
         device = str(entry["device"] or "")
         through = entry["token_name"] or entry["through"] or entry["actor"].get("address", "")
         return [
-            self._view.at(entry["at"]),
+            view.at(entry["at"]),
             self._names.get(entry["user"], str(entry["user"])),
             ".".join(filter(None, (entry["skill"], entry["method"]))),
             self._devices.get(device, device),
@@ -135,7 +130,7 @@ class _Log:
         ]
 
     def _outcome(self, entry: dict[str, Any]) -> None:
-        outcome, text = entry["outcome"], self._view.text
+        outcome = entry["outcome"]
         with ui.element("div").classes("sb-row"):
             badge(self._outcomes().get(outcome, outcome), _TONES.get(outcome, "warn"))
             if entry["confirmed_by"]:

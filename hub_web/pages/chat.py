@@ -9,12 +9,12 @@ from nicegui import ui
 from contracts.errors import Forbidden, NotFound
 from hub_web.api import part
 from hub_web.feeds import Feed
-from hub_web.parts.dialogs import actions, dialog
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Words, card, empty, menu_item, note, row
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 from identity.ids import uuid7
 
 _LISTED: Final = 200
@@ -28,15 +28,15 @@ _SEND: Final = """(event) => {
 
 
 @page("/chat", title="Chat", icon="chat_bubble_outline", menu=10, width="full")
-async def new_chat(view: View) -> None:
+async def new_chat() -> None:
     """Show the place to begin a conversation, beside those that there are."""
-    await _Chat(view, uuid7(), is_new=True).build()
+    await _Chat(uuid7(), is_new=True).build()
 
 
 @page("/chat/{conversation}", title="Chat", icon="chat_bubble_outline", width="full")
-async def open_chat(view: View, conversation: str) -> None:
+async def open_chat(conversation: str) -> None:
     """Show a conversation."""
-    await _Chat(view, conversation, is_new=False).build()
+    await _Chat(conversation, is_new=False).build()
 
 
 class _Chat:
@@ -47,8 +47,7 @@ class _Chat:
         is_new: Whether nothing was said in it yet.
     """
 
-    def __init__(self, view: View, conversation: str, *, is_new: bool) -> None:
-        self._view = view
+    def __init__(self, conversation: str, *, is_new: bool) -> None:
         self._id = conversation
         self._is_new = is_new
         self._running: Feed | None = None
@@ -58,11 +57,10 @@ class _Chat:
 
     async def build(self) -> None:
         """Make everything."""
-        view, text = self._view, self._view.text
         with ui.element("div").classes("sb-chat"):
             with ui.element("aside").classes("sb-chats") as aside:
                 aside.props["aria-label"] = text("Conversations")
-                self._list = _Conversations(view, self._id)
+                self._list = _Conversations(self._id)
             with ui.element("div").classes("sb-chat-main"):
                 self._top = ui.element("div").classes("sb-chat-top")
                 self._thread = ui.element("div").classes("sb-thread")
@@ -85,9 +83,8 @@ class _Chat:
     # -- what was said ------------------------------------------------------------------------------
 
     async def _welcome(self) -> None:
-        view, text = self._view, self._view.text
         models = await view.api.get("/api/models")
-        examples = (await view.api.get("/api/skills/sentence", q="?", language=text.language))["examples"]
+        examples = (await view.api.get("/api/skills/sentence", q="?", language=view.language))["examples"]
         with self._thread:
             # Above the examples, where the place to write does not cover it on a phone.
             if not models["models"]:
@@ -102,19 +99,17 @@ class _Chat:
 
     async def _load(self) -> None:
         """Show the last turns, and follow what still runs."""
-        feeds = self._view.feeds.of(self._view.user.id, self._id)
+        feeds = view.feeds.of(view.user.id, self._id)
         exchanges: list[dict[str, Any]] = []
         try:
-            found = await self._view.api.get(f"/api/conversations/{part(self._id)}", limit=_TURNS)
+            found = await view.api.get(f"/api/conversations/{part(self._id)}", limit=_TURNS)
             exchanges = found["exchanges"]
         except NotFound:
             if not feeds:
                 raise
         if len(exchanges) == _TURNS:
             with self._thread:
-                more = self._view.button(
-                    self._view.text("Earlier turns"), lambda: self._earlier(more), kind="flat"
-                )
+                more = view.button(text("Earlier turns"), lambda: self._earlier(more), kind="flat")
         self._show(exchanges, feeds)
         known = {each["turn"] for each in exchanges}
         for feed in feeds.values():
@@ -152,23 +147,22 @@ class _Chat:
 
     def _fold(self) -> Replaced:
         with self._thread:
-            return Replaced(self._view.text)
+            return Replaced()
 
     async def _earlier(self, button: ui.button) -> None:
         path = f"/api/conversations/{part(self._id)}"
-        found = await self._view.api.get(path, limit=_TURNS, before=self._first)
+        found = await view.api.get(path, limit=_TURNS, before=self._first)
         self._show(found["exchanges"], {}, earlier=True)
         if len(found["exchanges"]) < _TURNS:
             button.delete()
 
     def _box(self, question: str, turn: str) -> TurnBox:
         with self._thread:
-            return TurnBox(self._view, question, turn=turn, on_edit=self._edit, on_retry=self._retry)
+            return TurnBox(question, turn=turn, on_edit=self._edit, on_retry=self._retry)
 
     # -- saying something ---------------------------------------------------------------------------
 
     async def _build_composer(self) -> None:
-        view, text = self._view, self._view.text
         agents = [each["name"] for each in await view.api.get("/api/agents") if "models" in each]
         devices: list[str] = []
         with suppress(Forbidden):
@@ -206,21 +200,21 @@ class _Chat:
 
     async def _say(self, said: str, *, replaces: TurnBox | None = None) -> None:
         if self._running is not None:
-            self._view.notify(self._view.text("One after the other: an answer is on its way."), kind="info")
+            view.notify(text("One after the other: an answer is on its way."), kind="info")
             return
         if self._is_new:
             self._is_new = False
             self._thread.clear()
-            ui.run_javascript(f"history.replaceState(null, '', '{self._view.href(f'/chat/{self._id}')}')")
+            ui.run_javascript(f"history.replaceState(null, '', '{view.href(f'/chat/{self._id}')}')")
         self._edit_no_more()
         if replaces in self._turns:
             fold, at = self._fold(), self._turns.index(replaces)
             for box in self._turns[at:]:
                 fold.take(box)
             del self._turns[at:]
-        feed = self._view.feeds.ask(
-            self._view.user.id,
-            self._view.api,
+        feed = view.feeds.ask(
+            view.user.id,
+            view.api,
             said,
             conversation=self._id,
             agent=self._agent.value,
@@ -243,9 +237,9 @@ class _Chat:
                     self._set_running(None)
                 title = await self._list.refresh()
                 if title:
-                    self._view.title(title)
+                    view.title(title)
 
-        self._view.run(follow(), name=f"turn {feed.turn}")
+        view.run(follow(), name=f"turn {feed.turn}")
 
     def _set_running(self, feed: Feed | None) -> None:
         self._running = feed
@@ -254,13 +248,12 @@ class _Chat:
 
     async def _stop(self) -> None:
         if self._running is not None:
-            await self._view.api.post(f"/api/turns/{self._running.turn}/cancel")
+            await view.api.post(f"/api/turns/{self._running.turn}/cancel")
 
     # -- asking again -------------------------------------------------------------------------------
 
     async def _edit(self, box: TurnBox) -> None:
         """Put a question where one writes; what is sent then takes the place of its turn."""
-        view, text = self._view, self._view.text
         done = await self._done(box)
         self._edit_no_more()
         self._replacing, self._input.value = box, box.question
@@ -285,10 +278,9 @@ class _Chat:
         self._note.clear()
 
     async def _retry(self, box: TurnBox) -> None:
-        text = self._view.text
         if done := await self._done(box):
             said = text("This was done already and may be done again:\n{did}", did="\n".join(done))
-            if not await self._view.ask(text("Ask again?"), said, yes=text("Ask again")):
+            if not await view.ask(text("Ask again?"), said, yes=text("Ask again")):
                 return
         await self._say(box.question, replaces=box)
 
@@ -296,7 +288,6 @@ class _Chat:
         """Return what a turn and those after it have changed, a line for each call."""
         if not box.is_kept:
             return []
-        view, text = self._view, self._view.text
         found = await view.api.get(f"/api/turns/{part(box.turn)}/changes")
         return [
             f"{view.at(each['at'])} · {each['device_name']} · {each['skill']}.{each['method']}"
@@ -312,11 +303,9 @@ class _Conversations:
         current: Id of the one that is open.
     """
 
-    def __init__(self, view: View, current: str) -> None:
-        self._view = view
+    def __init__(self, current: str) -> None:
         self._current = current
         self._found: list[dict[str, Any]] = []
-        text = view.text
         with ui.element("div").classes("sb-stack sb-chats-in") as self._inside:
             view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
             self._search = text_field(text("Search")).props("clearable type=search")
@@ -326,7 +315,7 @@ class _Conversations:
 
     async def refresh(self) -> str | None:
         """Read the list; return what the open conversation is called."""
-        self._found = await self._view.api.get("/api/conversations", limit=_LISTED)
+        self._found = await view.api.get("/api/conversations", limit=_LISTED)
         self._show()
         here = next((each for each in self._found if each["id"] == self._current), None)
         return None if here is None else _title(here)
@@ -343,10 +332,10 @@ class _Conversations:
             for each in found:
                 self._entry(each)
             if not found:
-                note(self._view.text("Nothing found") if wanted else self._view.text("Nothing was said yet"))
+                note(text("Nothing found") if wanted else text("Nothing was said yet"))
 
     def _entry(self, conversation: dict[str, Any]) -> None:
-        view, text, id_ = self._view, self._view.text, conversation["id"]
+        id_ = conversation["id"]
         with ui.element("div").classes("sb-chat-entry"):
             with ui.element("a").classes("sb-grow sb-chat-link") as link:
                 link.props["href"] = view.href(f"/chat/{part(id_)}")
@@ -371,24 +360,18 @@ class _Conversations:
                 menu_item(text("Delete"), lambda: self._delete(conversation))
 
     async def _rename(self, conversation: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
 
         async def save() -> None:
             await view.api.patch(f"/api/conversations/{part(conversation['id'])}", {"title": field.value})
-            box.close()
             title = await self.refresh()
             if conversation["id"] == self._current and title:
                 view.title(title)
 
-        with dialog(text("Rename the conversation")) as box:
+        with view.form(text("Rename the conversation"), save):
             field = text_field(text("Title"), conversation["title"] or "")
             field.props["maxlength"] = 120
-            with actions():
-                view.button(text("Save"), save, kind="primary")
-        box.open()
 
     async def _delete(self, conversation: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         question = text("Delete “{title}”?", title=_title(conversation))
         if not await view.ask(question, text("It is gone for good."), yes=text("Delete"), danger=True):
             return

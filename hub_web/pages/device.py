@@ -12,15 +12,15 @@ from hub_web.api import part
 from hub_web.pages.devices import TONES, load_words, state_words
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
 from hub_web.parts.code import code
-from hub_web.parts.dialogs import actions, dialog
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
-from hub_web.parts.layout import Words, badge, card, dot, facts, note, problem, refilled
+from hub_web.parts.layout import Words, actions, badge, card, dot, facts, note, problem, refilled
 from hub_web.parts.plots import plot
 from hub_web.parts.tables import table
 from hub_web.parts.times import lasting
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _REFRESH_S: Final = 15.0
 _MOST_LINES: Final = 400
@@ -28,24 +28,21 @@ _NODE_ACTIONS: Final = ("start", "stop", "restart", "build")
 
 
 @page("/devices/{name}", title="Device", icon="devices", width="wide")
-async def device(view: View, name: str) -> None:
+async def device(name: str) -> None:
     """Show one device."""
-    shown = _Device(view, name)
-    await shown.open()
+    await _Device(name).open()
 
 
 class _Device:
     """The page of one device."""
 
-    def __init__(self, view: View, name: str) -> None:
-        self._view = view
+    def __init__(self, name: str) -> None:
         self._path = f"/api/devices/{part(name)}"
         self._device: dict[str, Any] = {}
         self._shape: dict[str, Any] = {}
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
-        view = self._view
         self._device = await view.api.get(self._path)
         view.title(self._device["name"])
         may_manage = view.is_admin
@@ -54,9 +51,9 @@ class _Device:
             self._review = ui.element("div")
             await self._show_review()
         with ui.element("div").classes("sb-grid sb-tops").style("--sb-least: 320px"):
-            with card(view.text("State"), icon="monitor_heart"):
+            with card(text("State"), icon="monitor_heart"):
                 self._facts = ui.element("div")
-            with card(view.text("Load"), icon="show_chart"):
+            with card(text("Load"), icon="show_chart"):
                 self._plots = ui.element("div").classes("sb-stack")
             if may_manage or self._device["owner"] == view.user.id:
                 self._rights()
@@ -64,22 +61,22 @@ class _Device:
         self._show()
         await self._skills()
         if "NodesSkill" in self._device["skills"]:
-            with card(view.text("Programs"), icon="terminal"):
+            with card(text("Programs"), icon="terminal"):
                 self._nodes = ui.element("div")
             await self._show_nodes()
         ui.timer(_REFRESH_S, self._refresh)
         view.follow("/api/world", lambda _: self._refresh(), kind="device", follow=True)
 
     async def _refresh(self) -> None:
-        before, self._device = self._device, await self._view.api.get(self._path)
+        before, self._device = self._device, await view.api.get(self._path)
         self._show()
-        if self._view.is_admin and before["to_review"] != self._device["to_review"]:
+        if view.is_admin and before["to_review"] != self._device["to_review"]:
             await self._show_review()
 
     # -- how it is --------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        view, text, device = self._view, self._view.text, self._device
+        device = self._device
         shape = {name: device[name] for name in ("name", "state", "area", "shared", "owner", "aliases")}
         if shape != self._shape:
             self._shape = shape
@@ -93,8 +90,8 @@ class _Device:
                     text("Last heartbeat"): view.ago(device["last_seen"]) or text("never"),
                     text("Version"): device["version"],
                     text("Mode"): modes.get(device["mode"], ""),
-                    text("Runs for"): lasting(text, uptime) if uptime is not None else "",
-                    text("Load"): load_words(view, device["load"]),
+                    text("Runs for"): lasting(uptime) if uptime is not None else "",
+                    text("Load"): load_words(device["load"]),
                     text("Memory"): "" if memory is None else f"{text.number(memory)} MiB",
                     text("Name in code"): f"devices.{device['key']}",
                     text("Id"): device["id"],
@@ -107,10 +104,10 @@ class _Device:
                 self._show_problems()
 
     def _show_head(self) -> None:
-        view, text, device = self._view, self._view.text, self._device
+        device = self._device
         whose = (text("shared"), "group") if device["shared"] else (device["owner"], "person")
         with refilled(self._head):
-            dot(TONES.get(device["state"], "plain"), state_words(view, device["state"]))
+            dot(TONES.get(device["state"], "plain"), state_words(device["state"]))
             if device["area"]:
                 badge(device["area"], icon="place")
             badge(whose[0], icon=whose[1])
@@ -128,7 +125,7 @@ class _Device:
                         ui.menu_item(text("Remove …"), self._remove)
 
     def _plot(self) -> None:
-        view, text, loads = self._view, self._view.text, self._device["loads"] or ()
+        loads = self._device["loads"] or ()
         if len(loads) < 2:
             note(text("A plot of the last hour appears here after a minute."))
             return
@@ -138,19 +135,10 @@ class _Device:
             (text("Load"), shares, "%"),
             (text("Memory"), [memory for _, _, memory in loads], "MiB"),
         ):
-            plot(
-                times,
-                values,
-                label=label,
-                text=view.text,
-                zone=view.zone,
-                unit=f"{label}, {unit}",
-                height=110,
-                width=320,
-            )
+            plot(times, values, label=label, unit=f"{label}, {unit}", height=110, width=320)
 
     def _show_problems(self) -> None:
-        view, text, device = self._view, self._view.text, self._device
+        device = self._device
         with card(text("Problems"), icon="error_outline"):
             if device["awaited"]:
                 note(text("Skills that did not come: {names}", names=", ".join(device["awaited"])))
@@ -162,7 +150,7 @@ class _Device:
     # -- what it may ------------------------------------------------------------------------------
 
     def _rights(self) -> None:
-        view, text, device = self._view, self._view.text, self._device
+        device = self._device
         with card(text("Rights"), icon="verified_user"):
             rows = [
                 ("shared", text("For everybody at home"), text("Otherwise only its owner sees and calls it."))
@@ -205,12 +193,12 @@ class _Device:
         await self._change("scopes", [*others, scope] if value else others)
 
     async def _change(self, name: str, value: bool | list[str]) -> None:
-        await self._view.api.patch(self._path, {name: value})
-        self._view.notify(self._view.text("Saved"))
+        await view.api.patch(self._path, {name: value})
+        view.notify(text("Saved"))
         await self._refresh()
 
     async def _edit(self) -> None:
-        view, text, device = self._view, self._view.text, self._device
+        device = self._device
         people = await view.api.get("/api/users")
 
         async def save() -> None:
@@ -237,11 +225,11 @@ class _Device:
             owner = choice(text("Owner"), names, device["owner"])
 
     async def _invite(self) -> None:
-        invitation = await self._view.api.post(f"{self._path}/invitations", {})
-        show_invitation(self._view, self._device["name"], invitation)
+        invitation = await view.api.post(f"{self._path}/invitations", {})
+        show_invitation(self._device["name"], invitation)
 
     async def _revoke(self) -> None:
-        view, text, name = self._view, self._view.text, self._device["name"]
+        name = self._device["name"]
         more = text("It is disconnected at once and can join again only by a new invitation.")
         if await view.ask(text("Revoke {name}?", name=name), more, yes=text("Revoke"), danger=True):
             await view.api.post(f"{self._path}/revoke")
@@ -249,7 +237,7 @@ class _Device:
             await self._refresh()
 
     async def _remove(self) -> None:
-        view, text, name = self._view, self._view.text, self._device["name"]
+        name = self._device["name"]
         more = text("It is forgotten with its skills, and its topics are cleared.")
         if await view.ask(text("Remove {name}?", name=name), more, yes=text("Remove"), danger=True):
             await view.api.delete(self._path)
@@ -258,7 +246,6 @@ class _Device:
     # -- what waits for approval ------------------------------------------------------------------
 
     async def _show_review(self) -> None:
-        view, text = self._view, self._view.text
         review = await view.api.get(f"{self._path}/review")
         self._review.clear()
         if not review["items"]:
@@ -277,7 +264,6 @@ class _Device:
                 )
 
     def _item(self, item: dict[str, Any]) -> None:
-        text = self._view.text
         kinds = {
             "flags": text("may do more than before"),
             "sentence": text("hears a sentence with free text on every device"),
@@ -293,23 +279,22 @@ class _Device:
             _difference(item["before"], item["after"], label=text("What changes"))
 
     async def _decide(self, digest: str, approve: bool) -> None:
-        await self._view.api.post(f"{self._path}/review", {"digest": digest, "approve": approve})
+        await view.api.post(f"{self._path}/review", {"digest": digest, "approve": approve})
         await self._show_review()
         await self._refresh()
 
     # -- what it can do ---------------------------------------------------------------------------
 
     async def _skills(self) -> None:
-        view = self._view
         found = await view.api.get("/api/skills/methods", device=self._device["id"])
         if found["skills"]:
-            Words("h2", view.text("Skills"), "sb-h2")
+            Words("h2", text("Skills"), "sb-h2")
         with ui.element("div").classes("sb-stack"):
             for skill in found["skills"]:
                 self._skill(skill)
 
     def _skill(self, skill: dict[str, Any]) -> None:
-        view, methods = self._view, {each["name"]: each for each in skill["methods"]}
+        methods = {each["name"]: each for each in skill["methods"]}
         has_settings = {"get_settings", "change_settings"} <= methods.keys()
         with ui.element("details").classes("sb-card sb-fold"):
             with ui.element("summary"):
@@ -319,19 +304,16 @@ class _Device:
                 ui.icon("expand_more")
             if has_settings:
                 view.button(
-                    view.text("Settings"),
-                    partial(_settings, view, skill, methods["change_settings"]),
-                    icon="tune",
+                    text("Settings"), partial(_settings, skill, methods["change_settings"]), icon="tune"
                 )
             for method in methods.values():
                 if has_settings and method["name"] in ("get_settings", "change_settings"):
                     continue
-                method_row(view, skill, method)
+                method_row(skill, method)
 
     # -- its programs -----------------------------------------------------------------------------
 
     async def _show_nodes(self) -> None:
-        view, text = self._view, self._view.text
         found = await view.api.get("/api/nodes", device=self._device["id"])
         with refilled(self._nodes):
             for each in found["problems"]:
@@ -356,7 +338,6 @@ class _Device:
             )
 
     def _node(self, node: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         path = f"/api/nodes/{part(node['device'])}/{part(node['name'])}"
         words = {
             "start": text("Start"),
@@ -385,8 +366,7 @@ class _Device:
             view.button(text("Log"), partial(self._log, node["name"], path), icon="subject", kind="flat")
 
     async def _log(self, name: str, path: str) -> None:
-        view, text = self._view, self._view.text
-        with dialog(text("Log of {name}", name=name), wide=True) as box:
+        with view.dialog(text("Log of {name}", name=name), wide=True, close=text("Close")):
             place = ui.element("div")
 
             async def read() -> None:
@@ -398,42 +378,38 @@ class _Device:
                         note(text("It has written nothing yet."))
 
             await read()
-            with actions():
-                view.button(text("Read again"), read, icon="refresh")
-                view.button(text("Close"), box.close, kind="primary")
-        box.open()
+            view.button(text("Read again"), read, icon="refresh")
 
 
-def method_row(view: View, skill: dict[str, Any], method: dict[str, Any]) -> None:
+def method_row(skill: dict[str, Any], method: dict[str, Any]) -> None:
     """Show a method with its flags, and the button that opens its form."""
     with ui.element("div").classes("sb-method"):
         with ui.element("div").classes("sb-stack sb-tight sb-grow"):
             Words("p", method["signature"], "sb-mono sb-text")
             Words("p", method["summary"], "sb-muted")
             with ui.element("div").classes("sb-row"):
-                flags(view, method["flags"])
+                flags(method["flags"])
         if view.user.role != "guest" or "read_only" in method["flags"]:
             view.button(
-                view.text("Run"),
-                partial(run_by_form, view, skill, method),
+                text("Run"),
+                partial(run_by_form, skill, method),
                 icon="play_arrow",
-                tip=view.text("Run {method}", method=method["name"]),
+                tip=text("Run {method}", method=method["name"]),
             )
 
 
-async def _settings(view: View, skill: dict[str, Any], method: dict[str, Any]) -> None:
+async def _settings(skill: dict[str, Any], method: dict[str, Any]) -> None:
     """Open the form of a skill's settings, with their present values."""
-    text = view.text
-    present = await call(view, skill["device"], skill["skill"], "get_settings", {})
+    present = await call(skill["device"], skill["skill"], "get_settings", {})
 
     async def save() -> bool:
-        if await call_by_form(view, form, skill, method) is None:
+        if await call_by_form(form, skill, method) is None:
             return False
         view.notify(text("Saved"))
         return True
 
     with view.form(text("Settings of {skill}", skill=human(skill["skill"])), save):
-        form = SchemaForm(text, method["parameters"], present["result"] if present else None)
+        form = SchemaForm(method["parameters"], present["result"] if present else None)
 
 
 def _difference(before: str, after: str, *, label: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
@@ -14,7 +13,8 @@ from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import Tone, Words, badge, card, dot, empty, facts, note, refilled
 from hub_web.parts.plots import show_sparkline, sparkline
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _REFRESH_S: Final = 10.0
 _CHANGING: Final = ("last_seen", "load", "loads", "memory_mb", "uptime_s")
@@ -23,13 +23,12 @@ TONES: Final[dict[str, Tone]] = {"online": "good", "offline": "plain", "revoked"
 
 
 @page("/devices", title="Devices", icon="devices", menu=20, width="wide")
-async def devices(view: View) -> None:
+async def devices() -> None:
     """Show all devices, live."""
-    text = view.text
     with ui.element("div").classes("sb-row"):
         if view.is_admin:
-            view.button(text("Add a device"), partial(add_device, view), icon="add", kind="primary")
-            view.button(text("Enter a code"), partial(_enter_code, view), icon="pin")
+            view.button(text("Add a device"), add_device, icon="add", kind="primary")
+            view.button(text("Enter a code"), _enter_code, icon="pin")
     waiting = ui.element("div")
     place = ui.element("div")
     shown: list[Any] = [None, {}]
@@ -48,13 +47,13 @@ async def devices(view: View) -> None:
         shown[0], shown[1] = shape, {}
         with refilled(waiting):
             if asking:
-                _asking(view, asking, show)
+                _asking(asking, show)
         with refilled(place):
             if not found:
-                _none(view)
+                _none()
             with ui.element("div").classes("sb-grid").style("--sb-least: 300px"):
                 for device in found:
-                    shown[1][device["id"]] = _device(view, device)
+                    shown[1][device["id"]] = _device(device)
 
     await show()
     ui.timer(_REFRESH_S, show)
@@ -65,9 +64,8 @@ async def _nothing() -> list[Any]:
     return []
 
 
-def state_words(view: View, state: str) -> str:
+def state_words(state: str) -> str:
     """Return the state of a device in words."""
-    text = view.text
     return {
         "online": text("online"),
         "offline": text("offline"),
@@ -76,23 +74,21 @@ def state_words(view: View, state: str) -> str:
     }.get(state, state)
 
 
-def _none(view: View) -> None:
-    text = view.text
+def _none() -> None:
     more = text("A computer, a Raspberry Pi or a phone: what it can do, the assistant can do.")
     with empty("devices", text("No devices yet"), more):
         if view.is_admin:
-            view.button(text("Add a device"), partial(add_device, view), icon="add", kind="primary")
+            view.button(text("Add a device"), add_device, icon="add", kind="primary")
 
 
-def _device(view: View, device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+def _device(device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
     """Make the card of a device; return what shows its newest heartbeat."""
-    text = view.text
     with ui.element("a").classes("sb-card sb-card-link") as made:
         made.props["href"] = view.href(f"/devices/{part(device['id'])}")
         with ui.element("div").classes("sb-card-head"):
             Words("h2", device["name"], "sb-h2 sb-cut").props["title"] = device["name"]
             ui.element("div").classes("sb-grow")
-            dot(TONES.get(device["state"], "plain"), state_words(view, device["state"]))
+            dot(TONES.get(device["state"], "plain"), state_words(device["state"]))
         with ui.element("div").classes("sb-row"):
             if device["area"]:
                 badge(device["area"], icon="place")
@@ -112,7 +108,7 @@ def _device(view: View, device: dict[str, Any]) -> Callable[[dict[str, Any]], No
                 {
                     text("Seen"): view.ago(device["last_seen"]),
                     text("Skills"): str(len(device["skills"])),
-                    text("Load"): load_words(view, device["load"]),
+                    text("Load"): load_words(device["load"]),
                 }
             )
         loads = [value for _, value, _ in device["loads"] or () if value is not None]
@@ -127,18 +123,17 @@ def _owner_icon(device: dict[str, Any]) -> str:
     return "group" if device["shared"] else "person"
 
 
-def load_words(view: View, load: float | None) -> str:
+def load_words(load: float | None) -> str:
     """Return a load as a share of all processors."""
-    return "" if load is None else f"{view.text.number(100 * load)} %"
+    return "" if load is None else f"{text.number(100 * load)} %"
 
 
-async def add_device(view: View) -> None:
+async def add_device() -> None:
     """Ask for the name of a new device, and show how it joins."""
-    text = view.text
 
     async def add() -> None:
         given = {"name": name.value.strip(), "area": area.value.strip() or None, "shared": shared.value}
-        show_invitation(view, given["name"], await view.api.post("/api/devices", given))
+        show_invitation(given["name"], await view.api.post("/api/devices", given))
 
     with view.form(text("Add a device"), add, yes=text("Add")):
         name = text_field(text("Name"), hint=text("As you call it, for example Kitchen Pi"))
@@ -147,9 +142,8 @@ async def add_device(view: View) -> None:
         shared = switch(text("For everybody at home"), True)
 
 
-def _asking(view: View, asking: list[dict[str, Any]], show: Any) -> None:
+def _asking(asking: list[dict[str, Any]], show: Any) -> None:
     """Show the devices that ask to join; their codes are not shown here but on their own screens."""
-    text = view.text
     with card(text("Devices that ask to join"), icon="sensors"):
         Words("p", text("Press “Enter a code” and type the code that the device shows."), "sb-muted")
         for each in asking:
@@ -166,9 +160,8 @@ def _asking(view: View, asking: list[dict[str, Any]], show: Any) -> None:
                 view.button(text("Refuse"), refuse, kind="danger")
 
 
-async def _enter_code(view: View) -> None:
+async def _enter_code() -> None:
     """Admit a device by the code that it shows, after its fingerprint was compared."""
-    text = view.text
 
     async def look() -> bool:
         wanted = _plain(code.value)
@@ -178,7 +171,7 @@ async def _enter_code(view: View) -> None:
             hint = text("A code is good for ten minutes.")
             raise NotFound(text("No device waits with this code."), hint=hint)
         with refilled(found):
-            _compare(view, match[0], box)
+            _compare(match[0], box)
         return False
 
     with view.form(text("Let a device in"), look, yes=text("Look")) as box:
@@ -188,8 +181,7 @@ async def _enter_code(view: View) -> None:
         found = ui.element("div").classes("sb-stack").props("aria-live=polite")
 
 
-def _compare(view: View, asking: dict[str, Any], box: ui.dialog) -> None:
-    text = view.text
+def _compare(asking: dict[str, Any], box: ui.dialog) -> None:
     Words("p", text("Does the device show the same fingerprint?"), "sb-strong")
     Words("p", asking["fingerprint"], "sb-mono sb-fingerprint")
     name = text_field(text("Name"), asking["name"])

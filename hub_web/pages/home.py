@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -16,7 +17,8 @@ from hub_web.parts.controls import Panel, is_on
 from hub_web.parts.layout import Words, card, dot, empty
 from hub_web.parts.times import lasting, moment
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _MOST: Final = 1_000
 """Things that are shown; a home with more has rooms of its own in Home Assistant."""
@@ -41,10 +43,9 @@ _ICONS: Final = (
 
 
 @page("/", title="Home", icon="home", menu=0, width="wide")
-async def home(view: View) -> None:
+async def home() -> None:
     """Show the rooms with their devices, and what is going on."""
-    board = _Board(view)
-    await board.open()
+    await _Board().open()
 
 
 def icon_of(*words: str) -> str:
@@ -53,29 +54,28 @@ def icon_of(*words: str) -> str:
     return next((icon for names, icon in _ICONS if any(name in text for name in names)), "widgets")
 
 
-def state_words(view: View, thing: dict[str, Any]) -> str:
+def state_words(thing: dict[str, Any]) -> str:
     """Return a state as people say it."""
     value, unit = thing["state"], thing["unit"]
     match value:
         case None:
             return "–"
         case bool():
-            return view.text("On") if value else view.text("Off")
+            return text("On") if value else text("Off")
         case str() if value.casefold() in ("on", "off"):
-            return view.text("On") if value.casefold() == "on" else view.text("Off")
+            return text("On") if value.casefold() == "on" else text("Off")
         case int() | float():
             digits = 0 if float(value).is_integer() else 1
-            return view.text.number(value, digits) + (f" {unit}" if unit else "")
+            return text.number(value, digits) + (f" {unit}" if unit else "")
         case list() | dict():
-            return view.text("{n} values", n=len(value))
+            return text("{n} values", n=len(value))
     return str(value)[:80] + (f" {unit}" if unit else "")
 
 
 class _Board:
     """The page as one browser shows it."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self) -> None:
         self._things: dict[tuple[str, str], dict[str, Any]] = {}
         self._skills: dict[tuple[str, str], dict[str, Any]] = {}
         self._shows: dict[tuple[str, str], list[Callable[[dict[str, Any]], None]]] = {}
@@ -84,9 +84,8 @@ class _Board:
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
-        view = self._view
         self._on = ui.element("section").classes("sb-on").props("aria-live=polite")
-        self._on.props["aria-label"] = view.text("What is on")
+        self._on.props["aria-label"] = text("What is on")
         self._now = ui.element("div").classes("sb-grid")
         self._rooms = ui.element("div").classes("sb-stack sb-rooms sb-tops")
         self._past = ui.element("div")
@@ -97,17 +96,14 @@ class _Board:
         ui.timer(1.0, self._count_down)
         view.follow("/api/world", self._changed, limit=_MOST, follow=True)
         path = "/api/events"
-        async with view.api.stream("GET", path, kind="watcher", last=_READ_FIRED, follow=False) as (
-            _,
-            before,
-        ):
+        async with view.api.stream("GET", path, kind="watcher", last=_READ_FIRED, follow=False) as before:
             async for event in before:
                 self._fire(event)
         self._show_fired()
         view.follow(path, self._happened)
 
     async def _read_methods(self) -> None:
-        found = await self._view.api.get("/api/skills/methods", arguments=_ARGUMENTS)
+        found = await view.api.get("/api/skills/methods", arguments=_ARGUMENTS)
         self._skills = {(each["device"], each["skill"]): each for each in found["skills"]}
 
     def _take(self, things: list[dict[str, Any]]) -> None:
@@ -137,7 +133,6 @@ class _Board:
     # -- what is on -------------------------------------------------------------------------------
 
     def _show_on(self) -> None:
-        view = self._view
         on = [thing for thing in self._things.values() if self._has_state(thing) and is_on(thing["state"])]
         self._on.clear()
         if not any(self._has_state(thing) for thing in self._things.values()):
@@ -146,7 +141,7 @@ class _Board:
             if not on:
                 with ui.element("span").classes("sb-chip sb-chip-off"):
                     ui.icon("check_circle_outline")
-                    Words("span", view.text("Nothing is on"))
+                    Words("span", text("Nothing is on"))
             for thing in sorted(on, key=lambda each: _name(each).casefold()):
                 with ui.element("a").classes("sb-chip").props(f'href="#{_anchor(thing)}"'):
                     ui.icon(icon_of(thing["name"], thing["device_class"] or "", thing["kind"]))
@@ -177,17 +172,14 @@ class _Board:
         self._show_on()
 
     def _unnamed(self, rooms: int) -> str:
-        return self._view.text("Elsewhere") if rooms > 1 else self._view.text("Not in a room")
+        return text("Elsewhere") if rooms > 1 else text("Not in a room")
 
     def _nothing(self) -> None:
-        text = self._view.text
         with empty(
             "home", text("Nothing here yet"), text("Add a device: what it can do then shows up here.")
         ):
-            if self._view.is_admin:
-                self._view.button(
-                    text("Add a device"), lambda: self._view.go("/devices"), icon="add", kind="primary"
-                )
+            if view.is_admin:
+                view.button(text("Add a device"), lambda: view.go("/devices"), icon="add", kind="primary")
 
     def _by_room(self) -> dict[str, list[Callable[[], None]]]:
         rooms: dict[str, list[Callable[[], None]]] = defaultdict(list)
@@ -215,17 +207,17 @@ class _Board:
         return rooms
 
     def _acts(self, skill: dict[str, Any]) -> bool:
-        controls = Panel(self._view, skill, {}).controls
-        return self._view.user.role != "guest" and bool(controls.simple or controls.power)
+        controls = Panel(skill, {}).controls
+        return view.user.role != "guest" and bool(controls.simple or controls.power)
 
     def _skill(
         self, skill: dict[str, Any], states: dict[str, dict[str, Any]], device: dict[str, Any]
     ) -> None:
-        may_act = self._view.user.role != "guest" and not skill["unavailable"]
-        panel = Panel(self._view, skill, {name: thing["state"] for name, thing in states.items()})
+        may_act = view.user.role != "guest" and not skill["unavailable"]
+        panel = Panel(skill, {name: thing["state"] for name, thing in states.items()})
         for name, thing in states.items():
-            self._bind(thing, partial(_show_in, panel, name))
-        with self._card(human(skill["skill"]), skill["skill"], device, *states.values()) as tools:
+            self._bind(thing, partial(lambda name, thing: panel.show(name, thing["state"]), name))
+        with self._card(skill["skill"], device, states.values()) as tools:
             with tools:
                 if may_act:
                     panel.power()
@@ -235,7 +227,7 @@ class _Board:
             self._rows([(human(name), states[name]) for name in left])
 
     def _states_only(self, skill: str, states: dict[str, dict[str, Any]], device: dict[str, Any]) -> None:
-        with self._card(human(skill), skill, device, *states.values()):
+        with self._card(skill, device, states.values()):
             self._rows([(human(name), thing) for name, thing in states.items()])
 
     def _entities(self, name: str, things: list[dict[str, Any]]) -> None:
@@ -244,9 +236,21 @@ class _Board:
                 [(thing["name"].rpartition(".")[2].removeprefix(f"{name} "), thing) for thing in things]
             )
 
-    def _card(self, title: str, skill: str, device: dict[str, Any], *states: dict[str, Any]) -> Any:
-        made = card(title, icon=icon_of(skill), classes="sb-thing")
-        return _Underlined(made, self._view, device, [_anchor(thing) for thing in states])
+    @contextmanager
+    def _card(
+        self, skill: str, device: dict[str, Any], states: Iterable[dict[str, Any]]
+    ) -> Iterator[ui.element]:
+        """Make a card with the name of its device below its title, and whether that can be reached."""
+        with card(human(skill), icon=icon_of(skill), classes="sb-thing") as tools:
+            for thing in states:
+                ui.element("span").props(f'id="{_anchor(thing)}"').classes("sb-anchor")
+            with ui.element("p").classes("sb-beneath"):
+                path = f"/devices/{part(device['device'])}"
+                link = view.link(device["name"], path, classes="sb-quiet sb-cut")
+                link.props["title"] = device["name"]
+                if (state := str(device["state"])) != "online":
+                    dot("bad", text(state))
+            yield tools
 
     def _rows(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
         if not rows:
@@ -254,13 +258,13 @@ class _Board:
         with ui.element("dl").classes("sb-states"):
             for name, thing in rows:
                 Words("dt", name, "sb-cut").props["title"] = name
-                value = Words("dd", state_words(self._view, thing), "sb-cut")
-                value.props["title"] = _told(self._view, thing)
+                value = Words("dd", state_words(thing), "sb-cut")
+                value.props["title"] = _told(thing)
                 self._bind(thing, partial(self._show_row, value))
 
     def _show_row(self, value: Words, thing: dict[str, Any]) -> None:
-        value.set(state_words(self._view, thing))
-        value.props["title"] = _told(self._view, thing)
+        value.set(state_words(thing))
+        value.props["title"] = _told(thing)
 
     def _bind(self, thing: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
         self._shows.setdefault((thing["kind"], thing["id"]), []).append(show)
@@ -268,14 +272,13 @@ class _Board:
     # -- timers, and watchers that fired ----------------------------------------------------------
 
     async def _read_timers(self) -> None:
-        self._timers = await self._view.api.get("/api/timers")
+        self._timers = await view.api.get("/api/timers")
         self._left: list[tuple[Words, datetime]] = []
         self._now.clear()
         self._now.set_visibility(bool(self._timers))
         if not self._timers:
             return
-        view = self._view
-        with self._now, card(view.text("Timers"), icon="timer"):
+        with self._now, card(text("Timers"), icon="timer"):
             for timer in self._timers[:10]:
                 with ui.element("div").classes("sb-row sb-nowrap"):
                     Words("span", timer["text"], "sb-cut").props["title"] = timer["text"]
@@ -289,7 +292,7 @@ class _Board:
                         partial(self._cancel, timer),
                         icon="close",
                         kind="flat",
-                        tip=view.text("Cancel {timer}", timer=timer["text"]),
+                        tip=text("Cancel {timer}", timer=timer["text"]),
                     )
         self._count_down()
 
@@ -297,15 +300,15 @@ class _Board:
         for words, due in self._left:
             seconds = max(0, round((due - datetime.now(UTC)).total_seconds()))
             clock = f"{seconds // 60}:{seconds % 60:02d}"
-            words.set(clock if seconds < 3_600 else lasting(self._view.text, seconds))
+            words.set(clock if seconds < 3_600 else lasting(seconds))
 
     async def _cancel(self, timer: dict[str, Any]) -> None:
-        await self._view.api.delete(f"/api/timers/{part(timer['id'])}")
+        await view.api.delete(f"/api/timers/{part(timer['id'])}")
         await self._read_timers()
 
     async def _happened(self, event: dict[str, Any]) -> None:
         if event["kind"] == "timer":
-            self._view.notify(event["subject"], kind="info")
+            view.notify(event["subject"], kind="info")
             await self._read_timers()
         elif event["kind"] == "watcher":
             self._fire(event)
@@ -316,13 +319,12 @@ class _Board:
             self._fired = [event, *self._fired][:_SHOWN_FIRED]
 
     def _show_fired(self) -> None:
-        view = self._view
         self._past.clear()
         if not self._fired:
             return
-        with self._past, card(view.text("Watchers that fired"), icon="notifications_none") as tools:
+        with self._past, card(text("Watchers that fired"), icon="notifications_none") as tools:
             with tools:
-                view.link(view.text("All watchers"), "/watchers")
+                view.link(text("All watchers"), "/watchers")
             for each in self._fired:
                 with ui.element("div").classes("sb-fired"):
                     with ui.element("div").classes("sb-row sb-nowrap"):
@@ -331,35 +333,6 @@ class _Board:
                         Words("span", view.at(each["at"]), "sb-muted sb-small")
                     if said := str(each["data"].get("text") or each["data"].get("reason") or ""):
                         Words("p", said[:300], "sb-muted")
-
-
-class _Underlined:
-    """A card with the name of its device below its title, and whether that can be reached."""
-
-    def __init__(self, made: Any, view: View, device: dict[str, Any], anchors: list[str]) -> None:
-        self._made = made
-        self._view = view
-        self._device = device
-        self._anchors = anchors
-
-    def __enter__(self) -> ui.element:
-        tools: ui.element = self._made.__enter__()
-        view, device = self._view, self._device
-        for anchor in self._anchors:
-            ui.element("span").props(f'id="{anchor}"').classes("sb-anchor")
-        with ui.element("p").classes("sb-beneath"):
-            link = view.link(device["name"], f"/devices/{part(device['device'])}", classes="sb-quiet sb-cut")
-            link.props["title"] = device["name"]
-            if (state := str(device["state"])) != "online":
-                dot("bad", view.text(state))
-        return tools
-
-    def __exit__(self, *error: Any) -> None:
-        self._made.__exit__(*error)
-
-
-def _show_in(panel: Panel, name: str, thing: dict[str, Any]) -> None:
-    panel.show(name, thing["state"])
 
 
 def _name(thing: dict[str, Any]) -> str:
@@ -375,8 +348,8 @@ def _anchor(thing: dict[str, Any]) -> str:
     return "thing-" + "".join(each if each.isalnum() else "-" for each in thing["id"])
 
 
-def _told(view: View, thing: dict[str, Json]) -> str:
+def _told(thing: dict[str, Json]) -> str:
     """Return how long something has been so."""
     age = thing["age_s"]
-    value = state_words(view, thing)
-    return value if not isinstance(age, (int, float)) else f"{value} · {lasting(view.text, age)}"
+    value = state_words(thing)
+    return value if not isinstance(age, (int, float)) else f"{value} · {lasting(age)}"

@@ -9,22 +9,22 @@ from contracts.errors import StrawberryError
 from hub_web.parts.forms import switch
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _PATH = "/api/home-assistant"
 
 
 @page("/home-assistant", title="Home Assistant", icon="roofing", menu=305, admin=True)
-async def home_assistant(view: View) -> None:
+async def home_assistant() -> None:
     """Show what is exposed, and what could be."""
-    await _HomeAssistant(view).open()
+    await _HomeAssistant().open()
 
 
 class _HomeAssistant:
     """The page as one browser shows it."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self) -> None:
         self._opened: set[str] = set()
         # Each answer shows all that is on: an older one that comes later would take a switch back.
         self._one_change = asyncio.Lock()
@@ -32,10 +32,9 @@ class _HomeAssistant:
     async def open(self) -> None:
         """Build the page."""
         self._place = ui.element("div").classes("sb-stack sb-parts").props("aria-live=polite")
-        self._show(await self._view.api.get(_PATH))
+        self._show(await view.api.get(_PATH))
 
     def _show(self, found: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         self._place.clear()
         with self._place:
             self._connection(found)
@@ -60,7 +59,7 @@ class _HomeAssistant:
                         self._skill(skill)
 
     def _connection(self, found: dict[str, Any]) -> None:
-        text, broker = self._view.text, found["broker"]
+        broker = found["broker"]
         with card(text("Connection"), icon="sync_alt"):
             if broker is None:
                 problem(
@@ -82,7 +81,7 @@ class _HomeAssistant:
             )
 
     def _skill(self, skill: dict[str, Any]) -> None:
-        text, entities = self._view.text, skill["entities"]
+        entities = skill["entities"]
         self._part(skill, skill["name"])
         if not entities:
             return
@@ -99,7 +98,6 @@ class _HomeAssistant:
 
     def _part(self, item: dict[str, Any], label: str) -> None:
         """Show a switch for something that can be exposed."""
-        view, text = self._view, self._view.text
 
         async def change(value: bool) -> None:
             async with self._one_change, view.busy():

@@ -10,13 +10,13 @@ from nicegui import ui
 from contracts.errors import InvalidMessage
 from hub_web.api import part
 from hub_web.parts.code import code
-from hub_web.parts.dialogs import actions, dialog
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Tone, Words, badge, card, note
+from hub_web.parts.invitation import shown_once
+from hub_web.parts.layout import Tone, Words, actions, badge, card, note
 from hub_web.parts.tables import Table, table
 from hub_web.shell import page
-from hub_web.texts import languages
-from hub_web.view import View
+from hub_web.texts import languages, text
+from hub_web.view import view
 
 _LANGUAGES: Final = {"en": "English", "de": "Deutsch"}
 _ROLE_TONES: Final[dict[str, Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}
@@ -27,25 +27,25 @@ _SAID: Final = 12
 
 
 @page("/people", title="People", icon="group", menu=110, width="wide")
-async def people(view: View) -> None:
+async def people() -> None:
     """Show the account of who is logged in, and to admins those of others."""
-    view.link(view.text("Audit log: who logged in, called and changed what"), "/audit")
+    view.link(text("Audit log: who logged in, called and changed what"), "/audit")
     with ui.element("div").classes("sb-grid sb-tops").style("--sb-least: 340px"):
-        _account(view)
-        _password(view)
-    await _Tokens(view).open()
+        _account()
+        _password()
+    await _Tokens().open()
     if view.is_admin:
-        await _People(view).open()
+        await _People().open()
 
 
 # -- one's own account ----------------------------------------------------------------------------
 
 
-def _account(view: View) -> None:
-    text, user = view.text, view.user
+def _account() -> None:
+    user = view.user
     with card(text("Your account"), icon="person") as tools:
         with tools:
-            badge(_role(view, user.role), _ROLE_TONES[user.role])
+            badge(_role(user.role), _ROLE_TONES[user.role])
         name = text_field(text("Name"), user.display_name)
         shown = {"": text("as the household"), **{each: _LANGUAGES.get(each, each) for each in languages()}}
         begin = (user.language or "").split("-")[0]
@@ -62,27 +62,26 @@ def _account(view: View) -> None:
             view.button(text("Save"), save, kind="primary")
 
 
-def _password(view: View) -> None:
-    text = view.text
+def _password() -> None:
     with card(text("Password and sessions"), icon="password"):
         old = text_field(text("Present password"), secret=True).props("autocomplete=current-password")
         new = text_field(text("New password"), hint=text("At least 10 characters"), secret=True)
         new.props("autocomplete=new-password")
 
         async def change() -> None:
-            await _ask(view, "PUT", "/api/session/password", {"old": old.value, "new": new.value}, "/people")
+            await _ask("PUT", "/api/session/password", {"old": old.value, "new": new.value}, "/people")
 
         async def leave() -> None:
             more = text("All your browsers are logged out, this one as well.")
             if await view.ask(text("Log out everywhere?"), more, yes=text("Log out everywhere"), danger=True):
-                await _ask(view, "DELETE", "/api/sessions", None, "/login")
+                await _ask("DELETE", "/api/sessions", None, "/login")
 
         with actions():
             view.button(text("Log out everywhere"), leave, kind="danger")
             view.button(text("Change password"), change, kind="primary")
 
 
-async def _ask(view: View, method: str, path: str, body: Any, then: str) -> None:
+async def _ask(method: str, path: str, body: Any, then: str) -> None:
     """Have the browser make a request that sets another cookie, then open a page.
 
     Raises:
@@ -94,8 +93,7 @@ async def _ask(view: View, method: str, path: str, body: Any, then: str) -> None
         raise InvalidMessage(error["detail"], hint=error.get("hint", ""))
 
 
-def _role(view: View, role: str) -> str:
-    text = view.text
+def _role(role: str) -> str:
     return {"admin": text("Admin"), "member": text("Member"), "guest": text("Guest")}.get(role, role)
 
 
@@ -105,12 +103,8 @@ def _role(view: View, role: str) -> str:
 class _Tokens:
     """The tokens of who is logged in."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
-
     async def open(self) -> None:
         """Build the card."""
-        view, text = self._view, self._view.text
         with card(text("Tokens and sessions"), icon="key") as tools:
             with tools:
                 view.button(text("New token"), self._add, icon="add")
@@ -120,7 +114,6 @@ class _Tokens:
         await self._show()
 
     async def _show(self) -> None:
-        view = self._view
         self._table.show(
             [
                 partial(self._name, each),
@@ -133,7 +126,6 @@ class _Tokens:
         )
 
     def _name(self, token: dict[str, Any]) -> None:
-        text = self._view.text
         with ui.element("div").classes("sb-row"):
             Words("span", token["name"] or token["jti"][:_SAID], "sb-cut").props["title"] = token["jti"]
             if token["session"]:
@@ -144,28 +136,26 @@ class _Tokens:
     def _button(self, token: dict[str, Any]) -> None:
         if not token["current"]:
             name = token["name"] or token["jti"][:_SAID]
-            self._view.button(
-                self._view.text("Revoke"),
+            view.button(
+                text("Revoke"),
                 partial(self._revoke, token["jti"], name),
                 kind="danger",
-                tip=self._view.text("Revoke {name}", name=name),
+                tip=text("Revoke {name}", name=name),
             )
 
     async def _revoke(self, jti: str, name: str) -> None:
-        view, text = self._view, self._view.text
         more = text("What uses it stops at once.")
         if await view.ask(text("Revoke {name}?", name=name), more, yes=text("Revoke"), danger=True):
             await view.api.delete(f"/api/tokens/{part(jti)}")
             await self._show()
 
     async def _add(self) -> None:
-        view, text = self._view, self._view.text
         allowed = _SCOPES if view.is_admin else _SCOPES[:3]
 
         async def add() -> None:
             given = {"name": name.value.strip(), "scopes": scopes.value, "lifetime_s": days.value * _DAY_S}
             made = await view.api.post("/api/tokens", given)
-            _once(view, text("Token of {name}", name=given["name"]), made["token"])
+            _once(text("Token of {name}", name=given["name"]), made["token"])
             await self._show()
 
         with view.form(text("New token"), add, yes=text("Make it")):
@@ -174,23 +164,13 @@ class _Tokens:
             days = choice(text("Good for"), {each: text("{n} days", n=each) for each in (7, 30, 365)}, 30)
 
 
-def _once(view: View, title: str, secret: str, more: str = "") -> None:
+def _once(title: str, secret: str, more: str = "") -> None:
     """Show what is shown only now."""
-    text = view.text
-
-    def copy() -> None:
-        ui.clipboard.write(secret)
-        view.notify(text("Copied"))
-
-    with dialog(title) as box:
+    with shown_once(title, secret):
         if more:
             Words("p", more)
         code(secret, label=title).classes("sb-wrap")
         note(text("It is shown only now."))
-        with actions():
-            view.button(text("Copy"), copy, icon="content_copy")
-            view.button(text("Done"), box.close, kind="primary")
-    box.open()
 
 
 # -- all people -----------------------------------------------------------------------------------
@@ -199,12 +179,8 @@ def _once(view: View, title: str, secret: str, more: str = "") -> None:
 class _People:
     """All people, for an admin."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
-
     async def open(self) -> None:
         """Build the card."""
-        view, text = self._view, self._view.text
         with card(text("People of this home"), icon="group") as tools:
             with tools:
                 view.button(text("Add a person"), self._edit, icon="person_add", kind="primary")
@@ -214,19 +190,17 @@ class _People:
         await self._show()
 
     async def _show(self) -> None:
-        text = self._view.text
         self._table.show(
             [
                 each["name"],
-                partial(badge, _role(self._view, each["role"]), _ROLE_TONES[each["role"]]),
+                partial(badge, _role(each["role"]), _ROLE_TONES[each["role"]]),
                 text("has one") if each["has_password"] else text("not chosen yet"),
                 partial(self._buttons, each),
             ]
-            for each in await self._view.api.get("/api/users")
+            for each in await view.api.get("/api/users")
         )
 
     def _buttons(self, user: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         with ui.element("div").classes("sb-row sb-end"):
             acts = [("pin", text("Code"), text("Code for {name}", name=user["name"]), self._code)]
             if user["id"] != view.user.id:
@@ -239,7 +213,6 @@ class _People:
                 view.button(label, partial(act, user), icon=icon, kind=kind, tip=tip)
 
     def _roles(self) -> dict[str, str]:
-        text = self._view.text
         return {
             "member": text("Member: what is theirs or shared"),
             "guest": text("Guest: looks, and changes nothing"),
@@ -248,7 +221,6 @@ class _People:
 
     async def _edit(self, user: dict[str, Any] | None = None) -> None:
         """Ask for the name and the role of a person, or of a new one."""
-        view, text = self._view, self._view.text
 
         async def save() -> None:
             given = {"name": name.value.strip(), "role": role.value}
@@ -264,10 +236,9 @@ class _People:
             role = choice(text("Role"), self._roles(), user["role"] if user else "member")
 
     async def _code(self, user: dict[str, Any]) -> None:
-        self._show_code(await self._view.api.post(f"/api/users/{part(user['id'])}/code"))
+        self._show_code(await view.api.post(f"/api/users/{part(user['id'])}/code"))
 
     def _show_code(self, made: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         more = text(
             "{name} opens this link and chooses a password. It works once, until {time}.",
             name=made["user"]["name"],
@@ -275,10 +246,9 @@ class _People:
         )
         if not made["reachable"]:
             more += " " + text("It works on this machine only: start the hub with --lan for others.")
-        _once(view, text("One-time code for {name}", name=made["user"]["name"]), made["link"], more)
+        _once(text("One-time code for {name}", name=made["user"]["name"]), made["link"], more)
 
     async def _remove(self, user: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         more = text(
             "Their sessions end and what is theirs is deleted; their devices are revoked and become yours."
         )

@@ -7,33 +7,28 @@ from nicegui import ui
 
 from hub_web.api import part
 from hub_web.pages.device import method_row
-from hub_web.parts.calls import call, escaped, flag_legend, flags, show_result
-from hub_web.parts.code import as_json, code
-from hub_web.parts.dialogs import actions, dialog
+from hub_web.parts.calls import call, flag_legend, flags, show_result
+from hub_web.parts.code import as_json, code, escaped
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Words, badge, card, empty, heading, note
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _SHOWN: Final = 30
 
 
 @page("/skills", title="Skills", icon="extension", menu=30)
-async def skills(view: View) -> None:
+async def skills() -> None:
     """Show the search, and what a sentence would call."""
-    shown = _Skills(view)
-    await shown.open()
+    await _Skills().open()
 
 
 class _Skills:
     """The page as one browser shows it."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
-
     async def open(self) -> None:
         """Build the page."""
-        view, text = self._view, self._view.text
         devices = await view.api.get("/api/devices")
         names = {None: text("No device"), **{each["key"]: each["name"] for each in devices}}
         with card(text("Try a sentence"), icon="chat_bubble_outline"):
@@ -51,14 +46,13 @@ class _Skills:
                 self._words.on_value_change(self._search)
                 self._current = choice(text("Current device"), names, None).classes("sb-narrow")
                 self._current.on_value_change(self._search)
-            flag_legend(view)
+            flag_legend()
             self._found = ui.element("div").props("aria-live=polite")
         await self._search()
 
     # -- sentences --------------------------------------------------------------------------------
 
     async def _try(self) -> None:
-        view, text = self._view, self._view.text
         said = self._sentence.value.strip()
         self._meant.clear()
         if not said:
@@ -77,7 +71,6 @@ class _Skills:
                 self._call(each)
 
     def _call(self, meant: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         _, device, skill, method = meant["path"].split(".")
         with ui.element("div").classes("sb-method"):
             with ui.element("div").classes("sb-stack sb-tight sb-grow"):
@@ -85,7 +78,7 @@ class _Skills:
                 Words("p", meant["summary"], "sb-muted")
                 with ui.element("div").classes("sb-row"):
                     badge(meant["device_name"], icon="devices")
-                    flags(view, meant["flags"])
+                    flags(meant["flags"])
                     if why := meant["unavailable"]:
                         badge(text(why), "bad")
                 if meant["arguments"]:
@@ -93,18 +86,17 @@ class _Skills:
                 outcome = ui.element("div").classes("sb-stack")
 
             async def run() -> None:
-                answer = await call(view, device, skill, method, meant["arguments"])
+                answer = await call(device, skill, method, meant["arguments"])
                 outcome.clear()
                 if answer is not None:
                     with outcome:
-                        show_result(view, answer)
+                        show_result(answer)
 
             view.button(text("Run"), run, icon="play_arrow")
 
     # -- search -----------------------------------------------------------------------------------
 
     async def _search(self) -> None:
-        view, text = self._view, self._view.text
         page = await view.api.get(
             "/api/skills/search", q=self._words.value or "", device=self._current.value, limit=_SHOWN
         )
@@ -121,7 +113,6 @@ class _Skills:
                 note(text("Not heard for long, so left out: {names}", names=", ".join(page["silent"])))
 
     def _result(self, result: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         _, _, skill, method = result["path"].split(".")
         with ui.element("div").classes("sb-method"):
             with ui.element("div").classes("sb-stack sb-tight sb-grow"):
@@ -134,7 +125,7 @@ class _Skills:
                         made.props["title"] = why or each
                     if result["more_devices"]:
                         badge(text("and {n} more", n=result["more_devices"]))
-                    flags(view, result["flags"])
+                    flags(result["flags"])
                     if not result["available"]:
                         badge(text("cannot be called now"), "bad")
             view.button(
@@ -147,11 +138,10 @@ class _Skills:
 
     async def _describe(self, path: str) -> None:
         """Show what the model reads of a method, its sentences, and the form that runs it."""
-        view, text = self._view, self._view.text
         _, device, skill, method = path.split(".")
         described = await view.api.get(f"/api/skills/describe?path={part(path)}")
         found = await view.api.get("/api/skills/methods", device=device, skill=skill)
-        with dialog(f"{skill}.{method}", wide=True) as box:
+        with view.dialog(f"{skill}.{method}", wide=True, close=text("Close")):
             code(escaped(described["text"]), label=text("As the assistant reads it")).classes("sb-wrap")
             for each in found["skills"][:1]:
                 here = [one for one in each["methods"] if one["name"] == method]
@@ -163,8 +153,4 @@ class _Skills:
                                 with ui.element("div").classes("sb-row sb-nowrap"):
                                     badge(language)
                                     Words("span", template, "sb-text")
-                    method_row(view, each, one)
-            with actions():
-                view.button(text("Close"), box.close, kind="primary")
-        box.on("hide", box.delete)
-        box.open()
+                    method_row(each, one)

@@ -5,12 +5,26 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import InvalidMessage, StrawberryError
-from hub_web.parts.dialogs import actions, dialog
 from hub_web.parts.files import FileField, in_browser, size
 from hub_web.parts.forms import choice, switch, text_field
-from hub_web.parts.layout import Tone, Words, card, dot, facts, grid, note, problem, refilled, row, stack
+from hub_web.parts.layout import (
+    Tone,
+    Words,
+    actions,
+    card,
+    dot,
+    facts,
+    grid,
+    heading,
+    note,
+    problem,
+    refilled,
+    row,
+    stack,
+)
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _LINES: Final = 300
 """Lines of the log that are shown."""
@@ -18,34 +32,33 @@ _SHORTEST: Final = 8
 
 
 @page("/system", title="System", icon="monitor_heart", menu=310, admin=True)
-async def system(view: View) -> None:
+async def system() -> None:
     """Show how everything is, and what can be done about it."""
     found = await view.api.get("/api/system")
-    text = view.text
     with grid(least=300):
-        _hub(view, found)
-        _links(view, found)
-        _stores(view, found)
+        _hub(found)
+        _links(found)
+        _stores(found)
     with card(text("Checks"), icon="fact_check") as tools:
         place = stack()
 
         async def check() -> None:
             checks = await view.api.get("/api/system/checks")
             with refilled(place):
-                _checks(view, checks)
+                _checks(checks)
 
         with tools:
             view.button("", check, icon="refresh", kind="flat", tip=text("Check again"))
     with grid(least=420):
-        _backup(view)
-        _restore(view)
-    _log(view)
+        _backup()
+        _restore()
+    _log()
     with place:
         ui.skeleton(height="120px").props["aria-label"] = text("Working")
-    view.run(_first(view, check, place), name="checks")
+    view.run(_first(check, place), name="checks")
 
 
-async def _first(view: View, check: Any, place: ui.element) -> None:
+async def _first(check: Any, place: ui.element) -> None:
     try:
         await check()
     except StrawberryError as error:
@@ -53,22 +66,20 @@ async def _first(view: View, check: Any, place: ui.element) -> None:
             problem(error.message, error.hint)
 
 
-def _hub(view: View, found: dict[str, Any]) -> None:
-    text = view.text
+def _hub(found: dict[str, Any]) -> None:
     with card("Hub", icon="hub"):
         dot("good", text("runs since {time}", time=view.at(found["started_at"])))
         facts(
             {
                 text("Version"): found["version"],
-                text("Memory in use"): f"{view.text.number(found['memory_mb'])} MB",
+                text("Memory in use"): f"{text.number(found['memory_mb'])} MB",
                 text("Python"): f"{found['python']}, {found['system']}",
                 text("Files"): found["home"],
             }
         )
 
 
-def _links(view: View, found: dict[str, Any]) -> None:
-    text = view.text
+def _links(found: dict[str, Any]) -> None:
     with card(text("Brokers"), icon="sync_alt"):
         for name, link in ((text("Bus"), found["broker"]), (text("Home broker"), found["home_broker"])):
             if link is None:
@@ -96,8 +107,8 @@ def _links(view: View, found: dict[str, Any]) -> None:
             note(text("No home broker is configured."), classes="sb-small")
 
 
-def _stores(view: View, found: dict[str, Any]) -> None:
-    text, pool, database = view.text, found["sandbox"], found["database"]
+def _stores(found: dict[str, Any]) -> None:
+    pool, database = found["sandbox"], found["database"]
     with card(text("Sandbox and database"), icon="inventory_2"):
         if pool is None:
             dot("warn", text("The sandbox is not ready"))
@@ -110,27 +121,25 @@ def _stores(view: View, found: dict[str, Any]) -> None:
                 else "",
                 text("Programs"): str(pool["busy"]) if pool else "",
                 text("Waiting"): str(pool["waiting"] or "") if pool else "",
-                text("Database"): size(text, database["bytes"]),
+                text("Database"): size(database["bytes"]),
                 text("Revision"): database["revision"],
             }
         )
 
 
-def _checks(view: View, checks: list[dict[str, Any]]) -> None:
-    text = view.text
+def _checks(checks: list[dict[str, Any]]) -> None:
     wrong = [each for each in checks if not each["ok"]]
     if not wrong:
         dot("good", text("Everything works."))
     else:
         dot("bad", text.count(len(wrong), "{n} thing does not work", "{n} things do not work"))
-        _check_list(view, wrong)
+        _check_list(wrong)
     with ui.element("details").classes("sb-more"):
         Words("summary", text.count(len(checks) - len(wrong), "{n} check passed", "{n} checks passed"))
-        _check_list(view, [each for each in checks if each["ok"]])
+        _check_list([each for each in checks if each["ok"]])
 
 
-def _check_list(view: View, checks: list[dict[str, Any]]) -> None:
-    text = view.text
+def _check_list(checks: list[dict[str, Any]]) -> None:
     with ui.element("ul").classes("sb-checks"):
         for each in checks:
             with ui.element("li"):
@@ -149,8 +158,7 @@ def _check_list(view: View, checks: list[dict[str, Any]]) -> None:
 # -- backup -----------------------------------------------------------------------------------------------
 
 
-def _backup(view: View) -> None:
-    text = view.text
+def _backup() -> None:
     with card(text("Backup"), icon="archive"):
         note(
             text(
@@ -168,7 +176,7 @@ def _backup(view: View) -> None:
             if first.value != again.value:
                 raise InvalidMessage(text("The two passphrases differ"))
             body = {"passphrase": first.value, "captures": bool(captures.value)}
-            await in_browser(view, "save", "/api/system/backup", body)
+            await in_browser("save", "/api/system/backup", body)
             first.value = again.value = ""
             view.notify(text("The backup is made"))
 
@@ -181,8 +189,7 @@ def _secret(label: str, *, hint: str = "") -> ui.input | ui.textarea:
     return text_field(label, hint=hint, secret=True).props("autocomplete=new-password")
 
 
-def _restore(view: View) -> None:
-    text = view.text
+def _restore() -> None:
     with card(text("Restore"), icon="settings_backup_restore"):
         note(
             text(
@@ -196,85 +203,73 @@ def _restore(view: View) -> None:
         async def check() -> None:
             if not passphrase.value:
                 raise InvalidMessage(text("Type the passphrase of the backup"))
-            await file.send(view, "/api/system/restore")
+            await file.send("/api/system/restore")
             found = await view.api.post("/api/system/restore", {"passphrase": passphrase.value})
-            _Decision(view, found, passphrase.value).open()
+            _decide(found, passphrase.value)
 
         with actions():
             view.button(text("Check the file"), check, icon="fact_check")
 
 
-class _Decision:
-    """What a backup holds, and whether it takes the place of what is here."""
+def _decide(found: dict[str, Any], passphrase: str) -> None:
+    """Show what a backup holds, and ask whether it takes the place of what is here."""
+    kept: dict[str, ui.switch] = {}
 
-    def __init__(self, view: View, found: dict[str, Any], passphrase: str) -> None:
-        self._view = view
-        self._found = found
-        self._passphrase = passphrase
-
-    def open(self) -> None:
-        """Show it."""
-        view, text, found = self._view, self._view.text, self._found
-        with dialog(text("Restore this backup?"), wide=True) as box:
-            facts(
-                {
-                    text("Made"): f"{view.at(found['created_at'])} ({view.ago(found['created_at'])})",
-                    text("By"): f"Strawberry {found['version']}",
-                    text("People"): ", ".join(found["people"]),
-                    text("Conversations"): view.text.number(found["conversations"]),
-                    text(
-                        "Size"
-                    ): f"{size(text, found['bytes'])}, {text.count(found['files'], '{n} file', '{n} files')}",
-                }
-            )
-            for each in found["problems"]:
-                problem(text("Something in it will not work here"), each)
-            self._kept: dict[str, ui.switch] = {}
-            if found["devices"]:
-                Words("h3", text("Devices that connect again"), "sb-h3")
-                note(
-                    text("Turn off those that were lost or revoked since then: a backup cannot know."),
-                    classes="sb-small",
-                )
-                with ui.element("div").classes("sb-grid").style("--sb-least: 200px"):
-                    for device in found["devices"]:
-                        self._kept[device["id"]] = switch(device["name"], True)
-            note(
-                text(
-                    "Everybody is logged out, unless this hub is the one of the backup; programs then need "
-                    "new tokens. The hub restarts."
-                ),
-                classes="sb-small",
-            )
-            if not found["can_restart"]:
-                problem(
-                    text("This hub cannot restart by itself"),
-                    text("Stop it, and run “strawberry restore FILE --replace” on its machine."),
-                )
-            with actions():
-                view.button(text("Cancel"), box.close, kind="flat")
-                apply = view.button(text("Restore and restart"), lambda: self._apply(box), kind="danger")
-                apply.set_enabled(found["can_restart"])
-        box.open()
-
-    async def _apply(self, box: ui.dialog) -> None:
-        revoke = [device for device, kept in self._kept.items() if not kept.value]
-        body = {"passphrase": self._passphrase, "apply": True, "revoke": revoke}
-        await self._view.api.post("/api/system/restore", body)
+    async def apply() -> None:
+        revoke = [device for device, each in kept.items() if not each.value]
+        await view.api.post(
+            "/api/system/restore", {"passphrase": passphrase, "apply": True, "revoke": revoke}
+        )
         box.close()
-        text = self._view.text
-        with dialog(text("The hub restarts with the backup")) as waiting:
+        with view.dialog(text("The hub restarts with the backup")) as waiting:
             waiting.props("persistent")
             note(text("This takes some seconds. Then log in with your password of the backup."))
             ui.spinner(size="lg", color=None).classes("sb-centre")
-        waiting.open()
+
+    with view.dialog(text("Restore this backup?"), wide=True) as box:
+        files = text.count(found["files"], "{n} file", "{n} files")
+        facts(
+            {
+                text("Made"): f"{view.at(found['created_at'])} ({view.ago(found['created_at'])})",
+                text("By"): f"Strawberry {found['version']}",
+                text("People"): ", ".join(found["people"]),
+                text("Conversations"): text.number(found["conversations"]),
+                text("Size"): f"{size(found['bytes'])}, {files}",
+            }
+        )
+        for each in found["problems"]:
+            problem(text("Something in it will not work here"), each)
+        if found["devices"]:
+            heading(text("Devices that connect again"), level=3)
+            note(
+                text("Turn off those that were lost or revoked since then: a backup cannot know."),
+                classes="sb-small",
+            )
+            with grid(least=200):
+                for device in found["devices"]:
+                    kept[device["id"]] = switch(device["name"], True)
+        note(
+            text(
+                "Everybody is logged out, unless this hub is the one of the backup; programs then need "
+                "new tokens. The hub restarts."
+            ),
+            classes="sb-small",
+        )
+        if not found["can_restart"]:
+            problem(
+                text("This hub cannot restart by itself"),
+                text("Stop it, and run “strawberry restore FILE --replace” on its machine."),
+            )
+        with actions():
+            view.button(text("Cancel"), box.close, kind="flat")
+            restore = view.button(text("Restore and restart"), apply, kind="danger")
+            restore.set_enabled(found["can_restart"])
 
 
 # -- log --------------------------------------------------------------------------------------------------
 
 
-def _log(view: View) -> None:
-    text = view.text
+def _log() -> None:
     levels = {
         "info": text("everything"),
         "warning": text("warnings and errors"),

@@ -15,7 +15,8 @@ from hub_web.parts.times import milliseconds
 from hub_web.parts.turns.markdown import markdown
 from hub_web.parts.turns.timeline import Timeline, cost_words, legend, shares, span_name
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _PAGE: Final = 30
 _AGAIN_S: Final = 2.0
@@ -35,21 +36,20 @@ _TONES: Final[dict[str | None, Tone]] = {
 
 
 @page("/turns", title="Turns", icon="timeline", menu=210)
-async def turns(view: View) -> None:
+async def turns() -> None:
     """Show the turns, newest first."""
-    text = view.text
-    names = await _names(view)
+    names = await _names()
     note(
         text("Everything that was asked, and where the time went. Open one to see why it was slow or wrong.")
     )
-    outcomes = {"": text("All"), **{key: word for key, word in _outcomes(view).items() if key}}
+    outcomes = {"": text("All"), **{key: word for key, word in _outcomes().items() if key}}
     with row().classes("sb-filters"):
         outcome = choice(text("How it ended"), {**outcomes, "running": text("Running")}, "")
         since = choice(
             text("Since"), {"1d": text("A day"), "7d": text("A week"), "": text("The beginning")}, "7d"
         )
         view.button("", lambda: show(), icon="refresh", kind="flat", tip=text("Refresh"))
-    legend(text)
+    legend()
     listed = stack()
     more = row()
     found: list[dict[str, Any]] = []
@@ -65,7 +65,7 @@ async def turns(view: View) -> None:
         slowest = max((_machine_ms(turn) for turn in found), default=0)
         with listed:
             for turn in answer["turns"]:
-                _listed(view, turn, names, slowest)
+                _listed(turn, names, slowest)
             if not found:
                 with empty(
                     "timeline", text("No turns here"), text("Whatever is asked in the chat appears here.")
@@ -81,26 +81,25 @@ async def turns(view: View) -> None:
     await show()
 
 
-def _listed(view: View, turn: Mapping[str, Any], names: "_Names", slowest: float) -> None:
-    text = view.text
+def _listed(turn: Mapping[str, Any], names: "_Names", slowest: float) -> None:
     with ui.element("a").classes("sb-card sb-asked") as made:
         made.props["href"] = view.href(f"/turns/{part(turn['turn'])}")
         with row(wrap=False):
-            question = _question(view, turn, names)
+            question = _question(turn, names)
             Words("span", question, "sb-cut sb-strong sb-grow").props["title"] = question
-            _outcome(view, turn)
+            _outcome(turn)
         kinds = _kinds(turn)
-        shares(text, kinds, of_ms=max(slowest, sum(kinds.values())))
+        shares(kinds, of_ms=max(slowest, sum(kinds.values())))
         with row().classes("sb-asked-facts"):
             for said in (
                 view.at(turn["at"]),
                 names.user(turn["user"]) if turn["user"] != view.user.id else "",
                 names.devices.get(turn["device"] or "", turn["device"] or ""),
                 turn["agent"] if turn["agent"] not in ("", "assistant", "strawberry") else "",
-                _answered_by(view, turn),
-                milliseconds(text, turn["ms"]) if turn["ms"] is not None else "",
-                _tokens(view, turn),
-                cost_words(text, turn["cost"]) if turn["cost"] is not None else "",
+                _answered_by(turn),
+                milliseconds(turn["ms"]) if turn["ms"] is not None else "",
+                _tokens(turn),
+                cost_words(turn["cost"]) if turn["cost"] is not None else "",
             ):
                 if said:
                     Words("span", said, "sb-cut")
@@ -115,13 +114,13 @@ def _kinds(turn: Mapping[str, Any]) -> dict[str, float]:
 
 
 @page("/turns/{turn}", title="Turn", icon="timeline")
-async def turn(view: View, turn: str) -> None:
+async def turn(turn: str) -> None:
     """Show one turn as a timeline."""
-    names = await _names(view)
+    names = await _names()
     shown: dict[str, Any] = await view.api.get(f"/api/turns/{part(turn)}")
     content = stack().classes("sb-turn-page")
     with content:
-        _whole(view, shown, names)
+        _whole(shown, names)
 
     async def follow() -> None:
         nonlocal shown
@@ -134,19 +133,18 @@ async def turn(view: View, turn: str) -> None:
             if _progress(again) != _progress(shown):
                 content.clear()
                 with content:
-                    _whole(view, again, names)
+                    _whole(again, names)
             shown = again
 
     if shown["outcome"] is None:
         view.run(follow(), name="turn")
 
 
-def _whole(view: View, turn: Mapping[str, Any], names: "_Names") -> None:
-    text = view.text
-    view.title(_cut(_question(view, turn, names)))
+def _whole(turn: Mapping[str, Any], names: "_Names") -> None:
+    view.title(_cut(_question(turn, names)))
     spans: Sequence[Mapping[str, Any]] = turn["spans"] or ()
     with row():
-        _outcome(view, turn)
+        _outcome(turn)
         Words("span", view.at(turn["at"]), "sb-muted")
         view.link(text("All turns"), "/turns")
         if turn["conversation"]:
@@ -165,29 +163,29 @@ def _whole(view: View, turn: Mapping[str, Any], names: "_Names") -> None:
     with card(text("Where the time went"), icon="schedule") as tools:
         with tools:
             if turn["ms"] is not None and (spans or turn["outcome"] != "interrupted"):
-                Words("span", milliseconds(text, turn["ms"]), "sb-figure")
+                Words("span", milliseconds(turn["ms"]), "sb-figure")
         if spans:
-            shares(text, _kinds(turn))
-            legend(text, _kinds(turn))
-            for finding in findings(view, spans):
+            shares(_kinds(turn))
+            legend(_kinds(turn))
+            for finding in findings(spans):
                 with row(wrap=False).classes("sb-finding"):
                     ui.icon("arrow_right")
                     Words("span", finding)
         else:
-            note(_why_no_spans(view, turn))
+            note(_why_no_spans(turn))
         facts(
             {
                 text("Asked by"): names.user(turn["user"]),
                 text("Device"): names.devices.get(turn["device"] or "", turn["device"] or ""),
                 text("Agent"): turn["agent"],
-                text("Answered by"): _answered_by(view, turn),
-                text("Tokens"): _tokens(view, turn),
-                text("Cost"): cost_words(text, turn["cost"]) if turn["cost"] is not None else "",
+                text("Answered by"): _answered_by(turn),
+                text("Tokens"): _tokens(turn),
+                text("Cost"): cost_words(turn["cost"]) if turn["cost"] is not None else "",
             }
         )
     if spans:
         with card(text("Timeline"), icon="timeline"):
-            Timeline(text, spans, names.devices)
+            Timeline(spans, names.devices)
             if turn["left_out"]:
                 note(
                     text.count(
@@ -199,15 +197,15 @@ def _whole(view: View, turn: Mapping[str, Any], names: "_Names") -> None:
             markdown(turn["answer"])
 
 
-def findings(view: View, spans: Sequence[Mapping[str, Any]]) -> list[str]:
+def findings(spans: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what stands out in a turn: what failed, and what made a person wait."""
-    text, said = view.text, list[str]()
+    said = list[str]()
     failed = {index for index, span in enumerate(spans) if span["outcome"] == "failed"}
     # A part failed because one within it did.
     because = failed - {spans[index]["parent"] for index in failed}
     for index, span in enumerate(spans):
-        kind, detail, name = span["kind"], span["detail"], span_name(text, span)
-        took = milliseconds(text, span["ms"])
+        kind, detail, name = span["kind"], span["detail"], span_name(span)
+        took = milliseconds(span["ms"])
         wait = span["ms"] - max(detail.get("run_ms", 0), detail.get("ran_ms", 0))
         if kind == "confirmation":
             said.append(text("A person took {time} to answer.", time=took))
@@ -216,13 +214,13 @@ def findings(view: View, spans: Sequence[Mapping[str, Any]]) -> list[str]:
             sentence = text("{name} failed after {time}: {error}", name=name, time=took, error=error)
             said.append(sentence.rstrip(": "))
         elif "run_ms" in detail and wait > _WAIT_MS:
-            said.append(text("The program waited {time} for a process.", time=milliseconds(text, wait)))
+            said.append(text("The program waited {time} for a process.", time=milliseconds(wait)))
         elif "ran_ms" in detail and wait > _WAIT_MS:
-            said.append(text("{name} was {time} on its way.", name=name, time=milliseconds(text, wait)))
+            said.append(text("{name} was {time} on its way.", name=name, time=milliseconds(wait)))
     slow = [span for span in spans if span["kind"] in ("model", "bus", "hub") and span["ms"] > _SLOW_MS]
     if slow and not said:
         slowest = max(slow, key=lambda span: float(span["ms"]))
-        name, took = span_name(text, slowest), milliseconds(text, slowest["ms"])
+        name, took = span_name(slowest), milliseconds(slowest["ms"])
         said.append(text("The slowest part was {name}: {time}", name=name, time=took))
     return list(dict.fromkeys(said))[:_FINDINGS]
 
@@ -238,7 +236,7 @@ class _Names:
         return self._people.get(id_, id_)
 
 
-async def _names(view: View) -> _Names:
+async def _names() -> _Names:
     async def read(path: str) -> list[dict[str, Any]]:
         try:
             answer = await view.api.get(path)
@@ -253,8 +251,7 @@ async def _names(view: View) -> _Names:
     )
 
 
-def _outcomes(view: View) -> dict[str | None, str]:
-    text = view.text
+def _outcomes() -> dict[str | None, str]:
     return {
         "answered": text("Answered"),
         "failed": text("Failed"),
@@ -264,39 +261,39 @@ def _outcomes(view: View) -> dict[str | None, str]:
     }
 
 
-def _outcome(view: View, turn: Mapping[str, Any]) -> None:
+def _outcome(turn: Mapping[str, Any]) -> None:
     if turn["replaced_by"]:
-        badge(view.text("Replaced"), icon="history")
-    badge(_outcomes(view)[turn["outcome"]], _TONES[turn["outcome"]])
+        badge(text("Replaced"), icon="history")
+    badge(_outcomes()[turn["outcome"]], _TONES[turn["outcome"]])
 
 
-def _question(view: View, turn: Mapping[str, Any], names: _Names) -> str:
+def _question(turn: Mapping[str, Any], names: _Names) -> str:
     if turn["question"] is None:
-        return view.text("A turn of {name}", name=names.user(turn["user"]))
+        return text("A turn of {name}", name=names.user(turn["user"]))
     return " ".join(turn["question"].split())
 
 
-def _answered_by(view: View, turn: Mapping[str, Any]) -> str:
+def _answered_by(turn: Mapping[str, Any]) -> str:
     if turn["mode"] == "sentence":
-        return view.text("a sentence, without a model")
+        return text("a sentence, without a model")
     if turn["mode"] == "offline":
-        return view.text("the device itself")
+        return text("the device itself")
     return turn["model"] or ""
 
 
-def _tokens(view: View, turn: Mapping[str, Any]) -> str:
+def _tokens(turn: Mapping[str, Any]) -> str:
     tokens = turn["input_tokens"] + turn["output_tokens"]
-    return view.text.count(tokens, "{n} token", "{n} tokens") if tokens else ""
+    return text.count(tokens, "{n} token", "{n} tokens") if tokens else ""
 
 
-def _why_no_spans(view: View, turn: Mapping[str, Any]) -> str:
+def _why_no_spans(turn: Mapping[str, Any]) -> str:
     if turn["origin"] == "device" or turn["mode"] == "offline":
-        return view.text("A device answered this without the hub, so it is not known where its time went.")
+        return text("A device answered this without the hub, so it is not known where its time went.")
     if turn["outcome"] == "interrupted":
-        return view.text("It is not known where the time went: the hub ended before it could be recorded.")
+        return text("It is not known where the time went: the hub ended before it could be recorded.")
     if datetime.now(UTC) - datetime.fromisoformat(turn["at"]) > timedelta(minutes=1):
-        return view.text("Of old turns it is not kept where their time went.")
-    return view.text("Nothing was measured yet.")
+        return text("Of old turns it is not kept where their time went.")
+    return text("Nothing was measured yet.")
 
 
 def _machine_ms(turn: Mapping[str, Any]) -> float:

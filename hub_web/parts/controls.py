@@ -11,7 +11,8 @@ from hub_web.parts.calls import call, human
 from hub_web.parts.forms import choice, number_field, slider, switch, text_field
 from hub_web.parts.layout import Words
 from hub_web.parts.schema import BadValue, Field, fields_of, read_value
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 ON: Final = frozenset({"on", "true", "playing", "open", "unlocked", "home", "heat", "cool", "cleaning"})
 OFF: Final = frozenset({"off", "false", "paused", "stopped", "idle", "closed", "locked"})
@@ -96,8 +97,7 @@ class Panel:
         on_error: Called with what a call raised; the control then shows its state again.
     """
 
-    def __init__(self, view: View, skill: Mapping[str, Any], states: Mapping[str, Json]) -> None:
-        self._view = view
+    def __init__(self, skill: Mapping[str, Any], states: Mapping[str, Json]) -> None:
         self._skill = skill
         self._states = dict(states)
         self._showing = False
@@ -140,7 +140,7 @@ class Panel:
                 self._control(method, argument, state)
 
     def _button(self, method: dict[str, Any], label: str, arguments: dict[str, Json]) -> None:
-        self._view.button(label, lambda: self._run(method, arguments, None)).tooltip(method["summary"])
+        view.button(label, lambda: self._run(method, arguments, None)).tooltip(method["summary"])
 
     def _control(self, method: dict[str, Any], argument: Field, state: str | None) -> None:
         known = self._states.get(state) if state is not None else None
@@ -155,8 +155,8 @@ class Panel:
             with ui.element("div").classes("sb-row sb-nowrap"):
                 Words("span", human(method["name"]))
                 ui.element("div").classes("sb-grow")
-                self._button(method, self._view.text("On"), {argument.name: True})
-                self._button(method, self._view.text("Off"), {argument.name: False})
+                self._button(method, text("On"), {argument.name: True})
+                self._button(method, text("Off"), {argument.name: False})
         elif argument.kind == "choice":
             options = {each: str(each) for each in argument.choices}
             begin = known if known in options else None
@@ -173,7 +173,7 @@ class Panel:
         self, method: dict[str, Any], argument: Field, name: str, state: str | None, known: Json
     ) -> None:
         begin = known if isinstance(known, (int, float)) else argument.default
-        made = slider(self._view.text, argument, begin, label=name)
+        made = slider(argument, begin, label=name)
         # Called when it is let go, not at each step in between.
         made.on("change", lambda event: self._run(method, {argument.name: event.args}, state))
 
@@ -201,7 +201,7 @@ class Panel:
             made.classes("sb-grow").on("keydown.enter", send)
             if argument.description:
                 made.tooltip(argument.description)
-            self._view.button("", send, icon="send", kind="flat", tip=f"{name}: {self._view.text('send')}")
+            view.button("", send, icon="send", kind="flat", tip=f"{name}: {text('send')}")
 
     def _changed(self, method: dict[str, Any], argument: Field, value: Json, state: str | None) -> Any:
         if self._showing or value is None:
@@ -212,13 +212,13 @@ class Panel:
         """Call a method; where that fails the control shows what is."""
         skill = self._skill
         try:
-            async with self._view.busy():
-                answer = await call(self._view, skill["device"], skill["skill"], method["name"], arguments)
+            async with view.busy():
+                answer = await call(skill["device"], skill["skill"], method["name"], arguments)
         except Exception as error:  # noqa: BLE001  shown as any other error of a handler is
             answer = None
-            self._view.fail(error)
+            view.fail(error)
         if answer is None and state is not None:
             self.show(state, self._states[state])
         if answer is not None and state is None and answer.get("text"):
-            self._view.notify(str(answer["text"])[:300])
+            view.notify(str(answer["text"])[:300])
         return answer is not None

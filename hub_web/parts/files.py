@@ -8,24 +8,24 @@ from nicegui import ui
 from agent_core.sentences.responses import bytes_text
 from contracts.errors import InvalidMessage, PasswordNeeded
 from hub_web.parts.layout import Words, row
-from hub_web.texts import Text
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _LONG_S: Final = 3_600.0
 """How long a browser may take to send or receive a file."""
 
 
-def size(text: Text, count: float) -> str:
+def size(count: float) -> str:
     """Return a number of bytes with its unit, as ``1.2 MB``."""
     return bytes_text(count, decimal=text.number(0.1, 1)[1])
 
 
-def download_link(view: View, name: str, path: str) -> None:
+def download_link(name: str, path: str) -> None:
     """Make a link that saves a file of a route."""
     made = ui.link("", view.href(path)).classes("sb-button sb-flat sb-download")
     made.props["download"] = name
-    made.props["aria-label"] = view.text("Download {name}", name=name)
-    made.tooltip(view.text("Download {name}", name=name))
+    made.props["aria-label"] = text("Download {name}", name=name)
+    made.tooltip(text("Download {name}", name=name))
     with made:
         ui.icon("download")
 
@@ -42,7 +42,7 @@ class FileField:
             self._sent = Words("span", "", "sb-small sb-muted").props("aria-live=polite")
             self._sent.props["id"] = self._sent.html_id
 
-    async def send(self, view: View, path: str) -> None:
+    async def send(self, path: str) -> None:
         """Send the chosen file to a route, piece by piece.
 
         Args:
@@ -51,10 +51,10 @@ class FileField:
         Raises:
             InvalidMessage: If none is chosen, or as the route says it.
         """
-        await in_browser(view, "send", path, self._file.html_id, self._sent.html_id)
+        await in_browser("send", path, self._file.html_id, self._sent.html_id)
 
 
-async def in_browser(view: View, function: str, *given: Any) -> None:
+async def in_browser(function: str, *given: Any) -> None:
     """Run a function of ``strawberry.js`` in the browser.
 
     Raises:
@@ -66,5 +66,5 @@ async def in_browser(view: View, function: str, *given: Any) -> None:
     if error := cast("dict[str, Any] | None", answered):
         if error.get("code") == "password_needed":
             raise PasswordNeeded(str(error.get("detail")))
-        message = view.text("Choose a file first") if error.get("code") == "no_file" else error.get("detail")
+        message = text("Choose a file first") if error.get("code") == "no_file" else error.get("detail")
         raise InvalidMessage(str(message), hint=str(error.get("hint", "")))

@@ -10,7 +10,7 @@ from contracts.errors import InvalidMessage
 from contracts.wire import Json
 from hub_web.parts.layout import Words, problem
 from hub_web.parts.schema import BadValue, Field, fields_of, read_value, shown_value
-from hub_web.texts import Text
+from hub_web.texts import text
 
 _TYPED: Final = 10
 """Options of a choice above which one types a part of what is looked for."""
@@ -96,14 +96,8 @@ class SchemaForm:
     """
 
     def __init__(
-        self,
-        text: Text,
-        schema: Mapping[str, Any],
-        values: Mapping[str, Any] | None = None,
-        *,
-        doc: str = "",
+        self, schema: Mapping[str, Any], values: Mapping[str, Any] | None = None, *, doc: str = ""
     ) -> None:
-        self._text = text
         self._inputs: dict[str, _Input] = {}
         with ui.element("div").classes("sb-form"):
             self._problem = ui.element("div").props("role=alert")
@@ -122,7 +116,7 @@ class SchemaForm:
                 for part in field.fields:
                     self._add(part, place, given if isinstance(given, dict) else {})
             return
-        self._inputs[".".join(place)] = _Input(self._text, field, given)
+        self._inputs[".".join(place)] = _Input(field, given)
 
     def values(self) -> dict[str, Any]:
         """Return what was filled in.
@@ -140,7 +134,7 @@ class SchemaForm:
             except BadValue as error:
                 wrong = str(error)
             if value is None and each.field.required and not wrong:
-                wrong = self._text("This is needed.")
+                wrong = text("This is needed.")
             if wrong:
                 each.complain(wrong)
                 problems.append(f"{each.field.label}: {wrong}")
@@ -186,7 +180,7 @@ class SchemaForm:
 class _Input:
     """One field as it is shown."""
 
-    def __init__(self, text: Text, field: Field, given: Json) -> None:
+    def __init__(self, field: Field, given: Json) -> None:
         self.field = field
         self._error: Words | None = None
         self.element: Any
@@ -194,15 +188,13 @@ class _Input:
         label = field.label + ("" if field.required else f" ({text('optional')})")
         if field.kind == "switch" or _is_slider(field):
             with ui.element("div").classes("sb-stack sb-tight"):
-                self.element = (
-                    slider(text, field, value) if _is_slider(field) else switch(field.label, bool(value))
-                )
+                self.element = slider(field, value) if _is_slider(field) else switch(field.label, bool(value))
                 if field.description:
                     Words("p", field.description, "sb-muted sb-small")
                 self._error = Words("p", "", "sb-error sb-small").props("role=alert")
                 self._error.set_visibility(False)
             return
-        self.element = _control(text, field, label, value)
+        self.element = _control(field, label, value)
         if not field.required and field.kind == "choice":
             self.element.props("clearable")
 
@@ -215,15 +207,15 @@ class _Input:
             self.element.error = message or None
 
 
-def _control(text: Text, field: Field, label: str, value: Any) -> Any:
+def _control(field: Field, label: str, value: Any) -> Any:
     hint = field.description
     match field.kind:
         case "choice":
-            return choice(label, _options(text, field), value, hint=hint)
+            return choice(label, _options(field), value, hint=hint)
         case "number":
             return number_field(label, value, step=field.step, hint=hint)
         case "list" if field.choices:
-            return choice(label, _options(text, field), value, several=True, hint=hint)
+            return choice(label, _options(field), value, several=True, hint=hint)
         case "list":
             return text_field(label, value, hint=hint or text("One in each line"), lines=True)
         case "json":
@@ -234,7 +226,7 @@ def _control(text: Text, field: Field, label: str, value: Any) -> Any:
     return text_field(label, value, hint=hint, lines=field.long)
 
 
-def _options(text: Text, field: Field) -> dict[Any, str]:
+def _options(field: Field) -> dict[Any, str]:
     names = {True: text("Yes"), False: text("No")}
     return {
         each: names[each] if isinstance(each, bool) else str(each)
@@ -251,7 +243,7 @@ def _is_slider(field: Field) -> bool:
     return has_start and (field.maximum - field.minimum) / (field.step or 1) <= _SLIDER_STEPS
 
 
-def slider(text: Text, field: Field, value: Json, *, label: str = "") -> ui.slider:
+def slider(field: Field, value: Json, *, label: str = "") -> ui.slider:
     """Make a slider for a number between two bounds, with its name and its present value above it."""
     assert field.minimum is not None
     assert field.maximum is not None

@@ -1,16 +1,17 @@
-"""How a device joins: its token and the ready command, to copy or to scan."""
+"""What is shown only once, to copy: a token, a link, and the ready command with which a device joins."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import segno
 from nicegui import ui
 
 from hub_web.parts.code import code
-from hub_web.parts.dialogs import actions, dialog
-from hub_web.parts.layout import Words, facts, problem
-from hub_web.view import View
+from hub_web.parts.layout import Words, actions, facts, problem, stack
+from hub_web.texts import text
+from hub_web.view import view
 
 
 def ready_line(invitation: Mapping[str, Any]) -> str:
@@ -18,19 +19,29 @@ def ready_line(invitation: Mapping[str, Any]) -> str:
     return f"HUB_DEVICE_TOKEN={shlex.quote(invitation['token'])} {invitation['command']}"
 
 
-def show_invitation(view: View, name: str, invitation: Mapping[str, Any]) -> ui.dialog:
+@contextmanager
+def shown_once(title: str, secret: str, *, wide: bool = False) -> Iterator[None]:
+    """Open a dialog with a secret that can be copied; the block makes what stands in it."""
+
+    def copy() -> None:
+        ui.clipboard.write(secret)
+        view.notify(text("Copied"))
+
+    with view.dialog(title, wide=wide) as box:
+        yield
+        with actions():
+            view.button(text("Copy"), copy, icon="content_copy")
+            view.button(text("Done"), box.close, kind="primary")
+
+
+def show_invitation(name: str, invitation: Mapping[str, Any]) -> None:
     """Open a dialog with an enrolment token.
 
     Args:
         invitation: As ``POST /api/devices`` gives it.
     """
-    text, line = view.text, ready_line(invitation)
-
-    def copy() -> None:
-        ui.clipboard.write(line)
-        view.notify(text("Copied"))
-
-    with dialog(text("Let {name} join", name=name), wide=True) as box:
+    line = ready_line(invitation)
+    with shown_once(text("Let {name} join", name=name), line, wide=True):
         if not invitation["reachable"]:
             problem(
                 text("This address works on this machine only."),
@@ -39,7 +50,7 @@ def show_invitation(view: View, name: str, invitation: Mapping[str, Any]) -> ui.
         with ui.element("div").classes("sb-join"):
             with ui.element("div").classes("sb-qr"):
                 ui.html(_drawn(line, text("The command as a QR code")), sanitize=False)
-            with ui.element("div").classes("sb-stack"):
+            with stack():
                 Words("p", text("Run this on the device, or scan it there. It works once."))
                 code(line, label=text("Command")).classes("sb-wrap")
                 facts(
@@ -48,12 +59,6 @@ def show_invitation(view: View, name: str, invitation: Mapping[str, Any]) -> ui.
                         text("Key of the hub"): invitation["hub_key"],
                     }
                 )
-        with actions():
-            view.button(text("Copy"), copy, icon="content_copy")
-            view.button(text("Done"), box.close, kind="primary")
-    box.on("hide", box.delete)
-    box.open()
-    return box
 
 
 def _drawn(line: str, label: str) -> str:

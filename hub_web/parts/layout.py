@@ -137,3 +137,8 @@ def problem(message: str, hint: str = "") -> ui.element:
             if hint:
                 Words("p", hint, "sb-muted")
     return made
+
+
+def actions() -> ui.element:
+    """Make the row of buttons at the end of a dialog or a card."""
+    return ui.element("div").classes("sb-actions")

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from html import escape
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from nicegui import ui
 
 from hub_web.parts.layout import Tone
-from hub_web.parts.times import at
-from hub_web.texts import Text
+from hub_web.view import view
 
 _WIDTH: Final = 600
 _LEFT: Final = 44
@@ -54,8 +52,6 @@ def plot(
     values: Sequence[float | None],
     *,
     label: str,
-    text: Text,
-    zone: ZoneInfo,
     marks: Sequence[Mark] = (),
     unit: str = "",
     height: int = 180,
@@ -92,7 +88,7 @@ def plot(
                 f'<text x="{_LEFT - 6}" y="{line}" dy="4" text-anchor="end">{axis_number(value)}</text>'
             )
         for moment, anchor in ((first, "start"), (last, "end")):
-            said = at(text, zone, datetime.fromtimestamp(moment, zone))
+            said = view.at(datetime.fromtimestamp(moment, UTC))
             content += f'<text x="{x(moment):.1f}" y="{height - 4}" text-anchor="{anchor}">{said}</text>'
         if unit:
             content += f'<text x="2" y="11">{escape(unit)}</text>'

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from hub_web.texts import Text
+from hub_web.texts import text
 
 _NOW_S: Final = 10
 _SECOND_MS: Final = 1_000
@@ -23,7 +23,7 @@ def moment(value: str | datetime) -> datetime:
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
-def ago(text: Text, value: str | datetime | None) -> str:
+def ago(value: str | datetime | None) -> str:
     """Return how long ago a moment was, or when it will be; empty for None.
 
     Example:
@@ -34,11 +34,11 @@ def ago(text: Text, value: str | datetime | None) -> str:
     seconds = (datetime.now(UTC) - moment(value)).total_seconds()
     if abs(seconds) < _NOW_S:
         return text("just now") if seconds >= 0 else text("in a moment")
-    words = lasting(text, abs(seconds))
+    words = lasting(abs(seconds))
     return text("{time} ago", time=words) if seconds > 0 else text("in {time}", time=words)
 
 
-def lasting(text: Text, seconds: float) -> str:
+def lasting(seconds: float) -> str:
     """Return a duration in words, in its largest unit.
 
     Example:
@@ -50,7 +50,7 @@ def lasting(text: Text, seconds: float) -> str:
     raise AssertionError("the last step takes any duration")
 
 
-def milliseconds(text: Text, value: float) -> str:
+def milliseconds(value: float) -> str:
     """Return a short duration with its unit.
 
     Example:
@@ -60,10 +60,10 @@ def milliseconds(text: Text, value: float) -> str:
         return f"{value:.0f} ms"
     if value < _MINUTE_MS:
         return text.number(value / 1_000, 1) + " s"
-    return lasting(text, value / 1_000)
+    return lasting(value / 1_000)
 
 
-def at(text: Text, zone: ZoneInfo, value: str | datetime | None) -> str:
+def at(zone: ZoneInfo, value: str | datetime | None) -> str:
     """Return a moment as a clock and a calendar on the wall show it; empty for None.
 
     Example:

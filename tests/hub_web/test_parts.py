@@ -5,11 +5,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from hub_web.parts.code import escaped
 from hub_web.parts.plots import axis_number
 from hub_web.parts.times import ago, at, milliseconds
 from hub_web.parts.turns.markdown import rendered
-from hub_web.parts.turns.turn import steps_of, visible
-from hub_web.texts import Text
+from hub_web.parts.turns.turn import steps_of
+from hub_web.texts import LANGUAGE
 
 
 @pytest.mark.parametrize(
@@ -60,18 +61,19 @@ def test_markdown_is_rendered() -> None:
 
 
 def test_nothing_hides_in_an_argument() -> None:
-    assert visible("front\u202eedoor\x1b[2K\u200b") == "front\\u202eedoor\\u001b[2K\\u200b"
+    assert escaped("front\u202eedoor\x1b[2K\u200b") == "front\\u202eedoor\\u001b[2K\\u200b"
 
 
 def test_times_are_said_in_words() -> None:
-    now, text = datetime.now(UTC), Text("de")
-    assert ago(text, now - timedelta(minutes=3)) == "vor 3 Minuten"
-    assert ago(Text(), now + timedelta(hours=2, seconds=5)) == "in 2 hours"
-    assert ago(Text(), None) == ""
-    assert milliseconds(text, 1_840) == "1,8 s"
-    noon = datetime(2020, 3, 4, 11, 5, tzinfo=UTC)
-    assert at(text, ZoneInfo("Europe/Berlin"), noon) == "4. März 2020, 12:05"
-    assert at(Text(), ZoneInfo("Europe/Berlin"), noon) == "4 Mar 2020, 12:05"
+    now, noon = datetime.now(UTC), datetime(2020, 3, 4, 11, 5, tzinfo=UTC)
+    assert ago(now + timedelta(hours=2, seconds=5)) == "in 2 hours"
+    assert ago(None) == ""
+    assert at(ZoneInfo("Europe/Berlin"), noon) == "4 Mar 2020, 12:05"
+    language = LANGUAGE.set("de")
+    assert ago(now - timedelta(minutes=3)) == "vor 3 Minuten"
+    assert milliseconds(1_840) == "1,8 s"
+    assert at(ZoneInfo("Europe/Berlin"), noon) == "4. März 2020, 12:05"
+    LANGUAGE.reset(language)
 
 
 def test_the_steps_of_a_recorded_turn_are_its_tools_and_skills() -> None:

@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 
 import hub_web
-from hub_web.texts import Text, catalogue, choose, messages
+from hub_web.texts import LANGUAGE, catalogue, choose, messages, text
 
-_NAMES = {"text", "_text"}
 SOURCES = sorted(Path(hub_web.__file__).parent.rglob("*.py"))
 
 
 def _is_text(node: ast.expr) -> bool:
-    return (isinstance(node, ast.Name) and node.id in _NAMES) or (
-        isinstance(node, ast.Attribute) and node.attr in _NAMES
-    )
+    return isinstance(node, ast.Name) and node.id == "text"
 
 
 def _sentences(source: str) -> Iterator[str]:
@@ -83,8 +80,10 @@ def test_no_sentence_has_two_translations() -> None:
     ],
 )
 def test_what_the_hub_says_is_translated_with_its_values(english: str, german: str) -> None:
-    assert Text("de").message(english) == german
-    assert Text("en").message(english) == english
+    assert text.message(english) == english
+    language = LANGUAGE.set("de")
+    assert text.message(english) == german
+    LANGUAGE.reset(language)
 
 
 def test_every_message_with_a_german_is_one_of_the_hub() -> None:
@@ -125,5 +124,7 @@ def test_the_first_language_that_there_is_counts(wishes: tuple[str | None, ...],
 
 
 def test_numbers_are_written_as_in_their_language() -> None:
-    assert Text("en").number(1234.5, 1) == "1,234.5"
-    assert Text("de").number(1234.5, 1) == "1.234,5"
+    assert text.number(1234.5, 1) == "1,234.5"
+    language = LANGUAGE.set("de")
+    assert text.number(1234.5, 1) == "1.234,5"
+    LANGUAGE.reset(language)

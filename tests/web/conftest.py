@@ -164,8 +164,8 @@ def picture() -> Callable[[Page, str], Path]:
     def take(page: Page, name: str) -> Path:
         file = PICTURES / f"{name}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        page.wait_for_timeout(250)  # transitions of Quasar that no event ends
-        page.screenshot(path=file)
+        # Transitions of Quasar are brought to their end.
+        page.screenshot(path=file, animations="disabled")
         assert accessibility_faults(page) == []
         return file
 

@@ -161,7 +161,9 @@ def _runs_a_skill(page: Page, picture: Picture) -> None:
     # What a person must confirm is shown with what is really sent.
     page.get_by_role("button", name="Run drain").click()
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_role("region", name="Arguments")).to_contain_text('"litres": 1.5')
+    expect(page.get_by_role("dialog", name="Run this?").locator("dd")).to_have_text(
+        ["1.5", "Kitchen Pi that has a long name", "KettleSkill.drain"]
+    )
     picture(page, "device-confirmation")
     page.get_by_role("button", name="Run it").click()
     expect(page.get_by_text("1.5 litres are gone").first).to_be_visible()
@@ -171,7 +173,7 @@ def _runs_a_skill(page: Page, picture: Picture) -> None:
     page.get_by_label("Key").fill("s3cret")
     picture(page, "device-settings")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("region", name="Arguments")).to_contain_text("••••••")
+    expect(page.get_by_role("dialog", name="Run this?")).to_contain_text("••••••")
     page.get_by_role("button", name="Run it").click()
     expect(page.get_by_text("Saved")).to_be_visible()
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
@@ -32,7 +33,7 @@ def _token(house: House, name: str, **more: int) -> tuple[str, str]:
 
 def _page(house: House, token: str) -> str:
     """Open a page without a browser; return its id."""
-    answer = httpx.get(f"{house.url}/chat", cookies={SESSION_COOKIE: token}, timeout=PATIENCE_S)
+    answer = httpx.get(f"{house.url}/agents", cookies={SESSION_COOKIE: token}, timeout=PATIENCE_S)
     assert answer.status_code == 200
     found = re.search(r"client_id': '([0-9a-f-]+)'", answer.text)
     assert found is not None
@@ -118,12 +119,35 @@ def test_a_socket_ends_at_once_with_its_session(house: House) -> None:
     assert answer.headers["location"] == "/login?next=/chat"
 
 
-def test_a_socket_ends_when_its_session_expires(house: House) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def expiring(house: House) -> Iterator[tuple[str, Future[Any]]]:
+    """A token that expires while the other tests run, and the end of a socket of its session."""
     token, _ = _token(house, "browser of an hour ago", lifetime_s=20)
+    listening = ThreadPoolExecutor(1)
     with _socket(house, token, _page(house, token)) as socket:
         assert "sid" in _said(socket, "40")
-        with pytest.raises(ConnectionClosed):
-            _said(socket, "nothing more")
+        yield token, listening.submit(_said, socket, "nothing more")
+        listening.shutdown(wait=False)
+
+
+def test_one_person_has_a_bounded_number_of_pages(house: House) -> None:
+    token, _ = _token(house, "browser with many tabs")
+    other, _ = _token(house, "another browser")
+    first = _page(house, token)
+    for number in range(64):
+        # Nor are there more with more sessions.
+        page = _page(house, token if number % 2 else other)
+    # The oldest page that nobody looks at had to go.
+    with _socket(house, token, first) as socket:
+        assert _said(socket, "44")["message"] == "Implicit handshake failed"
+    with _socket(house, token, page) as socket:
+        assert "sid" in _said(socket, "40")
+
+
+def test_a_socket_ends_when_its_session_expires(house: House, expiring: tuple[str, Future[Any]]) -> None:
+    token, end = expiring
+    with pytest.raises(ConnectionClosed):
+        end.result(PATIENCE_S)
 
     def is_sent_to_the_login() -> bool:
         # A clock may be some seconds off; until then a further socket ends as soon as it was opened.
@@ -131,25 +155,6 @@ def test_a_socket_ends_when_its_session_expires(house: House) -> None:
         return answer.headers.get("location") == "/login?next=/chat"
 
     wait_for(is_sent_to_the_login, what="the end of the session")
-
-
-def test_one_session_has_a_bounded_number_of_sockets_and_pages(house: House) -> None:
-    token, _ = _token(house, "browser with many tabs")
-    first = _page(house, token)
-    for _ in range(60):
-        page = _page(house, token)
-    # The oldest pages that nobody looks at had to go.
-    with _socket(house, token, first) as socket:
-        assert _said(socket, "44")["message"] == "Implicit handshake failed"
-    with _socket(house, token, page) as socket:
-        assert "sid" in _said(socket, "40")
-    # Nor does a person have more with more sessions.
-    for number in range(2):
-        other, _ = _token(house, f"another browser {number}")
-        for _ in range(48):
-            _page(house, other)
-    with _socket(house, token, page) as socket:
-        assert _said(socket, "44")["message"] == "Implicit handshake failed"
 
 
 def test_requests_beside_the_socket_are_refused_without_their_session_or_page(

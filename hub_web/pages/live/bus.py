@@ -18,7 +18,8 @@ from hub_web.parts.layout import Words, badge, card, empty, facts, note, problem
 from hub_web.parts.plots import plot, show_sparkline, sparkline
 from hub_web.parts.tables import table
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _LINES: Final = 150
 """Lines of the tree that are shown at first, and how many more at a time."""
@@ -30,9 +31,8 @@ _EVERYTHING: Final = "#"
 
 
 @page("/bus", title="Bus", icon="hub", menu=220, width="wide")
-async def bus(view: View) -> None:
+async def bus() -> None:
     """Show the tree of topics, and one of them whole."""
-    text = view.text
     health = await view.api.get("/api/health")
     links = {"bus": text("Strawberry's bus")}
     if health.get("home_broker"):
@@ -47,12 +47,12 @@ async def bus(view: View) -> None:
         wanted.props("clearable debounce=250").classes("sb-topic-filter")
         ui.element("div").classes("sb-grow")
         if view.user.role != "guest":
-            view.button(text("Publish"), lambda: publish(view, links, link.value, ""), icon="publish")
+            view.button(text("Publish"), lambda: publish(links, link.value, ""), icon="publish")
     with ui.element("div").classes("sb-bus"):
         with card(classes="sb-bus-tree"):
-            tree = _Tree(view)
+            tree = _Tree()
         with card(classes="sb-bus-topic"):
-            topic = _Topic(view, links, lambda: str(link.value))
+            topic = _Topic(links, lambda: str(link.value))
     tree.on_choose = topic.show
     tree.on_change = topic.changed
     tree.follow(str(link.value))
@@ -72,8 +72,7 @@ async def bus(view: View) -> None:
 class _Row:
     """A line of the tree in the page."""
 
-    def __init__(self, view: View, line: Line, *, click: Callable[[], None]) -> None:
-        self._view = view
+    def __init__(self, line: Line, *, click: Callable[[], None]) -> None:
         self._state = line.branch.topic
         self._spark: ui.html | None = None
         with ui.element("button").classes("sb-topic").props("type=button") as self.element:
@@ -82,11 +81,11 @@ class _Row:
             ui.icon(icon).classes("sb-chevron")
             Words("span", line.label, "sb-topic-name sb-cut").props["title"] = line.branch.path
             if line.is_open is not None:
-                Words("span", view.text.number(line.branch.size), "sb-badge")
+                Words("span", text.number(line.branch.size), "sb-badge")
             self._value = Words("span", "", "sb-topic-value sb-cut sb-mono")
             self._plot = ui.element("span").classes("sb-topic-plot")
             self._pin = ui.icon("push_pin").classes("sb-topic-pin")
-            self._pin.tooltip(view.text("retained: the broker keeps it"))
+            self._pin.tooltip(text("retained: the broker keeps it"))
             self._rate = Words("span", "", "sb-topic-rate")
         self.element.on("click", click)
         if line.is_open is not None:
@@ -99,10 +98,10 @@ class _Row:
         self._pin.set_visibility(state is not None and state.last["retained"])
         if state is None:
             return
-        self._value.set(_size(self._view, state.last) if state.last["cut"] else short(state.value))
-        self._rate.set(_rate(self._view, state.last))
+        self._value.set(_size(state.last) if state.last["cut"] else short(state.value))
+        self._rate.set(_rate(state.last))
         if len(state.numbers) >= _LEAST_POINTS:
-            label = self._view.text("the last values of {topic}", topic=state.topic)
+            label = text("the last values of {topic}", topic=state.topic)
             if self._spark is None:
                 with self._plot:
                     self._spark = sparkline(list(state.numbers), label=label, height=20)
@@ -126,10 +125,9 @@ class _Tree:
         on_change: Called with each topic that has changed.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self) -> None:
         self.on_choose: Callable[[TopicState], Any] = lambda _: None
         self.on_change: Callable[[TopicState], Any] = lambda _: None
-        self._view = view
         self._tree = TopicTree()
         self._rows: dict[tuple[Any, ...], _Row] = {}
         self._by_topic: dict[str, _Row] = {}
@@ -144,9 +142,9 @@ class _Tree:
         self._is_full = False
         self._warning = stack()
         with row(wrap=False):
-            self._count = Words("span", view.text("Looking…"), "sb-muted sb-small")
+            self._count = Words("span", text("Looking…"), "sb-muted sb-small")
         self._list = ui.element("div").classes("sb-topics").props("role=group")
-        self._list.props["aria-label"] = view.text("Topics")
+        self._list.props["aria-label"] = text("Topics")
         self._more = row()
         view.run(self._draw_again(), name="topics")
 
@@ -158,10 +156,10 @@ class _Tree:
         self._followed, self._is_full, self._chosen = (link, filter_, words), False, ""
         self._tree.clear()
         self._warning.clear()
-        self._count.set(self._view.text("Looking…"))
+        self._count.set(text("Looking…"))
         with self._list:
             query = {"link": link, "filter": filter_, "words": words}
-            self._stop = self._view.follow("/api/bus/tree", self._heard, **query)
+            self._stop = view.follow("/api/bus/tree", self._heard, **query)
         self._news.set()
 
     def filter(self, wanted: str) -> None:
@@ -187,12 +185,12 @@ class _Tree:
             # Typed before it was known that the hub has more topics than it sent.
             self.filter(self._wanted)
         if reason := event.get("refused"):
-            self._warn(self._view.text("The home broker does not let the hub see this."), reason)
+            self._warn(text("The home broker does not let the hub see this."), reason)
         if gap := event.get("gap"):
             self._warning.clear()
             if gap["until"] is None:
-                since = self._view.at(gap["since"])
-                self._warn(self._view.text("The broker is away since {time}.", time=since), "")
+                since = view.at(gap["since"])
+                self._warn(text("The broker is away since {time}.", time=since), "")
         self._news.set()
 
     def _warn(self, message: str, hint: str) -> None:
@@ -231,7 +229,7 @@ class _Tree:
                 key = (line.branch.path, line.depth, line.label, line.is_open, count, has_topic)
                 made = self._rows.pop(key, None)
                 if made is None:
-                    made = _Row(self._view, line, click=partial(self._click, line))
+                    made = _Row(line, click=partial(self._click, line))
                 rows[key] = made
                 if line.branch.topic is not None:
                     self._by_topic[line.branch.topic.topic] = made
@@ -243,9 +241,9 @@ class _Tree:
         self._list.update()
         with refilled(self._more):
             if has_more:
-                self._view.button(self._view.text("Show more"), self._show_more, icon="expand_more")
+                view.button(text("Show more"), self._show_more, icon="expand_more")
             elif not lines:
-                with empty("hub", self._view.text("No topic here")):
+                with empty("hub", text("No topic here")):
                     pass
 
     def _show_more(self) -> None:
@@ -262,12 +260,12 @@ class _Tree:
                 if name in (self._chosen, state.topic):
                     shown.mark(chosen=name == state.topic)
             self._chosen = state.topic
-            self._view.run(_shown(self.on_choose, state), name="topic")
+            view.run(_shown(self.on_choose, state), name="topic")
         with self._list:
             self._draw()
 
     def _say_count(self) -> None:
-        text, total, matching = self._view.text, len(self._tree.topics), self._tree.matching()
+        total, matching = len(self._tree.topics), self._tree.matching()
         said = text("{n} topic" if total == 1 else "{n} topics", n=text.number(total))
         if matching != total:
             said = text("{n} of {total} topics", n=text.number(matching), total=text.number(total))
@@ -283,8 +281,7 @@ async def _shown(show: Callable[[TopicState], Any], state: TopicState) -> None:
 class _Topic:
     """One topic whole: its value, its numbers over time, and what it was before."""
 
-    def __init__(self, view: View, links: Mapping[str, str], link: Callable[[], str]) -> None:
-        self._view = view
+    def __init__(self, links: Mapping[str, str], link: Callable[[], str]) -> None:
         self._links = links
         self._link = link
         self._state: TopicState | None = None
@@ -296,15 +293,14 @@ class _Topic:
     def clear(self) -> None:
         """Show nothing."""
         self._state = None
-        with refilled(self._content), empty("touch_app", self._view.text("Choose a topic to see all of it")):
+        with refilled(self._content), empty("touch_app", text("Choose a topic to see all of it")):
             pass
 
     async def show(self, state: TopicState) -> None:
         """Show a topic."""
         self._state, self._field = state, None
-        text = self._view.text
         with self._content:
-            answer = await self._view.api.get(
+            answer = await view.api.get(
                 "/api/bus/history", topic=state.topic, link=self._link(), since="1h", limit=_HISTORY
             )
             self._history.clear()
@@ -314,10 +310,10 @@ class _Topic:
             self._content.clear()
             with row(wrap=False):
                 Words("h2", state.topic, "sb-h2 sb-mono sb-topic-title").props["tabindex"] = "-1"
-                if self._view.user.role != "guest":
-                    self._view.button(
+                if view.user.role != "guest":
+                    view.button(
                         "",
-                        lambda: publish(self._view, self._links, self._link(), state.topic),
+                        lambda: publish(self._links, self._link(), state.topic),
                         icon="publish",
                         kind="flat",
                         tip=text("Publish on this topic"),
@@ -329,7 +325,7 @@ class _Topic:
             self._earlier = stack()
         self._draw()
         # On a phone it stands above the tree.
-        self._view.client.run_javascript(
+        view.client.run_javascript(
             f"if (innerWidth < 1024) getHtmlElement({self._content.id}).scrollIntoView({{block: 'center'}})"
         )
 
@@ -347,14 +343,14 @@ class _Topic:
         state = self._state
         if state is None:
             return
-        text, last = self._view.text, state.last
+        last = state.last
         for place in (self._badges, self._facts, self._plots, self._values, self._earlier):
             place.clear()
         with self._badges:
             if last["retained"]:
                 badge(text("retained"), "accent", icon="push_pin")
-            badge(_size(self._view, last))
-            if rate := _rate(self._view, last):
+            badge(_size(last))
+            if rate := _rate(last):
                 badge(rate)
         with self._facts:
             count = text.count(
@@ -362,12 +358,7 @@ class _Topic:
                 "{n} message since this page was opened",
                 "{n} messages since this page was opened",
             )
-            facts(
-                {
-                    text("Last message"): _clock(self._view, datetime.fromisoformat(last["at"])),
-                    text("Counted"): count,
-                }
-            )
+            facts({text("Last message"): _clock(datetime.fromisoformat(last["at"])), text("Counted"): count})
         self._draw_numbers()
         with self._values:
             if isinstance(state.value, str):
@@ -375,21 +366,21 @@ class _Topic:
             else:
                 as_json(state.value, label=text("Value"))
             if last["cut"]:
-                self._view.button(text("Show all of it"), self._show_all, icon="unfold_more")
+                view.button(text("Show all of it"), self._show_all, icon="unfold_more")
         if len(self._history) > 1:
             earlier = list(self._history)[-_EARLIER - 1 : -1][::-1]
             with self._earlier:
                 Words("h3", text("Before that"), "sb-h3")
                 table(
                     [text("When"), text("Value")],
-                    [(_clock(self._view, at), short(value)) for at, value in earlier],
+                    [(_clock(at), short(value)) for at, value in earlier],
                     label=text("Earlier values"),
                 )
 
     def _draw_numbers(self) -> None:
         state = self._state
         assert state is not None
-        text, fields = self._view.text, numbers_in(state.value)
+        fields = numbers_in(state.value)
         if not fields or len(self._history) < _LEAST_POINTS:
             return
         if self._field not in fields:
@@ -403,8 +394,6 @@ class _Topic:
                 [at for at, _ in points],
                 [number for _, number in points],
                 label=text("the last values of {topic}", topic=state.topic),
-                text=text,
-                zone=self._view.zone,
                 unit=str(state.value.get("unit") or "") if isinstance(state.value, dict) else "",
                 height=150,
                 width=380,
@@ -417,14 +406,14 @@ class _Topic:
     async def _show_all(self) -> None:
         state = self._state
         assert state is not None
-        answer = await self._view.api.get("/api/bus/latest", topic=state.topic, link=self._link())
+        answer = await view.api.get("/api/bus/latest", topic=state.topic, link=self._link())
         with self._values:
             self._values.clear()
             for sample in answer["samples"]:
-                as_json(sample["value"], label=self._view.text("Value"))
+                as_json(sample["value"], label=text("Value"))
 
 
-def _clock(view: View, at: datetime) -> str:
+def _clock(at: datetime) -> str:
     """Return a moment with its seconds, where it is of today."""
     there = at.astimezone(view.zone)
     if there.date() == datetime.now(view.zone).date():
@@ -432,14 +421,14 @@ def _clock(view: View, at: datetime) -> str:
     return view.at(at)
 
 
-def _size(view: View, last: Mapping[str, Any]) -> str:
-    return view.text("{n} bytes", n=view.text.number(last["bytes"]))
+def _size(last: Mapping[str, Any]) -> str:
+    return text("{n} bytes", n=text.number(last["bytes"]))
 
 
-def _rate(view: View, last: Mapping[str, Any]) -> str:
+def _rate(last: Mapping[str, Any]) -> str:
     rate = last["per_minute"]
     if rate is None or rate < 0.01:
         return ""
     if rate >= 60:
-        return view.text("{n} a second", n=view.text.number(rate / 60, 1))
-    return view.text("{n} a minute", n=view.text.number(rate, 0 if rate >= 10 else 1))
+        return text("{n} a second", n=text.number(rate / 60, 1))
+    return text("{n} a minute", n=text.number(rate, 0 if rate >= 10 else 1))

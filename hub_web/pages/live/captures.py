@@ -8,12 +8,12 @@ from nicegui import ui
 
 from contracts.errors import InvalidMessage
 from hub_web.api import part
-from hub_web.parts.dialogs import actions, dialog
 from hub_web.parts.files import download_link, size
 from hub_web.parts.forms import choice, number_field, switch, text_field
 from hub_web.parts.layout import (
     Tone,
     Words,
+    actions,
     badge,
     card,
     empty,
@@ -27,7 +27,8 @@ from hub_web.parts.layout import (
 from hub_web.parts.plots import plot
 from hub_web.parts.tables import Cell, Table
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _TONES: Final[dict[str, Tone]] = {"active": "good", "stopped": "plain", "full": "warn", "failed": "bad"}
 _PLOTTED: Final = frozenset({"jsonl", "csv"})
@@ -35,20 +36,16 @@ _FORMATS: Final = ("jsonl", "csv", "raw", "h264")
 
 
 @page("/captures", title="Captures", icon="fiber_smart_record", menu=50)
-async def captures(view: View) -> None:
+async def captures() -> None:
     """Show all captures, live."""
-    await _Captures(view).open()
+    await _Captures().open()
 
 
 class _Captures:
     """The page as one browser shows it."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
-
     async def open(self) -> None:
         """Build the page."""
-        view, text = self._view, self._view.text
         with ui.element("div").classes("sb-row"):
             note(text("Topics recorded into files, until you stop them."))
             ui.element("div").classes("sb-grow")
@@ -58,7 +55,6 @@ class _Captures:
         view.follow("/api/events", lambda _: self._show(), kind="capture")
 
     async def _show(self) -> None:
-        view, text = self._view, self._view.text
         found = await view.api.get("/api/captures")
         with refilled(self._place):
             if not found:
@@ -74,7 +70,6 @@ class _Captures:
                     self._card(each)
 
     def _card(self, capture: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         states = {
             "active": text("recording"),
             "stopped": text("stopped"),
@@ -90,7 +85,7 @@ class _Captures:
                 {
                     text("Topics"): ", ".join(each["topic"] for each in capture["topics"]),
                     text("Messages"): text.number(capture["messages"]),
-                    text("Size"): f"{size(text, capture['bytes'])}, "
+                    text("Size"): f"{size(capture['bytes'])}, "
                     + text.count(capture["files"], "{n} file", "{n} files"),
                     text("Gaps"): text.number(capture["gaps"]) if capture["gaps"] else "",
                     text("Format"): capture["format"] + (" (zstd)" if capture["zstd"] else ""),
@@ -107,15 +102,13 @@ class _Captures:
                 view.button(text("Files"), partial(self._files, capture["id"]), icon="folder_open")
 
     async def _stop(self, capture: str) -> None:
-        view, text = self._view, self._view.text
         if await view.ask(text("Stop {name}?", name=capture), text("Its files stay."), yes=text("Stop")):
             await view.api.delete(f"/api/captures/{part(capture)}")
             await self._show()
 
     async def _plot(self, capture: str) -> None:
-        view, text = self._view, self._view.text
         numbers = await view.api.get(f"/api/captures/{part(capture)}/numbers")
-        with dialog(capture, wide=True) as box:
+        with view.dialog(capture, wide=True, close=text("Close")):
             if not numbers["lines"]:
                 note(text("There are no numbers in it."))
             for name, line in numbers["lines"].items():
@@ -123,47 +116,31 @@ class _Captures:
                 heading(field, level=3, classes="sb-mono")
                 Words("p", topic, "sb-muted sb-small sb-cut").props["title"] = topic
                 times = [datetime.fromtimestamp(at, UTC) for at, _ in line]
-                plot(
-                    times,
-                    [value for _, value in line],
-                    label=name,
-                    text=view.text,
-                    zone=view.zone,
-                    steps=True,
-                )
+                plot(times, [value for _, value in line], label=name, steps=True)
             if numbers["more"]:
                 note(text("and {n} more", n=numbers["more"]))
             if numbers["cut"]:
                 note(text("Only the newest files are drawn."))
-            with actions():
-                view.button(text("Close"), box.close, kind="primary")
-        box.open()
 
     async def _files(self, capture: str) -> None:
-        view, text = self._view, self._view.text
         path = f"/api/captures/{part(capture)}/files"
         found = await view.api.get(path)
-        with dialog(text("Files of {name}", name=capture), wide=True) as box:
+        with view.dialog(text("Files of {name}", name=capture), wide=True, close=text("Close")):
             if not found:
                 note(text("There is no file yet."))
             else:
                 shown = Table((text("Name"), text("Size"), text("Changed"), ""), label=text("Files"))
                 shown.show(self._file(path, each) for each in reversed(found))
-            with actions():
-                view.button(text("Close"), box.close, kind="primary")
-        box.open()
 
     def _file(self, path: str, file: dict[str, Any]) -> tuple[Cell, ...]:
-        view = self._view
         return (
             file["name"],
-            size(view.text, file["bytes"]),
+            size(file["bytes"]),
             view.ago(file["changed_at"]),
-            partial(download_link, view, file["name"], f"{path}/{part(file['name'])}"),
+            partial(download_link, file["name"], f"{path}/{part(file['name'])}"),
         )
 
     async def _ask(self) -> None:
-        view, text = self._view, self._view.text
 
         async def start() -> None:
             named = [line.strip() for line in (topics.value or "").splitlines() if line.strip()]

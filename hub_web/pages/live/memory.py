@@ -9,24 +9,21 @@ from hub_web.api import part
 from hub_web.parts.forms import switch, text_field
 from hub_web.parts.layout import Words, badge, card, empty, note, problem, refilled, row
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 
 @page("/memory", title="Memories", icon="bookmarks", menu=60)
-async def memory(view: View) -> None:
+async def memory() -> None:
     """Show what is remembered."""
-    await _Memory(view).open()
+    await _Memory().open()
 
 
 class _Memory:
     """The page as one browser shows it."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
-
     async def open(self) -> None:
         """Build the page."""
-        view, text = self._view, self._view.text
         with row().classes("sb-search"):
             self._query = text_field(text("Search")).props("type=search clearable debounce=300")
             self._query.classes("sb-grow").on_value_change(self._show)
@@ -40,7 +37,6 @@ class _Memory:
         await self._show()
 
     async def _show(self) -> None:
-        view, text = self._view, self._view.text
         query = (self._query.value or "").strip()
         entries = await view.api.get("/api/memory", q=query or None)
         with refilled(self._place):
@@ -63,7 +59,6 @@ class _Memory:
                         self._entry(entry)
 
     def _entry(self, entry: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         with ui.element("li").classes("sb-entry-row"):
             with ui.element("div").classes("sb-stack sb-tight sb-grow"):
                 Words("p", entry["text"], "sb-text")
@@ -90,7 +85,6 @@ class _Memory:
 
     async def _edit(self, entry: dict[str, Any] | None = None) -> None:
         """Ask for the words of an entry, or of a new one."""
-        view, text = self._view, self._view.text
 
         async def save() -> None:
             body = {"text": words.value, "category": category.value}
@@ -112,13 +106,11 @@ class _Memory:
                 private = switch(text("Only for me"))
 
     async def _forget(self, entry: dict[str, Any]) -> None:
-        view, text = self._view, self._view.text
         await view.api.delete(f"/api/memory/{part(entry['id'])}")
         view.notify(text("Forgotten. Undo brings it back."))
         await self._show()
 
     async def _undo(self) -> None:
-        view, text = self._view, self._view.text
         entry = await view.api.post("/api/memory/undo")
         view.notify(text("Taken back: {text}", text=entry["text"][:80]))
         await self._show()

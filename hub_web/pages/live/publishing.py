@@ -6,21 +6,22 @@ from hub_web.api import ConfirmationNeeded
 from hub_web.parts.code import code
 from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.layout import facts, note, problem
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 
-def publish(view: View, links: Mapping[str, str], link: str, topic: str) -> None:
+def publish(links: Mapping[str, str], link: str, topic: str) -> None:
     """Ask for a message, show it with a warning, and send it.
 
     Args:
         links: The brokers, as a person calls them.
         link: The one that is chosen at first; ``topic`` likewise.
     """
-    text, own = view.text, f"users/{view.user.id}/events/"
+    own = f"users/{view.user.id}/events/"
 
     async def send() -> bool:
         body = {"link": where.value, "topic": name.value, "payload": payload.value, "retain": retain.value}
-        if not await _is_meant(view, {**body, "link": links[where.value]}):
+        if not await _is_meant({**body, "link": links[where.value]}):
             return False
         try:
             await view.api.post("/api/bus/publish", body)
@@ -54,8 +55,8 @@ def publish(view: View, links: Mapping[str, str], link: str, topic: str) -> None
     chosen()
 
 
-async def _is_meant(view: View, message: Mapping[str, str]) -> bool:
-    text, payload = view.text, message["payload"]
+async def _is_meant(message: Mapping[str, str]) -> bool:
+    payload = message["payload"]
 
     def show() -> None:
         kept = text("Yes, until it is replaced") if message["retain"] else text("No")

@@ -29,7 +29,8 @@ from hub_web.parts.plots import Mark, plot
 from hub_web.parts.tables import Cell, table
 from hub_web.parts.times import lasting
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _HEAD: Final = [
     "instruction",
@@ -49,17 +50,16 @@ _DECISIONS: Final[dict[str, Tone]] = {"act": "accent", "notify": "good", "failed
 
 
 @page("/watchers/{name}", title="Watcher", icon="visibility")
-async def watcher(view: View, name: str) -> None:
+async def watcher(name: str) -> None:
     """Show one watcher, live."""
     view.title(name)
-    await _Watcher(view, name).open()
+    await _Watcher(name).open()
 
 
 class _Watcher:
     """The page as one browser shows it."""
 
-    def __init__(self, view: View, name: str) -> None:
-        self._view = view
+    def __init__(self, name: str) -> None:
         self._name = name
         self._path = f"/api/watchers/{part(name)}"
         self._watcher: dict[str, Any] = {}
@@ -67,7 +67,6 @@ class _Watcher:
 
     async def open(self) -> None:
         """Build the page."""
-        view, text = self._view, self._view.text
         self._watcher = await view.api.get(self._path)
         captures = await view.api.get("/api/captures")
         self._head = ui.element("div").classes("sb-stack")
@@ -102,11 +101,11 @@ class _Watcher:
     async def _heard(self, event: Any) -> None:
         concerned = event.get("data", {}).get("watchers", [event.get("subject")])
         if self._name in concerned and event["data"].get("event") != "removed":
-            await self._show(await self._view.api.get(self._path))
+            await self._show(await view.api.get(self._path))
 
     async def _show(self, shown: dict[str, Any]) -> None:
         """Show what changes by itself; what is being edited stays."""
-        self._watcher = shown if "history" in shown else await self._view.api.get(self._path)
+        self._watcher = shown if "history" in shown else await view.api.get(self._path)
         self._save.set_visibility(self._watcher["state"] != "draft")
         head = {name: self._watcher[name] for name in _HEAD}
         if head != self._shown:
@@ -120,14 +119,14 @@ class _Watcher:
     # -- what it is -------------------------------------------------------------------------------
 
     def _build_head(self) -> None:
-        view, text, shown = self._view, self._view.text, self._watcher
+        shown = self._watcher
         is_draft = shown["state"] == "draft"
         with card(classes="sb-attention" if is_draft else ""):
             Words("p", shown["instruction"], "sb-lead sb-wrap")
             with ui.element("div").classes("sb-row"):
-                badge(state_of(view, shown), TONES.get(shown["state"], "plain"))
+                badge(state_of(shown), TONES.get(shown["state"], "plain"))
                 if shown["state"] == "active" and shown["predicate"]:
-                    dot(*truth_of(view, shown))
+                    dot(*truth_of(shown))
                 if shown["snoozed_until"]:
                     note(text("quiet until {time}", time=view.at(shown["snoozed_until"])))
             if shown["note"]:
@@ -149,7 +148,7 @@ class _Watcher:
                     self._build_tools()
 
     def _build_tools(self) -> None:
-        view, text, shown = self._view, self._view.text, self._watcher
+        shown = self._watcher
         view.button(text("Remove"), self._remove, icon="delete", kind="flat")
         if shown["allow"]:
             label = text("Make the calls") if shown["dry_run"] else text("Only a dry run")
@@ -157,19 +156,17 @@ class _Watcher:
         if shown["state"] == "active":
             with view.button(text("Snooze"), lambda: None, icon="snooze"), ui.menu().props("role=menu"):
                 for hours in (1, 8, 24):
-                    menu_item(lasting(text, hours * 3_600.0), self._snoozing(hours))
+                    menu_item(lasting(hours * 3_600.0), self._snoozing(hours))
             view.button(text("Pause"), lambda: self._do("pause"), icon="pause")
             view.button(text("Run now"), self._run, icon="bolt")
         else:
             view.button(text("Resume"), lambda: self._do("resume"), icon="play_arrow", kind="primary")
 
     def _build_rest(self) -> None:
-        view, text, shown = self._view, self._view.text, self._watcher
+        shown = self._watcher
         with card(text("What it sees"), icon="sensors"):
             facts({name: source_line(source) for name, source in shown["topics"].items()})
-            every = (
-                text("at most every {time}", time=lasting(text, shown["every_s"])) if shown["every_s"] else ""
-            )
+            every = text("at most every {time}", time=lasting(shown["every_s"])) if shown["every_s"] else ""
             facts(
                 {
                     text("It looks"): shown["schedule"] or every or text("when a value changes"),
@@ -189,13 +186,12 @@ class _Watcher:
             table(columns, rows, label=text("History"))
 
     def _row(self, entry: dict[str, Any]) -> tuple[Cell, ...]:
-        view = self._view
         did = "; ".join(
             f"{called(each)}: {each.get('error') or each['outcome']}" for each in entry["actions"]
         )
 
         def decision() -> None:
-            badge(decision_of(view, entry["decision"]), _DECISIONS.get(entry["decision"], "plain"))
+            badge(decision_of(entry["decision"]), _DECISIONS.get(entry["decision"], "plain"))
 
         def why() -> None:
             with ui.element("div").classes("sb-stack sb-tight"):
@@ -203,7 +199,7 @@ class _Watcher:
                 if did:
                     Words("span", did, "sb-mono sb-muted sb-text")
 
-        tokens = view.text.number(entry["tokens"]) if entry["tokens"] else ""
+        tokens = text.number(entry["tokens"]) if entry["tokens"] else ""
         return view.ago(entry["at"]), decision, why, _values(entry["seen"]), tokens
 
     # -- the condition ----------------------------------------------------------------------------
@@ -215,10 +211,9 @@ class _Watcher:
         await self._check_with({})
 
     async def _check_with(self, body: dict[str, Any]) -> None:
-        text = self._view.text
         self._checked.clear()
         try:
-            found = await self._view.api.post(f"{self._path}/predicate", body)
+            found = await view.api.post(f"{self._path}/predicate", body)
         except StrawberryError as error:
             with self._checked:
                 problem(error.message, error.hint)
@@ -234,7 +229,6 @@ class _Watcher:
                 Words("p", " · ".join(_values(found["latest"]).splitlines()), "sb-mono sb-muted sb-text")
 
     async def _approve(self) -> None:
-        view, text = self._view, self._view.text
         predicate = (self._predicate.value or "").strip()
         calls = "\n".join(map(called, self._watcher["allow"]))
         if calls and not await view.ask(
@@ -250,7 +244,6 @@ class _Watcher:
     # -- the back-test ----------------------------------------------------------------------------
 
     async def _test(self) -> None:
-        view, text = self._view, self._view.text
         kind, _, capture = str(self._since.value).partition(" ")
         body: dict[str, Any] = {"capture": capture} if capture else {"since": kind}
         if predicate := (self._predicate.value or "").strip():
@@ -272,15 +265,7 @@ class _Watcher:
             for name, line in report["lines"].items():
                 heading(name, level=3, classes="sb-mono")
                 moments = [datetime.fromtimestamp(at, UTC) for at, _ in line]
-                plot(
-                    moments,
-                    [value for _, value in line],
-                    label=name,
-                    text=text,
-                    zone=view.zone,
-                    marks=marks,
-                    steps=True,
-                )
+                plot(moments, [value for _, value in line], label=name, marks=marks, steps=True)
             if report["lines"]:
                 note(
                     text("Dashed lines: it would have fired. Grey ones: nothing was heard from there on."),
@@ -304,7 +289,7 @@ class _Watcher:
     # -- what is done with it ---------------------------------------------------------------------
 
     async def _do(self, action: str, body: Json = None) -> None:
-        await self._show(await self._view.api.post(f"{self._path}/{action}", body or {}))
+        await self._show(await view.api.post(f"{self._path}/{action}", body or {}))
 
     def _snoozing(self, hours: int) -> Any:
         return lambda: self._do("snooze", {"seconds": hours * 3_600})
@@ -313,12 +298,11 @@ class _Watcher:
         await self._do("approve", {"dry_run": not self._watcher["dry_run"]})
 
     async def _run(self) -> None:
-        decided = await self._view.api.post(f"{self._path}/run")
-        self._view.notify(f"{decision_of(self._view, decided['decision'])}: {decided['reason']}", kind="info")
-        await self._show(await self._view.api.get(self._path))
+        decided = await view.api.post(f"{self._path}/run")
+        view.notify(f"{decision_of(decided['decision'])}: {decided['reason']}", kind="info")
+        await self._show(await view.api.get(self._path))
 
     async def _remove(self) -> None:
-        view, text = self._view, self._view.text
         question = text("Remove {name} with its history?", name=self._name)
         if await view.ask(question, yes=text("Remove"), danger=True):
             await view.api.delete(self._path)

@@ -11,7 +11,8 @@ from hub_web.pages.live.watchers import rule_of
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.layout import Words, card, note, row
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _MANY: Final = 500
 _NAMES: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-."
@@ -21,16 +22,16 @@ _FIELD: Final = " → "
 
 
 @page("/watchers/new", title="New watcher", icon="visibility")
-async def new_watcher(view: View) -> None:
+async def new_watcher() -> None:
     """Show the form that makes a watcher."""
-    await _Form(view).open()
+    await _Form().open()
 
 
 @page("/watchers/{name}/edit", title="Edit a watcher", icon="visibility")
-async def edit_watcher(view: View, name: str) -> None:
+async def edit_watcher(name: str) -> None:
     """Show the form that changes one."""
     view.title(name)
-    await _Form(view, await view.api.get(f"/api/watchers/{part(name)}")).open()
+    await _Form(await view.api.get(f"/api/watchers/{part(name)}")).open()
 
 
 def source_line(source: dict[str, Any]) -> str:
@@ -47,8 +48,7 @@ class _Form:
         watcher: The one that is changed; None for a new one.
     """
 
-    def __init__(self, view: View, watcher: dict[str, Any] | None = None) -> None:
-        self._view = view
+    def __init__(self, watcher: dict[str, Any] | None = None) -> None:
         self._watcher = watcher
         self._allowed = {call["path"]: call["arguments"] for call in watcher["allow"]} if watcher else {}
         self._methods: dict[str, dict[str, Any]] = {}
@@ -57,7 +57,7 @@ class _Form:
 
     async def open(self) -> None:
         """Build the page."""
-        view, text, present = self._view, self._view.text, self._watcher
+        present = self._watcher
         world = await view.api.get("/api/world", kind="entity", limit=_MANY)
         skills = (await view.api.get("/api/skills/methods"))["skills"]
         self._things = {f"{each['kind']} {each['id']}": each for each in world["things"] if each["topic"]}
@@ -111,7 +111,6 @@ class _Form:
                 view.button(text("Make a watcher"), self._make, icon="auto_awesome", kind="primary")
 
     def _timing(self) -> None:
-        text = self._view.text
         with card(text("When"), icon="schedule"):
             when = {
                 "change": text("When a value changes"),
@@ -154,7 +153,7 @@ class _Form:
         fields = {name: each for name, each in schema.get("properties", {}).items() if name not in kept}
         needed = [name for name in schema.get("required", ()) if name not in kept]
         schema = {**schema, "properties": fields, "required": needed}
-        return SchemaForm(self._view.text, schema, given, doc=method["doc"]), kept
+        return SchemaForm(schema, given, doc=method["doc"]), kept
 
     def _allow(self) -> list[dict[str, Any]]:
         return [
@@ -184,7 +183,7 @@ class _Form:
     def _told(self) -> str:
         if words := (self._words.value or "").strip():
             return words
-        raise InvalidMessage(self._view.text("Say in words what it should do."))
+        raise InvalidMessage(text("Say in words what it should do."))
 
     async def _change(self) -> None:
         assert self._watcher is not None
@@ -195,8 +194,8 @@ class _Form:
             "predicate": (self._predicate.value or "").strip(),
             "allow": self._allow(),
         }
-        await self._view.api.patch(f"/api{path}", body)
-        self._view.go(path)
+        await view.api.patch(f"/api{path}", body)
+        view.go(path)
 
     async def _make(self) -> None:
         words = self._told()
@@ -214,8 +213,8 @@ class _Form:
                 body["schedule"] = self._schedule.value
             case _:
                 body["on_change"] = True
-        made = await self._view.api.post("/api/watchers", body)
-        self._view.go(f"/watchers/{part(made['name'])}")
+        made = await view.api.post("/api/watchers", body)
+        view.go(f"/watchers/{part(made['name'])}")
 
 
 def _is_rule(given: Any) -> bool:

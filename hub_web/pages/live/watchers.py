@@ -8,16 +8,16 @@ from nicegui import ui
 from hub_web.api import part
 from hub_web.parts.layout import Tone, Words, badge, dot, empty, grid, note, refilled
 from hub_web.shell import page
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 TONES: Final[dict[str, Tone]] = {"active": "good", "draft": "accent", "paused": "plain", "failed": "bad"}
 _MANY: Final = 500
 _NAMES: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-."
 
 
-def state_of(view: View, watcher: dict[str, Any]) -> str:
+def state_of(watcher: dict[str, Any]) -> str:
     """Return the state of a watcher in words."""
-    text = view.text
     words = {
         "active": text("active"),
         "draft": text("draft"),
@@ -27,17 +27,15 @@ def state_of(view: View, watcher: dict[str, Any]) -> str:
     return text("{state}, dry run", state=words) if watcher["dry_run"] else words
 
 
-def truth_of(view: View, watcher: dict[str, Any]) -> tuple[Tone, str]:
+def truth_of(watcher: dict[str, Any]) -> tuple[Tone, str]:
     """Return what the predicate says now."""
-    text = view.text
     if watcher["truth"] is None:
         return "warn", watcher["reason"] or text("not known yet")
     return ("accent", text("true now")) if watcher["truth"] else ("plain", text("false now"))
 
 
-def decision_of(view: View, decision: str) -> str:
+def decision_of(decision: str) -> str:
     """Return what was decided in words."""
-    text = view.text
     return {
         "act": text("acted"),
         "notify": text("notified"),
@@ -63,9 +61,8 @@ def rule_of(rule: Any) -> str:
 
 
 @page("/watchers", title="Watchers", icon="visibility", menu=40)
-async def watchers(view: View) -> None:
+async def watchers() -> None:
     """Show all watchers, live."""
-    text = view.text
     with ui.element("div").classes("sb-row"):
         note(text("They cost nothing while nothing happens, and do only what you approved."))
         ui.element("div").classes("sb-grow")
@@ -87,20 +84,20 @@ async def watchers(view: View) -> None:
                 return
             with grid(least=340):
                 for each in sorted(found, key=lambda each: each["state"] != "draft"):
-                    _card(view, each)
+                    _card(each)
 
     await show()
     view.follow("/api/events", lambda _: show(), kind="watcher")
 
 
-def _card(view: View, watcher: dict[str, Any]) -> None:
-    text, last = view.text, watcher["last"]
+def _card(watcher: dict[str, Any]) -> None:
+    last = watcher["last"]
     link = ui.link("", view.href(f"/watchers/{part(watcher['name'])}"))
     with link.classes("sb-card sb-card-link"):
         with ui.element("div").classes("sb-card-head"):
             Words("h2", watcher["name"], "sb-h2 sb-cut").props["title"] = watcher["name"]
             with ui.element("div").classes("sb-card-tools"):
-                badge(state_of(view, watcher), TONES.get(watcher["state"], "plain"))
+                badge(state_of(watcher), TONES.get(watcher["state"], "plain"))
         Words("p", watcher["instruction"], "sb-clamp")
         if watcher["predicate"]:
             Words("p", watcher["predicate"], "sb-mono sb-cut").props["title"] = watcher["predicate"]
@@ -110,8 +107,8 @@ def _card(view: View, watcher: dict[str, Any]) -> None:
             if watcher["state"] == "draft":
                 dot("accent", text("waits for your approval"))
             elif watcher["state"] == "active" and watcher["predicate"]:
-                dot(*truth_of(view, watcher))
+                dot(*truth_of(watcher))
             Words("span", text.count(watcher["fired"], "fired {n} time", "fired {n} times"), "sb-muted")
             if last:
-                when = f"{decision_of(view, last['decision'])} {view.ago(last['at'])}"
+                when = f"{decision_of(last['decision'])} {view.ago(last['at'])}"
                 Words("span", when, "sb-muted")

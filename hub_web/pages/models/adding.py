@@ -9,12 +9,11 @@ from agent_core.models.writing import name_for, own_variable
 from contracts.errors import InvalidMessage
 from hub_web.api import part
 from hub_web.pages.models.entries import bare, show_result
-from hub_web.parts.dialogs import actions
 from hub_web.parts.files import size
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Words, heading, problem, refilled, stack
-from hub_web.texts import Text
-from hub_web.view import View
+from hub_web.parts.layout import Words, actions, heading, problem, refilled, stack
+from hub_web.texts import text
+from hub_web.view import view
 
 _ICONS: Final = {"ollama": "memory", "openai": "hub", "anthropic": "auto_awesome", "google": "blur_on"}
 _SUGGESTED: Final = "qwen3:4b"
@@ -27,8 +26,7 @@ class Adding:
         done: Called once it was written.
     """
 
-    def __init__(self, view: View, settings: dict[str, Any], done: Callable[[], Awaitable[None]]) -> None:
-        self._view = view
+    def __init__(self, settings: dict[str, Any], done: Callable[[], Awaitable[None]]) -> None:
         self._settings = settings
         self._done = done
         self._tiles: dict[str, ui.button] = {}
@@ -37,7 +35,6 @@ class Adding:
 
     def show(self) -> None:
         """Show the first step; the others follow below it."""
-        text = self._view.text
         with stack():
             heading(text("1. Where does it run?"), level=3)
             with ui.element("div").classes("sb-tiles"):
@@ -49,7 +46,7 @@ class Adding:
             self._rest = stack()
 
     def _tile(self, provider: dict[str, Any]) -> None:
-        name, (title, about) = provider["name"], _providers(self._view.text)[provider["name"]]
+        name, (title, about) = provider["name"], _providers()[provider["name"]]
         tile = ui.button(color=None, on_click=lambda: self._choose(provider)).props("no-caps unelevated")
         tile.classes("sb-tile").props["aria-pressed"] = "false"
         with tile, ui.element("span").classes("sb-tile-in"):
@@ -67,7 +64,7 @@ class Adding:
             await self._second(provider)
 
     async def _second(self, provider: dict[str, Any]) -> None:
-        view, text, name = self._view, self._view.text, provider["name"]
+        name = provider["name"]
         heading(text("2. Which one?"), level=3)
         found: list[dict[str, Any]] = []
         if name == "ollama":
@@ -82,7 +79,7 @@ class Adding:
             self._model: Any
             if local:
                 able = [each["name"] for each in local if each["calls_tools"] is not False]
-                names = {each["name"]: _described(view, each) for each in local}
+                names = {each["name"]: _described(each) for each in local}
                 self._model = choice(text("Model"), names, (able or list(names))[0])
             else:
                 suggested = _SUGGESTED if name == "ollama" else ""
@@ -109,7 +106,7 @@ class Adding:
     def _entry(self) -> dict[str, Any]:
         model = str(self._model.value or "").strip()
         if not model:
-            raise InvalidMessage(self._view.text("Say which model"))
+            raise InvalidMessage(text("Say which model"))
         address = (self._address.value or "").strip() if self._address is not None else self._server
         name = name_for(model, {each["name"] for each in self._settings["entries"]})
         entry: dict[str, Any] = {"name": name, "provider": self._provider, "model": model}
@@ -129,16 +126,16 @@ class Adding:
         body: dict[str, Any] = {"entry": self._entry()}
         if self._secret:
             body["key"] = self._secret
-        tried: dict[str, Any] = await self._view.api.post("/api/models/test", body)
+        tried: dict[str, Any] = await view.api.post("/api/models/test", body)
         with refilled(self._tried):
-            show_result(self._view, tried)
+            show_result(tried)
         return tried
 
     async def _test(self) -> None:
         await self._try()
 
     async def _save(self) -> None:
-        text, entry, view = self._view.text, self._entry(), self._view
+        entry = self._entry()
         tried = await self._try()
         if not tried["serves"] and not await view.ask(
             text("Use it although it does not answer?"), yes=text("Use it")
@@ -157,7 +154,7 @@ class Adding:
         await self._done()
 
 
-def _providers(text: Text) -> dict[str, tuple[str, str]]:
+def _providers() -> dict[str, tuple[str, str]]:
     return {
         "ollama": (text("On a machine of mine"), text("With Ollama: private, free, needs memory")),
         "openai": (text("OpenAI, or compatible"), text("Also a server of your own with an address")),
@@ -166,6 +163,6 @@ def _providers(text: Text) -> dict[str, tuple[str, str]]:
     }
 
 
-def _described(view: View, model: dict[str, Any]) -> str:
-    without = f" · {view.text('cannot call tools')}" if model["calls_tools"] is False else ""
-    return f"{model['name']} · {size(view.text, model['size'])}{without}"
+def _described(model: dict[str, Any]) -> str:
+    without = f" · {text('cannot call tools')}" if model["calls_tools"] is False else ""
+    return f"{model['name']} · {size(model['size'])}{without}"

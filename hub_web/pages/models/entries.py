@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from hub_web.parts.layout import dot, note, problem
 from hub_web.parts.times import milliseconds
-from hub_web.view import View
+from hub_web.texts import text
 
 _OF_THE_HUB: Final = ("key_variable", "has_key", "problem")
 """What of an entry only the hub says."""
@@ -15,9 +15,9 @@ def bare(entry: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key not in _OF_THE_HUB}
 
 
-def show_result(view: View, tried: dict[str, Any]) -> None:
+def show_result(tried: dict[str, Any]) -> None:
     """Show what came of a test."""
-    text, time = view.text, milliseconds(view.text, 1_000 * tried["first_s"])
+    time = milliseconds(1_000 * tried["first_s"])
     if tried["problem"]:
         problem(text("It does not answer"), tried["problem"])
     elif tried["advice"]:

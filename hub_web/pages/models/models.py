@@ -11,28 +11,17 @@ from hub_web.api import part
 from hub_web.pages.models.adding import Adding
 from hub_web.pages.models.entries import bare, show_result
 from hub_web.pages.models.ollama import Ollama
-from hub_web.parts.dialogs import dialog
 from hub_web.parts.forms import choice, number_field, text_field
-from hub_web.parts.layout import (
-    Words,
-    card,
-    dot,
-    heading,
-    menu_item,
-    note,
-    problem,
-    refilled,
-    stack,
-)
+from hub_web.parts.layout import Words, card, dot, heading, menu_item, note, problem, refilled, stack
 from hub_web.shell import page
-from hub_web.texts import Text
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 
 @page("/models", title="Models", icon="psychology", menu=300, admin=True)
-async def models(view: View) -> None:
+async def models() -> None:
     """Show the models in the order in which they are asked."""
-    await _Models(view).show()
+    await _Models().show()
 
 
 @dataclass
@@ -44,21 +33,20 @@ class _Models:
         states: By name, as `GET /api/models` gives them.
     """
 
-    view: View
     settings: dict[str, Any] = field(default_factory=dict)
     states: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     async def show(self) -> None:
         self._place = stack()
         with stack():
-            self._ollama = Ollama(self.view, self._add_pulled)
+            self._ollama = Ollama(self._add_pulled)
         await self.refresh()
-        self.view.run(self._ollama.look(), name="ollama")
+        view.run(self._ollama.look(), name="ollama")
 
     async def refresh(self) -> None:
         """Read everything again and show it."""
-        self.settings = await self.view.api.get("/api/models/settings")
-        answer = await self.view.api.get("/api/models")
+        self.settings = await view.api.get("/api/models/settings")
+        answer = await view.api.get("/api/models")
         self.states = {each["name"]: each for each in answer["models"]}
         with refilled(self._place):
             if self.settings["entries"]:
@@ -69,23 +57,23 @@ class _Models:
     # -- the list ---------------------------------------------------------------------------------
 
     def _list(self) -> None:
-        text, entries = self.view.text, self.settings["entries"]
+        entries = self.settings["entries"]
         with card(text("Asked in this order"), icon="format_list_numbered") as tools:
             with tools:
-                self.view.button(text("Add"), self._add, icon="add", kind="primary", tip=text("Add a model"))
+                view.button(text("Add"), self._add, icon="add", kind="primary", tip=text("Add a model"))
             note(text("The first one answers. Where it cannot, the next one does."))
             with ui.element("ol").classes("sb-models"):
                 for place, entry in enumerate(entries):
                     self._entry(place, entry)
 
     def _entry(self, place: int, entry: dict[str, Any]) -> None:
-        view, text, last = self.view, self.view.text, len(self.settings["entries"]) - 1
+        last = len(self.settings["entries"]) - 1
         name = entry["name"]
         with ui.element("li").classes("sb-model"):
             Words("span", str(place + 1), "sb-model-place").props("aria-hidden=true")
             with ui.element("div").classes("sb-model-name"):
                 Words("span", name, "sb-strong sb-cut").props["title"] = name
-                about = f"{entry['model']} · {_provider_name(entry, text)}"
+                about = f"{entry['model']} · {_provider_name(entry)}"
                 Words("span", about, "sb-muted sb-small sb-cut").props["title"] = about
             with ui.element("div").classes("sb-model-state").props("aria-live=polite") as state:
                 self._state(entry)
@@ -108,7 +96,7 @@ class _Models:
                     menu_item(text("Remove"), partial(self._remove, entry))
 
     def _state(self, entry: dict[str, Any]) -> None:
-        text, state = self.view.text, self.states.get(entry["name"])
+        state = self.states.get(entry["name"])
         if entry["problem"]:
             dot("bad", entry["problem"])
         elif state is not None and state["state"] == "skipped":
@@ -124,12 +112,11 @@ class _Models:
 
     async def _test(self, entry: dict[str, Any], place: ui.element) -> None:
         place.clear()
-        tried = await self.view.api.post("/api/models/test", {"name": entry["name"]})
+        tried = await view.api.post("/api/models/test", {"name": entry["name"]})
         with place:
-            show_result(self.view, tried)
+            show_result(tried)
 
     def _change(self, entry: dict[str, Any]) -> None:
-        text = self.view.text
 
         async def save() -> None:
             changed = {
@@ -142,13 +129,13 @@ class _Models:
             same = entry["name"]
             await self._write([changed if each["name"] == same else bare(each) for each in self._entries])
 
-        with self.view.form(text("Change {name}", name=entry["name"]), save):
+        with view.form(text("Change {name}", name=entry["name"]), save):
             model = text_field(text("Model"), entry["model"])
             address = None
             if entry["provider"] in ("openai", "ollama"):
-                hint = _address_hint(entry, text)
+                hint = _address_hint(entry)
                 address = text_field(text("Address"), entry["base_url"] or "", hint=hint)
-            tools = _tools_choice(text, entry["tools"])
+            tools = _tools_choice(entry["tools"])
             label = text("Seconds until its answer begins, at most")
             first = number_field(label, entry["first_token_s"], least=1, most=3_600)
 
@@ -158,33 +145,31 @@ class _Models:
         return entries
 
     def _key(self, entry: dict[str, Any]) -> None:
-        text, variable = self.view.text, entry["key_variable"]
+        variable = entry["key_variable"]
 
         async def save() -> None:
             given = {"key": (key.value or "").strip()}
-            await self.view.api.put(f"/api/models/keys/{part(variable)}", given)
-            self.view.notify(text("The key is written"))
+            await view.api.put(f"/api/models/keys/{part(variable)}", given)
+            view.notify(text("The key is written"))
             await self.refresh()
 
-        with self.view.form(text("Key of {name}", name=entry["name"]), save):
+        with view.form(text("Key of {name}", name=entry["name"]), save):
             note(text("It is written to the hub's own file of secrets, and never shown again."))
             if variable in self.settings["fixed_keys"]:
                 problem(text("{name} is set where the hub was started, which has precedence.", name=variable))
             key = text_field(text("New key"), secret=True)
 
     async def _remove(self, entry: dict[str, Any]) -> None:
-        text = self.view.text
-        if await self.view.ask(text("Remove {name}?", name=entry["name"]), yes=text("Remove"), danger=True):
+        if await view.ask(text("Remove {name}?", name=entry["name"]), yes=text("Remove"), danger=True):
             await self._write([bare(each) for each in self._entries if each["name"] != entry["name"]])
 
     async def _write(self, entries: list[dict[str, Any]]) -> None:
-        await self.view.api.put("/api/models", {"entries": entries})
+        await view.api.put("/api/models", {"entries": entries})
         await self.refresh()
 
     # -- adding one -------------------------------------------------------------------------------
 
     def _first_steps(self) -> None:
-        text = self.view.text
         with ui.element("div").classes("sb-welcome"):
             ui.icon("psychology").classes("sb-empty-icon")
             heading(text("Add a language model"), classes="sb-empty-title")
@@ -194,17 +179,16 @@ class _Models:
                     "yours, or at a provider. Until then, fixed sentences of skills work."
                 )
             )
-        Adding(self.view, self.settings, self.refresh).show()
+        Adding(self.settings, self.refresh).show()
 
     def _add(self) -> None:
-        with dialog(self.view.text("Add a model"), wide=True) as box:
+        with view.dialog(text("Add a model"), wide=True) as box:
 
             async def done() -> None:
                 box.close()
                 await self.refresh()
 
-            Adding(self.view, self.settings, done).show()
-        box.open()
+            Adding(self.settings, done).show()
 
     async def _add_pulled(self, model: dict[str, Any], address: str) -> None:
         entry = {
@@ -215,19 +199,19 @@ class _Models:
             "tools": "native" if model["is_small"] else "code",
         }
         await self._write([*map(bare, self._entries), entry])
-        self.view.notify(self.view.text("{name} is asked from now on", name=entry["name"]))
+        view.notify(text("{name} is asked from now on", name=entry["name"]))
 
 
-def _provider_name(entry: dict[str, Any], text: Text) -> str:
+def _provider_name(entry: dict[str, Any]) -> str:
     names = {"ollama": "Ollama", "openai": "OpenAI", "anthropic": "Anthropic", "google": "Google"}
     name = names.get(entry["provider"], entry["provider"])
     return str(entry["base_url"] or name) if entry["provider"] == "openai" else name
 
 
-def _address_hint(entry: dict[str, Any], text: Text) -> str:
+def _address_hint(entry: dict[str, Any]) -> str:
     return text("Up to and with /v1; empty for OpenAI's own") if entry["provider"] == "openai" else ""
 
 
-def _tools_choice(text: Text, value: str) -> ui.select:
+def _tools_choice(value: str) -> ui.select:
     options = {"code": text("writes programs"), "native": text("calls one skill at a time (small models)")}
     return choice(text("How it acts"), options, value)

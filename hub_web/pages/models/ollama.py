@@ -7,12 +7,12 @@ from typing import Any
 from nicegui import ui
 
 from contracts.errors import InvalidMessage, StrawberryError
-from hub_web.parts.dialogs import actions
 from hub_web.parts.files import size
 from hub_web.parts.forms import text_field
-from hub_web.parts.layout import Words, badge, card, note, problem, refilled, stack
+from hub_web.parts.layout import Words, actions, badge, card, note, problem, refilled, stack
 from hub_web.parts.tables import table
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 
 class Ollama:
@@ -22,14 +22,12 @@ class Ollama:
         add: Called with a model of it that shall be asked, and its address.
     """
 
-    def __init__(self, view: View, add: Callable[[dict[str, Any], str], Awaitable[None]]) -> None:
-        self._view = view
+    def __init__(self, add: Callable[[dict[str, Any], str], Awaitable[None]]) -> None:
         self._add = add
         self._place = stack()
 
     async def look(self) -> None:
         """Ask each Ollama for its models, and show them."""
-        view, text = self._view, self._view.text
         try:
             found = await view.api.get("/api/ollama")
         except StrawberryError as error:
@@ -50,7 +48,6 @@ class Ollama:
                 note(text("No Ollama is known."))
 
     def _models(self, found: dict[str, Any]) -> None:
-        text = self._view.text
         if not found["models"]:
             note(text("It has no models yet."))
             return
@@ -59,7 +56,7 @@ class Ollama:
         rows = (
             [
                 each["name"],
-                size(text, each["size"]),
+                size(each["size"]),
                 each["parameters"],
                 can[each["calls_tools"]],
                 text("yes") if each["loaded_context"] else text("no"),
@@ -70,12 +67,10 @@ class Ollama:
         table(columns, rows, label=text("Models in Ollama"))
 
     def _use(self, model: dict[str, Any], address: str) -> None:
-        text = self._view.text
-        use = self._view.button(text("Use"), lambda: self._add(model, address), kind="flat")
+        use = view.button(text("Use"), lambda: self._add(model, address), kind="flat")
         use.props["aria-label"] = text("Use {name}", name=model["name"])
 
     def _download(self, address: str) -> None:
-        view, text = self._view, self._view.text
         with ui.element("div").classes("sb-pull"):
             with ui.element("div").classes("sb-grow"):
                 name = text_field(text("Get another model"), hint=text("A name of ollama.com/library"))
@@ -85,7 +80,6 @@ class Ollama:
         place = ui.element("div").props("aria-live=polite")
 
     def _pull(self, name: str, address: str, place: ui.element, start: ui.button) -> None:
-        view, text = self._view, self._view.text
         name = (name or "").strip()
         if not name:
             raise InvalidMessage(text("Say which model"))
@@ -109,13 +103,13 @@ class Ollama:
         async def pull() -> None:
             body = {"name": name, "address": address}
             try:
-                async with view.api.stream("POST", "/api/ollama/pull", body) as (_, steps):
+                async with view.api.stream("POST", "/api/ollama/pull", body) as steps:
                     async for step in steps:
                         if "error" in step:
                             raise InvalidMessage(step["error"]["message"], hint=step["error"]["hint"])
                         if step.get("total"):
                             bar.value = step["completed"] / step["total"]
-                            done, total = size(text, step["completed"]), size(text, step["total"])
+                            done, total = size(step["completed"]), size(step["total"])
                             words.set(text("{done} of {total}", done=done, total=total))
             except StrawberryError as error:
                 with place:

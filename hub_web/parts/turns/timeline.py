@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from hub_web.parts.code import as_json, code
+from hub_web.parts.code import show_work
 from hub_web.parts.layout import Words, facts
 from hub_web.parts.times import milliseconds
-from hub_web.texts import Text
+from hub_web.texts import text
 
 _INDENT: Final = 14
 """Pixels of a level."""
@@ -18,7 +18,7 @@ _TICKS: Final = 4
 _STEPS: Final = (1, 2, 5)
 
 
-def kind_names(text: Text) -> dict[str, str]:
+def kind_names() -> dict[str, str]:
     """Return how the kinds of spans are called, in their order."""
     return {
         "model": text("Model"),
@@ -31,35 +31,35 @@ def kind_names(text: Text) -> dict[str, str]:
     }
 
 
-def shares(text: Text, ms_by_kind: Mapping[str, float], *, of_ms: float | None = None) -> ui.element:
+def shares(ms_by_kind: Mapping[str, float], *, of_ms: float | None = None) -> ui.element:
     """Make a bar of how the time was divided.
 
     Args:
         of_ms: What the whole width stands for; by default all of the time.
     """
-    names = kind_names(text)
+    names = kind_names()
     given = {kind: ms_by_kind[kind] for kind in names if ms_by_kind.get(kind, 0) > 0}
     whole = max(of_ms or 0, sum(given.values()), 0.001)
-    said = ", ".join(f"{names[kind]} {milliseconds(text, ms)}" for kind, ms in given.items())
+    said = ", ".join(f"{names[kind]} {milliseconds(ms)}" for kind, ms in given.items())
     with ui.element("div").classes("sb-shares").props("role=img") as made:
         made.props["aria-label"] = said or text("No time was measured")
         for kind, ms in given.items():
             if ms / whole >= _LEAST_SHARE:
                 part = ui.element("span").classes(f"sb-kind-{kind}").style(f"--part: {100 * ms / whole:.2f}%")
-                part.props["title"] = f"{names[kind]}: {milliseconds(text, ms)}"
+                part.props["title"] = f"{names[kind]}: {milliseconds(ms)}"
     return made
 
 
-def legend(text: Text, ms_by_kind: Mapping[str, float] | None = None) -> ui.element:
+def legend(ms_by_kind: Mapping[str, float] | None = None) -> ui.element:
     """Make the names of the colours, with the time of each where it is given."""
     with ui.element("ul").classes("sb-legend") as made:
-        for kind, name in kind_names(text).items():
+        for kind, name in kind_names().items():
             if ms_by_kind is None or ms_by_kind.get(kind, 0) > 0:
                 with ui.element("li"):
                     ui.element("span").classes(f"sb-swatch sb-kind-{kind}").props("aria-hidden=true")
                     Words("span", name)
                     if ms_by_kind is not None:
-                        Words("span", milliseconds(text, ms_by_kind[kind]), "sb-strong")
+                        Words("span", milliseconds(ms_by_kind[kind]), "sb-strong")
     return made
 
 
@@ -70,10 +70,9 @@ class Timeline:
         devices: Names of devices by id.
     """
 
-    def __init__(self, text: Text, spans: Sequence[Mapping[str, Any]], devices: Mapping[str, str]) -> None:
-        self._text = text
+    def __init__(self, spans: Sequence[Mapping[str, Any]], devices: Mapping[str, str]) -> None:
         self._devices = devices
-        self._names = kind_names(text)
+        self._names = kind_names()
         end = max((span["start_ms"] + span["ms"] for span in spans), default=0)
         self._whole = max(end, 1)
         with ui.element("div").classes("sb-timeline"):
@@ -93,9 +92,7 @@ class Timeline:
                     at = 100 * number * step / self._whole
                     # The last one would stand beyond the edge.
                     if at < 94:
-                        Words("span", milliseconds(self._text, number * step), "sb-tick").style(
-                            f"--from: {at:.2f}%"
-                        )
+                        Words("span", milliseconds(number * step), "sb-tick").style(f"--from: {at:.2f}%")
             ui.element("span")
 
     def _span(self, span: Mapping[str, Any], depth: int) -> None:
@@ -106,7 +103,7 @@ class Timeline:
                     ui.icon("chevron_right").classes("sb-chevron")
                     ui.element("span").classes(f"sb-swatch sb-kind-{span['kind']}").props("aria-hidden=true")
                     Words("span", self._names[span["kind"]], "sb-only-read")
-                    name = span_name(self._text, span)
+                    name = span_name(span)
                     Words("span", name, "sb-cut").props["title"] = name
                     if is_bad:
                         ui.icon("error_outline").classes("sb-span-bad").props("aria-hidden=true")
@@ -120,20 +117,20 @@ class Timeline:
                         ui.element("span").classes("sb-span-first").style(
                             f"--from: {start + 100 * first / self._whole:.3f}%"
                         )
-                Words("span", milliseconds(self._text, span["ms"]), "sb-span-ms")
+                Words("span", milliseconds(span["ms"]), "sb-span-ms")
             with ui.element("div").classes("sb-span-detail").style(f"--indent: {depth * _INDENT}px"):
                 self._detail(span)
 
     def _outcome(self, span: Mapping[str, Any]) -> str:
         return {
             "ok": "",
-            "running": self._text("still running"),
-            "failed": self._text("failed|a part"),
-            "cancelled": self._text("was stopped"),
+            "running": text("still running"),
+            "failed": text("failed|a part"),
+            "cancelled": text("was stopped"),
         }[span["outcome"]]
 
     def _detail(self, span: Mapping[str, Any]) -> None:
-        text, detail = self._text, span["detail"]
+        detail = span["detail"]
         if error := detail.get("error"):
             Words("p", text.message(str(error)), "sb-span-error")
         device = span.get("device")
@@ -142,50 +139,37 @@ class Timeline:
                 text("What"): self._names[span["kind"]],
                 text("State"): self._outcome(span),
                 text("Device"): self._devices.get(device, device) if device else "",
-                text("Began"): text("after {time}", time=milliseconds(text, span["start_ms"])),
-                text("Took"): milliseconds(text, span["ms"]),
+                text("Began"): text("after {time}", time=milliseconds(span["start_ms"])),
+                text("Took"): milliseconds(span["ms"]),
                 **self._facts(detail),
             }
         )
-        arguments = detail.get("arguments")
-        if isinstance(arguments, dict) and isinstance(arguments.get("code"), str):
-            self._block(text("Program"), arguments["code"])
-        elif arguments not in (None, {}, ""):
-            self._block(text("Arguments"), arguments)
-        if (result := detail.get("result")) is not None:
-            self._block(text("Result"), result)
+        show_work(detail.get("arguments"), detail.get("result"))
 
     def _facts(self, detail: Mapping[str, Any]) -> dict[str, str]:
-        text, made = self._text, dict[str, str]()
+        made = dict[str, str]()
         for key, name in (
             ("first_ms", text("First word after")),
             ("run_ms", text("Of this, running")),
             ("ran_ms", text("Of this, on the device")),
         ):
             if key in detail:
-                made[name] = milliseconds(text, detail[key])
+                made[name] = milliseconds(detail[key])
         if "provider" in detail:
             made[text("Asked")] = f"{detail['provider']} · {detail.get('model', '')}"
         for key, name in (("input_tokens", text("Tokens in")), ("output_tokens", text("Tokens out"))):
             if key in detail:
                 made[name] = text.number(detail[key])
         if "cost" in detail:
-            made[text("Cost")] = cost_words(text, detail["cost"])
+            made[text("Cost")] = cost_words(detail["cost"])
         if detail.get("stop") == "length":
             made[text("Ended")] = text("at the model's limit of length")
         if lost := detail.get("lost"):
             made[text("Variables were gone")] = str(lost)
         return made
 
-    def _block(self, label: str, value: Any) -> None:
-        Words("p", label, "sb-muted sb-small")
-        if isinstance(value, str):
-            code(value, label=label)
-        else:
-            as_json(value, label=label)
 
-
-def span_name(text: Text, span: Mapping[str, Any]) -> str:
+def span_name(span: Mapping[str, Any]) -> str:
     """Return what a span is called on a line of the timeline."""
     names = {
         ("hub", "prompt"): text("Put the prompt together"),
@@ -196,7 +180,7 @@ def span_name(text: Text, span: Mapping[str, Any]) -> str:
     return names.get((span["kind"], span["name"]), str(span["name"]))
 
 
-def cost_words(text: Text, cost: float) -> str:
+def cost_words(cost: float) -> str:
     """Return a cost, in the currency of its provider, with as many digits as small ones need."""
     return text.number(cost, 2 if cost >= 1 else 5)
 

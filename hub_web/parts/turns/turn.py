@@ -1,8 +1,6 @@
 """A turn of a conversation: the question, what is done meanwhile, questions to the person, and the answer."""
 
 import asyncio
-import json
-import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,16 +10,16 @@ from typing import Any, Final
 from nicegui import ui
 
 from hub_web.parts import times
-from hub_web.parts.code import code
-from hub_web.parts.layout import Words, badge
+from hub_web.parts.calls import show_call
+from hub_web.parts.code import code, show_work
+from hub_web.parts.layout import Words, badge, refilled
 from hub_web.parts.turns.markdown import Markdown
-from hub_web.texts import Text
-from hub_web.view import View
+from hub_web.texts import text
+from hub_web.view import view
 
 _REDRAW_S: Final = 0.08
 """How often an answer that comes is drawn, at most; a long one less often, as each time all of it is."""
 _CHARS_PER_S: Final = 40_000
-_MARKED: Final = re.compile(r"<data [^>]*>\n(.*)\n</data>", re.DOTALL)
 _ICONS: Final = {"running": "pending", "ok": "check_circle", "failed": "error", "cancelled": "cancel"}
 
 
@@ -46,8 +44,7 @@ class Step:
 class Steps:
     """What was done, in order: one line that unfolds, and each step again."""
 
-    def __init__(self, text: Text) -> None:
-        self._text = text
+    def __init__(self) -> None:
         with ui.element("details").classes("sb-steps") as self._box:
             with ui.element("summary"):
                 self._icon = ui.icon("bolt")
@@ -86,31 +83,23 @@ class Steps:
         self._icon.props["name"] = "autorenew" if running else "bolt"
         self._icon.update()
         if running:
-            self._title.set(f"{_called(self._text, running[-1])} …")
+            self._title.set(f"{_called(running[-1])} …")
             return
         failed = sum(step.state == "failed" for step in steps)
-        said = self._text.count(len(steps), "{n} step", "{n} steps")
-        self._title.set(said + (f" · {self._text('{n} failed', n=failed)}" if failed else ""))
+        said = text.count(len(steps), "{n} step", "{n} steps")
+        self._title.set(said + (f" · {text('{n} failed', n=failed)}" if failed else ""))
 
     def _draw(self, step: Step) -> None:
         with ui.element("details"):
             with ui.element("summary"):
                 ui.icon(_ICONS.get(step.state, "help")).classes(f"sb-step-{step.state}")
-                Words("span", _called(self._text, step), "sb-cut")
+                Words("span", _called(step), "sb-cut")
                 if step.device:
                     badge(step.device, icon="memory")
                 Words("span", "", "sb-grow")
                 if step.ms is not None:
-                    Words("span", times.milliseconds(self._text, step.ms), "sb-muted sb-small")
-            arguments = step.arguments
-            if isinstance(arguments, dict) and isinstance(arguments.get("code"), str):
-                code(arguments["code"], label=self._text("Program"))
-                arguments = {name: value for name, value in arguments.items() if name != "code"}
-            if arguments:
-                code(_written(arguments), label=self._text("Arguments"))
-            if step.result not in (None, ""):
-                Words("p", self._text("Result"), "sb-muted sb-small")
-                code(_written(step.result), label=self._text("Result"))
+                    Words("span", times.milliseconds(step.ms), "sb-muted sb-small")
+            show_work(step.arguments, step.result)
 
 
 def steps_of(turn: dict[str, Any]) -> list[Step]:
@@ -132,8 +121,8 @@ def steps_of(turn: dict[str, Any]) -> list[Step]:
 class Replaced:
     """Turns whose place another one has taken: one line that unfolds."""
 
-    def __init__(self, text: Text) -> None:
-        self._text, self._count = text, 0
+    def __init__(self) -> None:
+        self._count = 0
         with ui.element("details").classes("sb-replaced") as self.box:
             with ui.element("summary"):
                 ui.icon("history")
@@ -145,7 +134,7 @@ class Replaced:
         turn.set_replaced()
         turn.box.move(self._inside)
         self._count += 1
-        self._title.set(self._text.count(self._count, "{n} message, replaced", "{n} messages, replaced"))
+        self._title.set(text.count(self._count, "{n} message, replaced", "{n} messages, replaced"))
 
 
 class TurnBox:
@@ -162,14 +151,12 @@ class TurnBox:
 
     def __init__(
         self,
-        view: View,
         question: str,
         *,
         turn: str,
         on_edit: Callable[["TurnBox"], Awaitable[Any]],
         on_retry: Callable[["TurnBox"], Awaitable[Any]],
     ) -> None:
-        self._view = view
         self.turn = turn
         self.question = question
         self.is_kept = True
@@ -178,12 +165,11 @@ class TurnBox:
         self._answer_text = ""
         self._drawing: asyncio.TimerHandle | None = None
         self._steps_by_id: dict[str, Step] = {}
-        text = view.text
         with ui.element("article").classes("sb-turn") as self.box:
             self.box.props["aria-label"] = text("Question and answer")
             with ui.element("div").classes("sb-question"):
                 Words("p", question)
-            self._steps = Steps(text)
+            self._steps = Steps()
             self._cards = ui.element("div").classes("sb-cards")
             self._cards.props("aria-live=assertive")
             self._answer = Markdown()
@@ -249,7 +235,7 @@ class TurnBox:
                 self._ask(event)
             case "notice":
                 with self._cards:
-                    Words("p", self._view.text.message(event["text"]), "sb-notice")
+                    Words("p", text.message(event["text"]), "sb-notice")
 
     def _begin(self, id_: str, step: Step) -> None:
         self._steps_by_id[id_] = step
@@ -277,7 +263,6 @@ class TurnBox:
             self._show_answer(answer)
         outcome = None if event["kind"] == "final" else event.get("code")
         self.is_kept = outcome != "refused"
-        text = self._view.text
         about = [event.get("model") or (text("without a model") if event.get("mode") == "sentence" else "")]
         tokens = event.get("input_tokens", 0) + event.get("output_tokens", 0)
         about += [text.count(tokens, "{n} token", "{n} tokens")] if tokens else []
@@ -297,14 +282,13 @@ class TurnBox:
             outcome = exchange.get("outcome")
             outcome = None if outcome in (None, "answered") else exchange.get("reason") or outcome
             problem = exchange.get("problem") or ""
-            self._show_foot(outcome, problem, "", [self._view.at(exchange["at"])])
+            self._show_foot(outcome, problem, "", [view.at(exchange["at"])])
 
     def set_replaced(self) -> None:
         """Show that another turn has taken its place: it cannot be changed any more."""
         self.box.classes("sb-was")
 
     def _fold(self) -> None:
-        text = self._view.text
         with self._cards, ui.element("details").classes("sb-steps") as box:
             with ui.element("summary"):
                 ui.icon("bolt")
@@ -312,13 +296,11 @@ class TurnBox:
             place = ui.element("div")
 
         async def load() -> None:
-            if place.default_slot.children:
-                return
-            turn = await self._view.api.get(f"/api/turns/{self.turn}")
-            with place:
+            turn = await view.api.get(f"/api/turns/{self.turn}")
+            with refilled(place):
                 steps = steps_of(turn)
                 if steps:
-                    unfolded = Steps(text)
+                    unfolded = Steps()
                     for step in steps:
                         unfolded.add(step)
                     unfolded.open()
@@ -331,12 +313,11 @@ class TurnBox:
 
     def _ask(self, event: dict[str, Any]) -> None:
         """Show the question whether a call may be made, with its real arguments."""
-        text, api = self._view.text, self._view.api
 
         async def answer(approve: bool) -> None:
             path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
             try:
-                await api.post(path, {"approve": approve})
+                await view.api.post(path, {"approve": approve})
             finally:
                 card.delete()
 
@@ -345,28 +326,18 @@ class TurnBox:
             with ui.element("div").classes("sb-row"):
                 ui.icon("help_outline")
                 Words("h3", text("May I do this?"), "sb-h3")
-            with ui.element("dl").classes("sb-facts"):
-                for name, value in event["arguments"].items():
-                    Words("dt", visible(name))
-                    Words("dd", visible(value if isinstance(value, str) else _written(value)), "sb-mono")
-                if event["cut"]:
-                    Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
-                Words("dt", text("Device"))
-                Words("dd", visible(event["device_name"]), "sb-strong")
-                Words("dt", text("Action"))
-                Words("dd", visible(event["method"]), "sb-strong sb-mono")
+            show_call(event)
             with ui.element("div").classes("sb-actions"):
                 seconds = text("No answer within {n} s counts as no.", n=round(event["expires_s"]))
                 Words("span", seconds, "sb-muted sb-small sb-grow")
-                no = self._view.button(text("No"), lambda: answer(False), kind="plain")
-                self._view.button(text("Yes, do it"), lambda: answer(True), kind="primary")
+                no = view.button(text("No"), lambda: answer(False), kind="plain")
+                view.button(text("Yes, do it"), lambda: answer(True), kind="primary")
         # The careful answer has the focus: Enter typed on for the next message confirms nothing.
         ui.run_javascript(f"getHtmlElement({no.id})?.focus()")
         with card:
             ui.timer(event["expires_s"], card.delete, once=True)
 
     def _show_foot(self, outcome: str | None, message: str, hint: str, about: list[str]) -> None:
-        text = self._view.text
         message, hint = text.message(message), text.message(hint)
         self._foot.clear()
         with self._foot:
@@ -382,8 +353,8 @@ class TurnBox:
                     ui.icon("stop_circle" if outcome in ("cancelled", "stopped") else "info_outline")
                     with ui.element("div"):
                         Words("span", said or text("No complete answer: {problem}", problem=message))
-                        if outcome in ("no_model", "model_failed") and self._view.is_admin:
-                            self._view.link(text("Models"), "/models")
+                        if outcome in ("no_model", "model_failed") and view.is_admin:
+                            view.link(text("Models"), "/models")
                         if hint and not said:
                             Words("p", hint, "sb-muted")
             with ui.element("div").classes("sb-row sb-turn-tools"):
@@ -394,16 +365,11 @@ class TurnBox:
                 ):
                     _tool(icon, label, partial(act, self)).classes("sb-again")
                 _tool("content_copy", text("Copy the answer"), self._copy)
-                _tool("timeline", text("Where the time went"), lambda: self._view.go(f"/turns/{self.turn}"))
+                _tool("timeline", text("Where the time went"), lambda: view.go(f"/turns/{self.turn}"))
 
     def _copy(self) -> None:
         ui.clipboard.write(self._answer.source)
-        self._view.notify(self._view.text("Copied"))
-
-
-def visible(value: str) -> str:
-    """Escape what has no shape or turns the direction of writing, so that nothing hides in an argument."""
-    return "".join(char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}" for char in value)
+        view.notify(text("Copied"))
 
 
 def _tool(icon: str, label: str, on_click: Any) -> ui.button:
@@ -413,18 +379,10 @@ def _tool(icon: str, label: str, on_click: Any) -> ui.button:
     return made
 
 
-def _called(text: Text, step: Step) -> str:
+def _called(step: Step) -> str:
     known = {
         "python_exec": text("Runs a program"),
         "search_skills": text("Looks for skills"),
         "describe_function": text("Reads how a skill is used"),
     }
     return known.get(step.name, step.name)
-
-
-def _written(value: Any) -> str:
-    if not isinstance(value, str):
-        return json.dumps(value, indent=2, ensure_ascii=False)
-    # A model reads where a text is from; a person sees it.
-    marked = _MARKED.fullmatch(value)
-    return marked[1] if marked else value
