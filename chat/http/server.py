@@ -1,16 +1,16 @@
 """The HTTP server of a hub or a spoke, in the event loop of its process."""
 
 import asyncio
-import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from chat.http.connections import Acceptor, ConnectionBounds, DeadlineProtocol
 from chat.tasks import open_tasks
@@ -18,37 +18,13 @@ from chat.tasks import open_tasks
 _GRACE_S = 3
 """How long requests that are under way may go on when the hub stops; turns are cancelled before."""
 
+_LOOK_S: Final = 0.01
+"""How often to look whether they have ended; in its own server uvicorn does so ten times a second."""
+
 _BOUNDS = ConnectionBounds()
 
 MAX_SOCKET_MESSAGE: Final = 1024 * 1024
 """Bytes of one message of a client over a WebSocket."""
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers, which are the business of the process."""
-
-    def __init__(self, config: uvicorn.Config, *, sockets: bool) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-        self._sockets = sockets
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Get ready for connections, which the acceptor accepts."""
-        await self.lifespan.startup()
-        self.servers = []
-        self.started = True
-        self.ready.set()
-
-    def make_protocol(self) -> DeadlineProtocol:
-        """Make the server's side of one connection."""
-        protocol = DeadlineProtocol(self.config, self.server_state, self.lifespan.state)
-        protocol.takes_sockets = self._sockets
-        return protocol
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leave the signals alone."""
-        yield
 
 
 def _dated(app: ASGIApp) -> ASGIApp:
@@ -101,19 +77,36 @@ async def serve(
         server_header=False,
         date_header=False,
         timeout_keep_alive=bounds.idle_s,
-        timeout_graceful_shutdown=_GRACE_S,
     )
     config.load()
-    server = _Server(config, sockets=sockets)
+    state = ServerState()
+
+    def make_protocol() -> DeadlineProtocol:
+        protocol = DeadlineProtocol(config, state, {})
+        protocol.takes_sockets = sockets
+        return protocol
+
     # A context of uvicorn's own would be of files; this one takes a renewed certificate up while in use.
-    acceptor = Acceptor(server.make_protocol, tls=tls, bounds=bounds)
+    acceptor = Acceptor(make_protocol, tls=tls, bounds=bounds)
     async with open_tasks() as tasks:
-        serving = tasks.create_task(server.serve(sockets=[listener]), name="http")
-        await server.ready.wait()
         accepting = tasks.create_task(acceptor.run(listener), name="http: accept")
         try:
             yield
         finally:
             accepting.cancel()
-            server.should_exit = True
-            await asyncio.wait([serving])
+            await asyncio.wait([accepting])
+            listener.close()
+            await _end(state)
+
+
+async def _end(state: ServerState) -> None:
+    """End the connections, each after the request that is under way."""
+    for connection in list(state.connections):
+        connection.shutdown()
+    try:
+        async with asyncio.timeout(_GRACE_S):
+            while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn tells nobody
+                await asyncio.sleep(_LOOK_S)
+    except TimeoutError:
+        for task in state.tasks:
+            task.cancel()
