@@ -1,6 +1,6 @@
 """What a turn sees of the skills: search results, targets of calls, and their paths."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,6 +26,24 @@ class Target:
     skill: str
     method: Method
     is_hub_own: bool = False
+
+
+@dataclass(frozen=True)
+class SkillCall:
+    """A call of a method that was found.
+
+    Attributes:
+        arguments: By name, checked against the schema of the method.
+        confirmed: Whether a person confirmed exactly this call.
+        untrusted: Whether text that may be a stranger's was in the turn's context before it.
+        on_progress: Takes what the method reports on the way.
+    """
+
+    target: Target
+    arguments: Mapping[str, Json]
+    confirmed: bool = False
+    untrusted: bool = False
+    on_progress: Callable[[Json], None] | None = None
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from agent_core.search.catalogue import Catalogue, Target
+from agent_core.search.catalogue import Catalogue, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
 from agent_core.skills.arguments import check_arguments
 from agent_core.turn import TurnContext
@@ -29,22 +29,8 @@ _MAX_VALUE: Final = 500
 class SkillCaller(Protocol):
     """Calls skills with the rights of one turn."""
 
-    async def call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        untrusted: bool,
-        on_progress: Callable[[Json], None],
-    ) -> Json:
-        """Call a method with checked arguments by name and wait for its result.
-
-        Cancelling the caller cancels the call.
-
-        Args:
-            confirmed: Whether a person confirmed exactly this call.
-            untrusted: Whether text that may be a stranger's was in the turn's context before it.
+    async def call(self, call: SkillCall) -> Json:
+        """Call a method and wait for its result. Cancelling the caller cancels the call.
 
         Raises:
             CallError: If there is no result; ``needs_confirmation`` if a person must say yes first.
@@ -87,7 +73,7 @@ class Consent:
         confirmer: Confirmer | None,
         *,
         untrusted: bool = False,
-        on_refused: Callable[[Target, Mapping[str, Json]], None] | None = None,
+        on_refused: Callable[[SkillCall], None] | None = None,
         where: str = "",
     ) -> None:
         self._where = where
@@ -107,14 +93,7 @@ class Consent:
         is_foreign = self.untrusted or not self.heard <= own
         return flags.confirm or (is_foreign and (flags.destructive or flags.open_world))
 
-    async def ask(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        context: TurnContext,
-        *,
-        wanted: CallError | None = None,
-    ) -> None:
+    async def ask(self, call: SkillCall, context: TurnContext, *, wanted: CallError | None = None) -> None:
         """Ask for exactly this call; the yes is used up by the call that follows.
 
         Args:
@@ -124,28 +103,21 @@ class Consent:
             CallError: ``refused`` unless the person says yes.
         """
         try:
-            await self._ask(target, arguments, context, wanted)
+            await self._ask(call, context, wanted)
         except CallError:
             if self._on_refused is not None:
-                self._on_refused(target, arguments)
+                self._on_refused(call)
             raise
 
-    async def _ask(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        context: TurnContext,
-        wanted: CallError | None,
-    ) -> None:
+    async def _ask(self, call: SkillCall, context: TurnContext, wanted: CallError | None) -> None:
         hint = wanted.hint if wanted is not None else ""
-        shown = all_shown(arguments, wanted)
-        method = f"{target.skill}.{target.method.name}"
+        device, method = call.target.device, f"{call.target.skill}.{call.target.method.name}"
         if self._confirmer is None:
             raise CallError(
                 ErrorCode.REFUSED,
                 f"{method} needs a person's confirmation, which cannot be given here",
                 hint=hint or self._where or WHERE_TO_CONFIRM,
-                device=target.device,
+                device=device,
             )
         async with self._one:
             if method not in self._refused:
@@ -154,17 +126,18 @@ class Consent:
                         ErrorCode.REFUSED,
                         f"{method} needs a confirmation, and this turn has asked {self._asked} times already",
                         hint="Ask for the rest in a new message.",
-                        device=target.device,
+                        device=device,
                     )
                 self._asked += 1
-                if await self._approved(self._confirmer, target, method, shown, context):
+                arguments = all_shown(call.arguments, wanted)
+                if await self._approved(self._confirmer, call.target, method, arguments, context):
                     return
                 self._refused.add(method)
         raise CallError(
             ErrorCode.REFUSED,
             f"the user did not confirm {method}; it was not done",
             hint=hint,
-            device=target.device,
+            device=device,
         )
 
     async def _approved(
@@ -279,22 +252,16 @@ class SkillCalls:
         at.note(arguments=arguments or None)
         id_ = f"{self._context.turn}-{next(self._numbers)}"
 
-        def tell(state: str, detail: Json = None) -> None:
+        def tell(state: Literal["called", "progress", "done", "failed"], detail: Json = None) -> None:
             self._context.emit(
-                SkillCalled.model_validate(
-                    {
-                        "id": id_,
-                        "path": target.path,
-                        "device": target.device,
-                        "state": state,
-                        "detail": detail,
-                    }
-                )
+                SkillCalled(id=id_, path=target.path, device=target.device, state=state, detail=detail)
             )
 
         tell("called", arguments)
         try:
-            result = await self._confirmed_call(target, arguments, lambda value: tell("progress", value))
+            result = await self._confirmed_call(
+                SkillCall(target, arguments, on_progress=lambda value: tell("progress", value))
+            )
         except CallError as error:
             self._note_answer(target)
             tell(
@@ -316,24 +283,21 @@ class SkillCalls:
         if not target.is_hub_own:
             self.answered.add(target.device)
 
-    async def _confirmed_call(
-        self, target: Target, arguments: dict[str, Json], on_progress: Callable[[Json], None]
-    ) -> Json:
-        consent = self._consent
-        confirmed, untrusted = consent.is_needed(target), consent.untrusted
-        if confirmed:
-            await consent.ask(target, arguments, self._context)
+    async def _confirmed_call(self, call: SkillCall) -> Json:
+        consent, needed = self._consent, self._consent.is_needed(call.target)
+        call = replace(call, confirmed=needed, untrusted=consent.untrusted)
+        if needed:
+            await consent.ask(call, self._context)
         # Set before the call: another one may run at the same time, and results come in any order.
-        consent.untrusted = untrusted or target.method.flags.untrusted_output
-        call = partial(self._caller.call, target, arguments, untrusted=untrusted, on_progress=on_progress)
+        consent.untrusted = call.untrusted or call.target.method.flags.untrusted_output
         try:
-            return await call(confirmed=confirmed)
+            return await self._caller.call(call)
         except CallError as error:
-            if error.code is not ErrorCode.NEEDS_CONFIRMATION or confirmed:
+            if error.code is not ErrorCode.NEEDS_CONFIRMATION or needed:
                 raise
             wanted = error
-        await consent.ask(target, arguments, self._context, wanted=wanted)
-        return await call(confirmed=True)
+        await consent.ask(call, self._context, wanted=wanted)
+        return await self._caller.call(replace(call, confirmed=True))
 
 
 def _has_text(value: Json) -> bool:

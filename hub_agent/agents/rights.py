@@ -1,10 +1,9 @@
 """What an agent sees of the skills and what it may call; decided here, never by its model."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from agent_core.search.catalogue import FoundMethod, SearchPage, Target
+from agent_core.search.catalogue import FoundMethod, SearchPage, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
 from agent_core.search.finder import DirectoryCatalogue, SkillFinder
 from agent_core.sentences.index import SentenceCall, SentenceChoice
@@ -63,12 +62,12 @@ class AllowedCaller(ActingCaller):
 
     allow: tuple[str, ...] | None = None
 
-    async def call(self, target: Target, arguments: Mapping[str, Json], **how: Any) -> Json:
+    async def call(self, call: SkillCall) -> Json:
         """See ``agent_core.tools.skill_calls.SkillCaller``."""
-        if not matches(self.allow, target.path):
-            self.note_refused(target, arguments)
-            raise _refusal(target)
-        return await super().call(target, arguments, **how)
+        if not matches(self.allow, call.target.path):
+            self.note_refused(call)
+            raise _refusal(call.target)
+        return await super().call(call)
 
 
 def allowed_sentence(

@@ -1,7 +1,7 @@
 """The tools of an agent: called by its model by name, with the rights and the audit of skill calls."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Final
 from agent_core.gateway.protocol import ToolCall, ToolSpec
 from agent_core.models.entries import read_variable
 from agent_core.provenance import Origin, Prompt, Text, render
-from agent_core.search.catalogue import Catalogue, Target
+from agent_core.search.catalogue import Catalogue, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
 from agent_core.skills.loader import LoadedMethod, expose
 from agent_core.skills.runner import SkillRunner
@@ -174,17 +174,7 @@ class _ToolCaller:
     tools: Tools
     caller: ActingCaller
 
-    async def call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        untrusted: bool,
-        on_progress: Callable[[Json], None],
-    ) -> Json:
+    async def call(self, call: SkillCall) -> Json:
         """Run it, with the rights of the turn."""
-        run = partial(self.tools.runner.run, self.tools.agent, target.method.name, (), arguments)
-        return await self.caller.run(
-            target, arguments, partial(run, confirmed=confirmed), confirmed=confirmed
-        )
+        run = partial(self.tools.runner.run, self.tools.agent, call.target.method.name, (), call.arguments)
+        return await self.caller.run(call, partial(run, confirmed=call.confirmed))

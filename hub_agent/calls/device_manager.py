@@ -1,13 +1,13 @@
 """Skill calls of the hub: rights, choice of the device, audit."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from agent_core.search.catalogue import Target
+from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import HUB_KEY, Found, SkillDirectory
 from agent_core.search.targets import strictest
 from agent_core.skills.arguments import arguments_digest
@@ -55,67 +55,40 @@ class DeviceManager:
         self._silent: dict[str, datetime | None] = {}
 
     async def call(
-        self,
-        actor: Actor,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        origin: Origin,
-        untrusted: bool = False,
-        conversation: str | None = None,
-        on_progress: Callable[[Json], None] | None = None,
+        self, actor: Actor, call: SkillCall, *, origin: Origin, conversation: str | None = None
     ) -> Json:
         """Call a method on behalf of an actor and wait for its result.
 
         Args:
-            arguments: By name, checked against the method's schema.
-            confirmed: Whether a person confirmed exactly this call.
             origin: For the audit.
-            untrusted: Whether text that may be a stranger's was in the turn's context before it.
             conversation: In which it is called, for the hub's own skills.
 
         Raises:
             CallError: If the actor may not, or there is no result.
         """
-        record = _Record(actor, target, arguments, origin)
+        record = _Record(actor, call, origin)
         with self._recorded(record):
-            if target.is_hub_own:
-                _permit(actor, target, target.method.flags, confirmed=confirmed)
-                return await self._own.call(
-                    actor,
-                    target,
-                    arguments,
-                    confirmed=confirmed,
-                    origin=origin,
-                    untrusted=untrusted,
-                    conversation=conversation,
-                    on_progress=on_progress,
-                )
-            if target.device == HUB_KEY:
-                return await self._call_any(record, confirmed=confirmed, on_progress=on_progress)
-            return await self._call_one(record, confirmed=confirmed, on_progress=on_progress)
+            if call.target.is_hub_own:
+                _permit(record, call.target.method.flags)
+                return await self._own.call(actor, call, origin=origin, conversation=conversation)
+            if call.target.device == HUB_KEY:
+                return await self._call_any(record)
+            return await self._call_one(record)
 
     async def run(
-        self,
-        actor: Actor,
-        target: Target,
-        arguments: Mapping[str, Json],
-        work: Callable[[], Awaitable[Json]],
-        *,
-        confirmed: bool,
-        origin: Origin,
+        self, actor: Actor, call: SkillCall, work: Callable[[], Awaitable[Json]], *, origin: Origin
     ) -> Json:
         """Do what is no method of a skill, with the same rights and the same audit.
 
         Args:
-            target: What it is in the audit, and its flags.
+            call: What it is in the audit, and its flags.
 
         Raises:
             CallError: If the actor may not, or there is no result.
         """
-        with self._recorded(_Record(actor, target, arguments, origin)):
-            _permit(actor, target, target.method.flags, confirmed=confirmed)
+        record = _Record(actor, call, origin)
+        with self._recorded(record):
+            _permit(record, call.target.method.flags)
             return await work()
 
     @contextmanager
@@ -131,34 +104,27 @@ class DeviceManager:
         finally:
             self._trail.note(record.made())
             if self._on_ended is not None:
-                where = "hub" if record.target.is_hub_own else "device"
+                where = "hub" if record.call.target.is_hub_own else "device"
                 self._on_ended(where, record.outcome, time.monotonic() - began)
 
-    def note_refused(
-        self, actor: Actor, target: Target, arguments: Mapping[str, Json], *, origin: Origin
-    ) -> None:
+    def note_refused(self, actor: Actor, call: SkillCall, *, origin: Origin) -> None:
         """Record a call that was refused before it came here: a person did not confirm it."""
-        record = _Record(actor, target, arguments, origin)
+        record = _Record(actor, call, origin)
         record.outcome = ErrorCode.REFUSED.value
         self._trail.note(record.made())
 
-    async def _call_one(
-        self, record: "_Record", *, confirmed: bool, on_progress: Callable[[Json], None] | None
-    ) -> Json:
-        target = record.target
+    async def _call_one(self, record: "_Record") -> Json:
+        target = record.call.target
         # Looked up again: what the device declares now is what counts.
         found = self._seen(record).find_connected(target.device, target.skill, target.method.name)
-        _permit(record.actor, target, found.method.flags, confirmed=confirmed)
+        _permit(record, found.method.flags)
         try:
-            request = record.request(found, found.method.flags, confirmed=confirmed)
-            return await self._caller.call(request, on_progress)
+            return await self._caller.call(record.request(found, found.method.flags), record.call.on_progress)
         except CallError as error:
             raise self._named(error, found, record) from None
 
-    async def _call_any(
-        self, record: "_Record", *, confirmed: bool, on_progress: Callable[[Json], None] | None
-    ) -> Json:
-        target = record.target
+    async def _call_any(self, record: "_Record") -> Json:
+        target = record.call.target
         offered = [
             found
             for found in self._seen(record).candidates(target.skill, target.method.name)
@@ -174,12 +140,12 @@ class DeviceManager:
         # One that did not answer costs seconds, so it is asked last until it is heard again.
         offered.sort(key=self._is_silent)
         flags = strictest([found.method.flags for found in offered])
-        _permit(record.actor, target, flags, confirmed=confirmed)
+        _permit(record, flags)
         served = await call_any(
             self._caller,
             [found.entry.id for found in offered],
-            record.request(offered[0], flags, confirmed=confirmed),
-            on_progress,
+            record.request(offered[0], flags),
+            record.call.on_progress,
             on_silent=self._note_silent,
         )
         record.device = served.device
@@ -222,7 +188,8 @@ def _has(entry: Entry, found: Found[Entry]) -> bool:
     return skill is not None and found.method.name in skill.methods
 
 
-def _permit(actor: Actor, target: Target, flags: MethodFlags, *, confirmed: bool) -> None:
+def _permit(record: "_Record", flags: MethodFlags) -> None:
+    actor, target = record.actor, record.call.target
     name = f"{target.skill}.{target.method.name}"
     if actor.read_only and not flags.read_only:
         raise CallError(
@@ -231,7 +198,7 @@ def _permit(actor: Actor, target: Target, flags: MethodFlags, *, confirmed: bool
             hint="Ask a user with full access.",
             device=target.device,
         )
-    if flags.confirm and not confirmed:
+    if flags.confirm and not record.call.confirmed:
         raise CallError(
             ErrorCode.NEEDS_CONFIRMATION,
             f"{name} needs a person's confirmation",
@@ -242,26 +209,25 @@ def _permit(actor: Actor, target: Target, flags: MethodFlags, *, confirmed: bool
 class _Record:
     """One call on its way into the audit."""
 
-    def __init__(self, actor: Actor, target: Target, arguments: Mapping[str, Json], origin: Origin) -> None:
+    def __init__(self, actor: Actor, call: SkillCall, origin: Origin) -> None:
         self.actor = actor
-        self.target = target
-        self.device = target.device
+        self.call = call
+        self.device = call.target.device
         # What is neither a result nor an error of ours was cancelled.
         self.outcome = ErrorCode.CANCELLED.value
         self._id = uuid7()
-        self._arguments = dict(arguments)
         self._origin = origin
 
-    def request(self, found: Found[Entry], flags: MethodFlags, *, confirmed: bool) -> CallRequest:
+    def request(self, found: Found[Entry], flags: MethodFlags) -> CallRequest:
         """Make the request to a device."""
         return CallRequest(
             device=found.entry.id,
             skill=found.skill.name,
             method=found.method.name,
             actor=self.actor,
-            kwargs=self._arguments,
+            kwargs=dict(self.call.arguments),
             ttl_ms=min(found.method.timeout_ms + _MARGIN_MS, MAX_TTL_MS),
-            confirmed=confirmed,
+            confirmed=self.call.confirmed,
             read_only=flags.read_only,
             idempotent=flags.idempotent,
             interactive=self.actor.watcher is None,
@@ -275,11 +241,11 @@ class _Record:
             user=self.actor.user,
             actor=self.actor.model_dump(exclude_defaults=True),
             device=self.device,
-            skill=self.target.skill,
-            method=self.target.method.name,
-            arguments=arguments_digest(self._arguments),
+            skill=self.call.target.skill,
+            method=self.call.target.method.name,
+            arguments=arguments_digest(self.call.arguments),
             outcome=self.outcome,
-            read_only=self.target.method.flags.read_only,
+            read_only=self.call.target.method.flags.read_only,
             **vars(self._origin),
         )
 
@@ -298,44 +264,20 @@ class ActingCaller:
     origin: Callable[[], Origin]
     conversation: str | None = None
 
-    async def call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        untrusted: bool,
-        on_progress: Callable[[Json], None],
-    ) -> Json:
+    async def call(self, call: SkillCall) -> Json:
         """See ``agent_core.tools.skill_calls.SkillCaller``."""
         return await self.manager.call(
-            self.actor,
-            target,
-            arguments,
-            confirmed=confirmed,
-            origin=self._origin(confirmed=confirmed),
-            untrusted=untrusted,
-            conversation=self.conversation,
-            on_progress=on_progress,
+            self.actor, call, origin=self._origin(call), conversation=self.conversation
         )
 
-    async def run(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        work: Callable[[], Awaitable[Json]],
-        *,
-        confirmed: bool,
-    ) -> Json:
+    async def run(self, call: SkillCall, work: Callable[[], Awaitable[Json]]) -> Json:
         """Do what is no method of a skill; see ``DeviceManager.run``."""
-        origin = self._origin(confirmed=confirmed)
-        return await self.manager.run(self.actor, target, arguments, work, confirmed=confirmed, origin=origin)
+        return await self.manager.run(self.actor, call, work, origin=self._origin(call))
 
-    def note_refused(self, target: Target, arguments: Mapping[str, Json]) -> None:
+    def note_refused(self, call: SkillCall) -> None:
         """Record a call that a person did not confirm."""
-        origin = self._origin(confirmed=False)
-        self.manager.note_refused(self.actor, target, arguments, origin=origin)
+        self.manager.note_refused(self.actor, call, origin=self._origin(replace(call, confirmed=False)))
 
-    def _origin(self, *, confirmed: bool) -> Origin:
+    def _origin(self, call: SkillCall) -> Origin:
         origin = self.origin()
-        return origin if confirmed else replace(origin, confirmed_by=None)
+        return origin if call.confirmed else replace(origin, confirmed_by=None)

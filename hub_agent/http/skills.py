@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from agent_core.search.catalogue import Target
+from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import find_target
 from agent_core.sentences.responses import response_text
 from agent_core.skills.arguments import arguments_digest, check_arguments
@@ -130,7 +130,8 @@ class DirectCalls:
             async with self._held(request, bearer) as client, self._turn(bearer, quotas.calls, method="call"):
                 origin = Origin.of(bearer.claims, confirmed=confirmed)
                 actor = _actor(bearer)
-                value = await manager.call(actor, target, arguments, confirmed=confirmed, origin=origin)
+                call = SkillCall(target, arguments, confirmed=confirmed)
+                value = await manager.call(actor, call, origin=origin)
                 given = {"result": value}
                 if body.text:
                     language = bearer.user.language or self._assistant.settings.household.language

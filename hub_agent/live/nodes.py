@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
 from agent_core.skills.arguments import check_arguments
@@ -107,7 +108,7 @@ class Nodes:
         actor = Actor(user=bearer.user.id, device=bearer.device, read_only=bearer.user.read_only)
         origin = Origin.of(bearer.claims)
         return await self.manager.call(
-            actor, target, checked, confirmed=False, origin=origin, on_progress=on_progress
+            actor, SkillCall(target, checked, on_progress=on_progress), origin=origin
         )
 
     async def _shown(self, entry: Entry, node: dict[str, Any]) -> dict[str, Json]:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 
-from agent_core.search.catalogue import Target
+from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import HUB_KEY, RegisteredSkill, SkillDirectory
 from agent_core.skills.loader import LoadedSkill, expose
 from agent_core.skills.runner import SkillRunner
@@ -79,18 +79,7 @@ class OwnSkills:
         self._own = [RegisteredSkill.of(each.registration, "") for each in there]
         self._put()
 
-    async def call(
-        self,
-        actor: Actor,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        origin: Origin,
-        untrusted: bool,
-        conversation: str | None,
-        on_progress: Callable[[Json], None] | None,
-    ) -> Json:
+    async def call(self, actor: Actor, call: SkillCall, *, origin: Origin, conversation: str | None) -> Json:
         """Run a method whose flags the actor keeps to; see ``DeviceManager.call``.
 
         Raises:
@@ -98,17 +87,18 @@ class OwnSkills:
         """
 
         async def report(value: Json) -> None:
-            if on_progress is not None:
-                on_progress(value)
+            if call.on_progress is not None:
+                call.on_progress(value)
 
-        if (foreign := self._foreign.get(target.skill)) is not None:
-            return await foreign[1](target.method.name, arguments, on_progress)
+        skill, method = call.target.skill, call.target.method.name
+        if (foreign := self._foreign.get(skill)) is not None:
+            return await foreign[1](method, call.arguments, call.on_progress)
         user = await self._accounts.get(actor.user)
         # What the method runs in is a copy of this context.
-        asked = ASKING.set(Asking(user, actor, origin, confirmed, untrusted, conversation))
+        asked = ASKING.set(Asking(user, actor, origin, call.confirmed, call.untrusted, conversation))
         try:
             return await self._runner.run(
-                target.skill, target.method.name, (), arguments, confirmed=confirmed, progress=report
+                skill, method, (), call.arguments, confirmed=call.confirmed, progress=report
             )
         except CallError as error:
             code = next((code for kind, code in _CODES if isinstance(error.__cause__, kind)), error.code)

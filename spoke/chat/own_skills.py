@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from agent_core.search.catalogue import Target
+from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
 from agent_core.search.finder import DirectoryCatalogue, SkillFinder
 from contracts.devices.joining import DeviceProfile
@@ -126,32 +126,25 @@ class OwnCaller:
     actor: Actor
     epoch: int
 
-    async def call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        untrusted: bool,
-        on_progress: Callable[[Json], None],
-    ) -> Json:
+    async def call(self, call: SkillCall) -> Json:
         """See ``agent_core.tools.skill_calls.SkillCaller``."""
-        call = Call(
+        sent = Call(
             id=uuid7(),
             instance=_INSTANCE,
             epoch=self.epoch,
             issued_at=datetime.now(UTC),
             ttl_ms=MAX_TTL_MS,
             actor=self.actor,
-            confirmed=confirmed,
-            kwargs=dict(arguments),
+            confirmed=call.confirmed,
+            kwargs=dict(call.arguments),
         )
 
         async def report(value: Json) -> None:
-            on_progress(value)
+            if call.on_progress is not None:
+                call.on_progress(value)
 
         try:
-            result = await self.host.execute(call, target.skill, target.method.name, report)
+            result = await self.host.execute(sent, call.target.skill, call.target.method.name, report)
         except StillRunning:
             raise asyncio.CancelledError from None
         if (task := asyncio.current_task()) is not None and task.cancelling():

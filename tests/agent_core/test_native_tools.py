@@ -1,7 +1,7 @@
 """Small models: methods as tools of their own, and the same task done in both styles."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,14 @@ from agent_core.gateway.protocol import Gateway, ToolCall, ToolSpec
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.prompt import Household, system_prompt
-from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
+from agent_core.search.catalogue import (
+    FoundMethod,
+    SearchPage,
+    SkillCall,
+    Target,
+    describe_target,
+    split_path,
+)
 from agent_core.tools.native import NativeLimits, NativeMode, NativeToolset
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
@@ -91,17 +98,9 @@ class House:
         device = parts.device or ""
         return Target(path, device, device.title(), parts.skill, self.methods[path])
 
-    async def call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        untrusted: bool,
-        on_progress: Callable[[Json], None],
-    ) -> Json:
-        self.called.append((target.path, dict(arguments), confirmed))
-        return self.result if self.result is not None else {"level": arguments.get("level")}
+    async def call(self, call: SkillCall) -> Json:
+        self.called.append((call.target.path, dict(call.arguments), call.confirmed))
+        return self.result if self.result is not None else {"level": call.arguments.get("level")}
 
     async def ask(self, tell: Callable[[str], None]) -> bool:
         self.asked += 1

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from agent_core.search.catalogue import SearchPage, Target
+from agent_core.search.catalogue import SearchPage, SkillCall, Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.matching import OutOfSteps, Steps
 from agent_core.sentences.sentence_turn import run_sentence
@@ -301,16 +301,8 @@ class House:
     async def resolve(self, path: str) -> Target:
         raise CallError(ErrorCode.UNKNOWN_SKILL, path)
 
-    async def call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        untrusted: bool,
-        on_progress: Callable[[Json], None],
-    ) -> Json:
-        self.called.append((target.path, arguments, confirmed))
+    async def call(self, call: SkillCall) -> Json:
+        self.called.append((call.target.path, call.arguments, call.confirmed))
         if self.hangs:
             try:
                 await asyncio.Event().wait()
@@ -318,7 +310,7 @@ class House:
                 self.left = True
         if self.fails:
             raise self.fails
-        return {"volume": arguments["level"]}
+        return {"volume": call.arguments["level"]}
 
     async def ask(self, tell: Callable[[str], None]) -> bool:
         tell("q1")

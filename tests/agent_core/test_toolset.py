@@ -1,13 +1,20 @@
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from agent_core.gateway.protocol import ToolCall
-from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
+from agent_core.search.catalogue import (
+    FoundMethod,
+    SearchPage,
+    SkillCall,
+    Target,
+    describe_target,
+    split_path,
+)
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolLimits, ToolOutcome, failed
 from agent_core.turn import TurnContext
@@ -84,22 +91,15 @@ class House:
             raise CallError(ErrorCode.UNKNOWN_SKILL, f"there is no {path}", hint="nearest: plain")
         return Target(f"devices.pc.TestSkill.{parts.method}", "pc", "PC", "TestSkill", METHODS[parts.method])
 
-    async def call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        untrusted: bool,
-        on_progress: Callable[[Json], None],
-    ) -> Json:
-        name = target.method.name
-        self.called.append((name, dict(arguments), confirmed))
-        if name == "spoke_decides" and not confirmed:
+    async def call(self, call: SkillCall) -> Json:
+        name = call.target.method.name
+        self.called.append((name, dict(call.arguments), call.confirmed))
+        if name == "spoke_decides" and not call.confirmed:
             raise CallError(ErrorCode.NEEDS_CONFIRMATION, "a person must confirm")
         if name == "broken":
             raise CallError(ErrorCode.SKILL_ERROR, "the bulb is broken", hint="Change it")
-        on_progress("half")
+        assert call.on_progress is not None
+        call.on_progress("half")
         if self.blocked is not None:
             try:
                 await self.blocked.wait()

@@ -1,7 +1,7 @@
 """Turns on real parts: a model server over HTTP, both gateways, and the real sandbox."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 
@@ -10,7 +10,14 @@ import pytest
 from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.prompt import Household, system_prompt
-from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
+from agent_core.search.catalogue import (
+    FoundMethod,
+    SearchPage,
+    SkillCall,
+    Target,
+    describe_target,
+    split_path,
+)
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolLimits
 from contracts.chat import SkillCalled, TurnEvent, TurnFinal
@@ -77,15 +84,7 @@ class Lamp:
             f"devices.hall.LampSkill.{parts.method}", "hall", "Hall", "LampSkill", METHODS[parts.method]
         )
 
-    async def call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Json],
-        *,
-        confirmed: bool,
-        untrusted: bool,
-        on_progress: Callable[[Json], None],
-    ) -> Json:
+    async def call(self, call: SkillCall) -> Json:
         if self.stuck is not None:
             self.stuck.set()
             try:
@@ -93,8 +92,8 @@ class Lamp:
             except asyncio.CancelledError:
                 self.cancelled = True
                 raise
-        self.levels.append(arguments["level"])
-        return {"level": arguments["level"]}
+        self.levels.append(call.arguments["level"])
+        return {"level": call.arguments["level"]}
 
     async def ask(self, tell: Callable[[str], None]) -> bool:
         tell("q1")

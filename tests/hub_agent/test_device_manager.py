@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import find_target
 from bus.rpc import CallerSettings, CallRequest
@@ -80,7 +81,7 @@ class House:
 
     async def call(self, where: str, method: str, *, confirmed: bool = False) -> Any:
         target = find_target(self.directory, where, "DoorSkill", method)
-        return await self.manager.call(ANN, target, {}, confirmed=confirmed, origin=Origin())
+        return await self.manager.call(ANN, SkillCall(target, {}, confirmed=confirmed), origin=Origin())
 
 
 @pytest.mark.parametrize("where", ["hall", "hub"])

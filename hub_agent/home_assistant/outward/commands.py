@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
+from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import is_for
 from agent_core.search.targets import on_device
 from agent_core.skills.arguments import check_arguments
@@ -119,7 +120,7 @@ class Commands:
         target = on_device(directory.find_on(entry, command.entity.skill, method))
         actor = Actor(user=user.id, agent=ACTOR, read_only=user.read_only)
         arguments = check_arguments(target.method, [], given)
-        await self._manager.call(actor, target, arguments, confirmed=False, origin=Origin(token=ACTOR))
+        await self._manager.call(actor, SkillCall(target, arguments), origin=Origin(token=ACTOR))
 
     def _refuse(self, topic: str, error: StrawberryError) -> None:
         log = _log.warning if self._complaints.take(topic) else _log.debug

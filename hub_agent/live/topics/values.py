@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
 from contracts import topics
@@ -180,9 +181,8 @@ class BusValues:
         target = on_device(found)
         answer: dict[str, Json] = {"path": target.path}
         try:
-            value = await self._manager.call(
-                asking.actor, target, {}, confirmed=False, origin=asking.origin, untrusted=asking.untrusted
-            )
+            call = SkillCall(target, {}, untrusted=asking.untrusted)
+            value = await self._manager.call(asking.actor, call, origin=asking.origin)
         except CallError as error:
             return {**answer, "error": error.message}
         return {**answer, "value": value}

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from agent_core.search.catalogue import Target
+from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.nearest import suggestion
 from agent_core.search.targets import AnyDirectory, find_path
 from agent_core.skills.arguments import check_arguments
@@ -131,7 +131,8 @@ class ApprovedCaller:
             )
         checked = check_arguments(target.method, (), arguments)
         origin = Origin(token=by, confirmed_by=by)
-        return await self._manager.call(actor, target, checked, confirmed=True, origin=origin, untrusted=True)
+        made = SkillCall(target, checked, confirmed=True, untrusted=True)
+        return await self._manager.call(actor, made, origin=origin)
 
 
 def choose(calls: Sequence[ApprovedCall], path: Any, given: Any) -> tuple[ApprovedCall, dict[str, Json]]:
