@@ -107,6 +107,9 @@ bench: $(DEV)  ## The rows of docs/performance.md, measured here
 dist: $(DEV)  ## Wheel and source archive, in dist/
 	@$(BIN)/python .ci/dist.py dist
 
+image-test: $(READY)  ## The container image, without an engine (as root; Debian: buildah debootstrap)
+	@$(BIN)/python .ci/image.py build/image
+
 format: $(DEV)  ## Put the code into the one format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -114,4 +117,4 @@ format: $(DEV)  ## Put the code into the one format
 clean:  ## Remove .venv and all caches
 	rm -rf $(VENV) $(HOME_ASSISTANT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check bench dist format clean
+.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check bench dist image-test format clean

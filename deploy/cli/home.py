@@ -32,22 +32,11 @@ def doctor(options: argparse.Namespace) -> int:
         Output(options.json).result(state, text="It runs.")
         return 0
 
-    def health() -> dict[str, Any]:
-        client = hub_of(options)
-        answer: dict[str, Any] = client.request("GET", "/api/health", timeout=_HEALTH_S)
-        return answer
-
-    def devices() -> list[dict[str, Any]]:
-        answer: list[dict[str, Any]] = hub_of(options).request("GET", "/api/devices", timeout=_HEALTH_S)
-        return answer
-
-    def servers() -> list[dict[str, Any]]:
-        answer = hub_of(options).request("GET", "/api/mcp/servers", timeout=_HEALTH_S)
-        return list(answer["servers"])
+    def ask(path: str) -> Any:
+        return hub_of(options).request("GET", path, timeout=_HEALTH_S)
 
     checks = []
-    elsewhere = options.hub is not None
-    for check in examine(home, health=health, devices=devices, servers=servers, elsewhere=elsewhere):
+    for check in examine(home, ask=ask, elsewhere=options.hub is not None):
         checks.append(check)
         if not options.json:
             print(visible(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}"))

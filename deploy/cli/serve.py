@@ -8,8 +8,9 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -76,12 +77,17 @@ def up(options: argparse.Namespace) -> None:
     home = _start(options, quiet=True)
     _complete_restore(home)
     chosen = UpOptions(hub=_hub(options), ports=_broker_ports(options), spoke=not options.no_spoke)
-    manager = ServiceManager.take()
-    report = _reporter(options, manager)
-    restart = Restart(manager)
-    serving = run_up(home, options=chosen, report=report, restart=restart)
-    run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
+    restart = Restart(ServiceManager.take())
+    _serve(options, restart.manager, partial(run_up, home, options=chosen, restart=restart))
     restart.follow()
+
+
+def _serve(
+    options: argparse.Namespace, manager: ServiceManager, serve: Callable[..., Coroutine[Any, Any, None]]
+) -> None:
+    """Run what gets a ``report`` until it is stopped."""
+    report = Reporter(lambda line: print(line, flush=True), as_json=options.json, manager=manager)
+    run_until_stopped(serve(report=report), manager=manager, on_stop=lambda: report.state("stopping"))
 
 
 def _complete_restore(home: Home) -> None:
@@ -104,10 +110,7 @@ def run_broker(options: argparse.Namespace) -> int:
     check_broker_ports(ports, lan)
     with quick_imports():
         from deploy.home.brokers import embedded
-    manager = ServiceManager.take()
-    report = _reporter(options, manager)
-    serving = embedded.run_broker(home, ports=ports, lan=lan, report=report)
-    run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
+    _serve(options, ServiceManager.take(), partial(embedded.run_broker, home, ports=ports, lan=lan))
     return 0
 
 
@@ -136,16 +139,9 @@ def run_hub(options: argparse.Namespace) -> None:
         check_hub_ports(chosen)
         with quick_imports():
             from deploy.home import local_hub
-        manager = ServiceManager.take()
-        report = _reporter(options, manager)
-        restart = Restart(manager)
-        serving = local_hub.run_hub(home, options=chosen, report=report, restart=restart)
-        run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
+        restart = Restart(ServiceManager.take())
+        _serve(options, restart.manager, partial(local_hub.run_hub, home, options=chosen, restart=restart))
     restart.follow()
-
-
-def _reporter(options: argparse.Namespace, manager: ServiceManager) -> Reporter:
-    return Reporter(lambda line: print(line, flush=True), as_json=options.json, manager=manager)
 
 
 def _hub(options: argparse.Namespace) -> HubOptions:
@@ -174,9 +170,7 @@ def run_spoke(options: argparse.Namespace) -> int:
     settings = _spoke_settings(home, options)
     token = _enrolment_token(options.token_file)
     manager = ServiceManager.take()
-    report = _reporter(options, manager)
-    serving = _serve_skills(home, settings, token, report=report, manager=manager)
-    run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
+    _serve(options, manager, partial(_serve_skills, home, settings, token, manager=manager))
     return 0
 
 

@@ -39,18 +39,14 @@ _SPOKE_WITHOUT: Final = f"models get skills as tools of their own; 'strawberry s
 def examine(
     home: Home,
     *,
-    health: Callable[[], dict[str, Any]],
-    devices: Callable[[], list[dict[str, Any]]] = list,
-    servers: Callable[[], list[dict[str, Any]]] = list,
+    ask: Callable[[str], Any],
     elsewhere: bool = False,
     from_inside: bool = False,
 ) -> Iterator[Check]:
     """Look at this installation, one thing after another.
 
     Args:
-        health: Asks the hub for its health; raises StrawberryError where none can be reached.
-        devices: Asks the hub for its devices; raises StrawberryError where it does not show them.
-        servers: Asks the hub for its MCP servers, likewise.
+        ask: Returns what the hub answers at a path; raises StrawberryError where it does not.
         elsewhere: Whether the hub is one that was named, so that nothing is known of it here.
         from_inside: Whether the hub itself asks, which knows how its sandbox is.
     """
@@ -70,7 +66,7 @@ def examine(
         yield from _settings(home)
         yield from _edited(home)
         yield from _certificates(home)
-        yield from _hub(health, devices, servers, to_join=not elsewhere and not home.has_hub)
+        yield from _hub(ask, to_join=not elsewhere and not home.has_hub)
     yield from _services()
 
 
@@ -197,15 +193,9 @@ def _certificates(home: Home) -> Iterator[Check]:
     )
 
 
-def _hub(
-    health: Callable[[], dict[str, Any]],
-    devices: Callable[[], list[dict[str, Any]]],
-    servers: Callable[[], list[dict[str, Any]]],
-    *,
-    to_join: bool,
-) -> Iterator[Check]:
+def _hub(ask: Callable[[str], Any], *, to_join: bool) -> Iterator[Check]:
     try:
-        state = health()
+        state: dict[str, Any] = ask("/api/health")
     except StrawberryError as error:
         other = " If the hub is another machine: 'strawberry spoke join'." if to_join else ""
         yield Check("hub", ok=False, detail=error.message, hint=f"{error.hint}{other}")
@@ -231,11 +221,11 @@ def _hub(
         hint = "" if assistant["connected"] else "'strawberry setup home-assistant' tries address and token."
         yield Check("home assistant", ok=assistant["connected"], detail=detail, hint=hint)
     try:
-        yield from check_devices(devices())
+        yield from check_devices(ask("/api/devices"))
     except StrawberryError as error:
         yield Check("devices", ok=True, detail=f"not shown: {error.message}")
     with suppress(StrawberryError):
-        for each in servers():
+        for each in ask("/api/mcp/servers")["servers"]:
             ok = each["state"] != "failed"
             said = ", ".join(filter(None, (each["state"], each["detail"])))
             hint = "" if ok else "See mcp.json; it is started again."

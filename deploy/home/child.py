@@ -11,13 +11,15 @@ import logging
 import os
 import sys
 import threading
+import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from contracts.errors import StrawberryError
+from contracts.rates import Backoff
 from deploy.home.directory import Home
 from deploy.home.running import Reporter, run_until_stopped
 
@@ -104,6 +106,34 @@ async def start_child(home: Home, *words: str, what: str, stop_s: float) -> Asyn
         yield child
     finally:
         await asyncio.shield(child.end())
+
+
+async def keep_running(
+    first: Child,
+    run: Callable[[Child], Awaitable[str]],
+    start: Callable[[], AbstractAsyncContextManager[Child]],
+    *,
+    wait_s: tuple[float, float],
+) -> NoReturn:
+    """Run a child, and start another one whenever it ends by itself.
+
+    Args:
+        run: Runs a child to its end; returns why it ended, empty where the next one is to start at once.
+        wait_s: First and longest wait before it is started again.
+    """
+    shortest, longest = wait_s
+    backoff = Backoff(shortest, longest, jitter=0)
+    started, ended = time.monotonic(), await run(first)
+    while True:
+        if time.monotonic() - started > longest:
+            backoff.reset()
+        if ended:
+            wait = backoff.next()
+            _log.warning("%s ended (%s); starting it again in %.1f s", first.what, ended, wait)
+            await asyncio.sleep(wait)
+        started = time.monotonic()
+        async with start() as again:
+            ended = await run(again)
 
 
 def start_broker(home: Home) -> AbstractAsyncContextManager[Child]:

@@ -4,25 +4,22 @@ Its parameters are where the hub is, and an invitation if it needs one; see `dep
 """
 
 import asyncio
-import logging
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import StrawberryError
-from contracts.rates import Backoff
 from deploy.cli.client import find_hub
-from deploy.home.child import Child, start_child
+from deploy.home.child import Child, keep_running, start_child
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
 
 if TYPE_CHECKING:
     from hub_agent.settings import BusSettings
-
-_log = logging.getLogger(__name__)
 
 _RESTART_S: Final = (1.0, 60.0)
 """First and longest wait before it is started again after it ended."""
@@ -86,20 +83,7 @@ class LocalSpoke:
 
     async def keep(self, first: Child) -> None:
         """Run the process, and run it again when it ends by itself."""
-        shortest, longest = _RESTART_S
-        backoff = Backoff(shortest, longest, jitter=0)
-        started = time.monotonic()
-        ended = await self._run(first)
-        while True:
-            if time.monotonic() - started > longest:
-                backoff.reset()
-            if ended:
-                wait = backoff.next()
-                _log.warning("the local spoke ended (%s); starting it again in %.0f s", ended, wait)
-                await asyncio.sleep(wait)
-            started = time.monotonic()
-            async with start_process(self._home) as process:
-                ended = await self._run(process)
+        await keep_running(first, self._run, partial(start_process, self._home), wait_s=_RESTART_S)
 
     async def _run(self, process: Child) -> str:
         """Run a process to its end; return why it ended, empty where it is to start again at once."""

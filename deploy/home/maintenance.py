@@ -44,13 +44,8 @@ class Maintenance:
         """Look at this installation as ``strawberry doctor`` does, but for a program in the sandbox."""
         from deploy.doctor.doctor import examine  # it imports what only a check needs
 
-        found = examine(
-            self._home,
-            health=lambda: health,
-            devices=lambda: devices,
-            servers=lambda: servers,
-            from_inside=True,
-        )
+        answers = {"/api/health": health, "/api/devices": devices, "/api/mcp/servers": {"servers": servers}}
+        found = examine(self._home, ask=answers.__getitem__, from_inside=True)
         return [check.as_dict() for check in found]
 
     def write_backup(self, target: BinaryIO, passphrase: SecretStr, *, captures: bool) -> None:

@@ -10,12 +10,12 @@ from deploy.service.notify import ServiceManager
 class Restart:
     """Whether this process is to be followed by another one of the same command.
 
-    Args:
+    Attributes:
         manager: The service manager, which the other one reports to.
     """
 
     def __init__(self, manager: ServiceManager) -> None:
-        self._manager = manager
+        self.manager = manager
         self._wanted = asyncio.Event()
 
     def request(self) -> None:
@@ -30,7 +30,7 @@ class Restart:
         """Become the other process, if one was requested; what ran has ended by now."""
         if not self._wanted.is_set():
             return
-        self._manager.give_back(os.environ)
+        self.manager.give_back(os.environ)
         sys.stdout.flush()
         sys.stderr.flush()
         # -P: as in `deploy.service.plan`; the command itself was no module, and had no such directory either.

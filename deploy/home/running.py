@@ -117,6 +117,9 @@ def run_until_stopped(
         with contextlib.suppress(asyncio.CancelledError):
             async with informed.kept_informed():
                 await main
+        with contextlib.suppress(asyncio.CancelledError):
+            # Of a second cancellation that came as the last thing ended, the task itself would be cancelled.
+            await asyncio.sleep(0)
         if await _stuck_tasks():
             # The end of the event loop would wait for them without a limit.
             sys.stdout.flush()

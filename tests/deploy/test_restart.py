@@ -1,5 +1,6 @@
-"""Processes that ``strawberry`` starts of itself: nothing of the directory they are started in is in them."""
+"""Processes that ``strawberry`` starts of itself: they take nothing of their directory, and end cleanly."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from deploy.home.child import start_child
 from deploy.home.directory import Home
 from deploy.home.restart import Restart
+from deploy.home.running import forever, run_until_stopped
 from deploy.service.notify import ServiceManager
 
 
@@ -42,3 +44,16 @@ def test_a_server_that_follows_itself_runs_no_code_of_its_directory(
     restart.request()
     restart.follow()
     assert subprocess.run(followed[0], cwd=foreign, check=True, capture_output=True).stdout
+
+
+def test_a_second_cancellation_as_the_last_thing_ends_is_a_clean_end() -> None:
+    async def serve() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        try:
+            await forever()
+        finally:
+            task.cancel()
+
+    run_until_stopped(serve())

@@ -3,18 +3,15 @@
 A hub that is busy for a moment is then no bus that stands still.
 """
 
-import asyncio
-import logging
-import time
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from chat.tasks import open_tasks
 from contracts.addresses import LOOPBACK, broker_endpoint
 from contracts.errors import ConfigError, StrawberryError
-from contracts.rates import Backoff
 from deploy.home.brokers.registry import (
     OurBroker,
     announced,
@@ -23,7 +20,7 @@ from deploy.home.brokers.registry import (
     report_broker,
     running_broker,
 )
-from deploy.home.child import Child, start_broker
+from deploy.home.child import Child, keep_running, start_broker
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
 from deploy.settings.options import ANY, PORT_OPTIONS, BrokerPorts, Exposure, chosen_by
@@ -34,8 +31,6 @@ from identity.keys import KeyPair
 
 if TYPE_CHECKING:
     from deploy.home.lan import Lan
-
-_log = logging.getLogger(__name__)
 
 _RESTART_S: Final = (0.2, 15.0)
 """First and longest wait before the embedded broker is started again, as for Mosquitto."""
@@ -155,24 +150,18 @@ class EmbeddedProcess:
             f"the embedded broker ended with code {await process.wait()}", hint="--debug shows more."
         )
 
-    async def keep(self, process: Child, ports: BrokerPorts) -> None:
+    async def keep(self, first: Child, ports: BrokerPorts) -> None:
         """Wait for the end of the process, and start another, on the same ports, whenever it ends."""
-        shortest, longest = _RESTART_S
-        backoff = Backoff(shortest, longest, jitter=0)
-        started, ended = time.monotonic(), f"code {await process.wait()}"
-        while True:
-            if time.monotonic() - started > longest:
-                backoff.reset()
-            wait = backoff.next()
-            _log.warning("the embedded broker ended (%s); starting it again in %.1f s", ended, wait)
-            await asyncio.sleep(wait)
-            started = time.monotonic()
-            async with start_broker(self._home) as again:
-                try:
-                    report_broker(self._report, await self.open(again, ports))
-                    ended = f"code {await again.wait()}"
-                except (StrawberryError, OSError) as error:
-                    ended = str(error)
+
+        async def run(process: Child) -> str:
+            try:
+                if process is not first:
+                    report_broker(self._report, await self.open(process, ports))
+                return f"code {await process.wait()}"
+            except (StrawberryError, OSError) as error:
+                return str(error)
+
+        await keep_running(first, run, partial(start_broker, self._home), wait_s=_RESTART_S)
 
 
 def _ports_of(broker: OurBroker, wanted: BrokerPorts) -> BrokerPorts:
