@@ -12,7 +12,7 @@ from sqlmodel import Session, col, or_, select
 
 from contracts.chat import TurnRecord
 from contracts.errors import ErrorCode
-from contracts.wire import Json, Strict, rfc3339
+from contracts.wire import Json, Part, Strict, Timestamp, rfc3339
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.live.times import Since
 from hub_registry.storage.store import Store
@@ -20,22 +20,6 @@ from hub_registry.storage.tables import AuditRow
 
 ExportFormat = Literal["csv", "jsonl"]
 
-COLUMNS: Final = (
-    "id",
-    "at",
-    "user",
-    "device",
-    "skill",
-    "method",
-    "outcome",
-    "actor",
-    "arguments",
-    "call",
-    "token",
-    "token_name",
-    "through",
-    "confirmed_by",
-)
 _CHANGED: Final = (
     "result",
     *(code.value for code in (ErrorCode.TIMEOUT, ErrorCode.CANCELLED, ErrorCode.SKILL_ERROR)),
@@ -68,6 +52,32 @@ class AuditFilter(Strict):
     before: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
+class AuditEntry(Part):
+    """A record as it is shown; see `hub_agent.calls.audit.CallRecord`."""
+
+    id: int
+    at: Timestamp
+    user: str
+    device: str
+    skill: str
+    method: str
+    outcome: str
+    actor: Json
+    arguments: str
+    call: str
+    token: str
+    token_name: str
+    through: str | None
+    confirmed_by: str | None
+
+
+class AuditPage(Part):
+    """Records, the newest first, and ``before`` which one the next page begins; None at the end."""
+
+    entries: list[AuditEntry]
+    before: int | None
+
+
 class Seer(NamedTuple):
     """A person who sees only records of their own calls, and of calls on their own ``devices``."""
 
@@ -82,11 +92,13 @@ class AuditLog:
         self._store = store
         self._trail = trail
 
-    async def page(self, wanted: AuditFilter, seer: Seer | None, *, limit: int) -> list[dict[str, Json]]:
+    async def page(self, wanted: AuditFilter, seer: Seer | None, *, limit: int) -> AuditPage:
         """Return the newest records that fit, of all people where no ``seer`` is given."""
         # What was called a moment ago is among them.
         await self._trail.flush()
-        return [_shown(row) for row in await self._read(wanted, seer, limit)]
+        found = await self._read(wanted, seer, limit + 1)
+        entries = found[:limit]
+        return AuditPage(entries=entries, before=entries[-1].id if len(found) > limit else None)
 
     async def changes(self, user: str, turns: Sequence[TurnRecord]) -> list[dict[str, Json]]:
         """Return the calls of turns that changed something, or may have, oldest first.
@@ -118,23 +130,20 @@ class AuditLog:
         """Yield all records that fit, as a document in slices."""
         await self._trail.flush()
         if kind == "csv":
-            yield _csv([COLUMNS])
+            yield _csv([[*AuditEntry.model_fields]])
         while rows := await self._read(wanted, seer, _SLICE):
-            shown = [_shown(row) for row in rows]
             if kind == "csv":
-                yield _csv([[_cell(each[name]) for name in COLUMNS] for each in shown])
+                yield _csv([[*map(_cell, each.model_dump(mode="json").values())] for each in rows])
             else:
-                yield "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in shown).encode()
+                yield "".join(f"{each.model_dump_json()}\n" for each in rows).encode()
             wanted = wanted.model_copy(update={"before": rows[-1].id})
 
-    async def _read(self, wanted: AuditFilter, seer: Seer | None, limit: int) -> Sequence[AuditRow]:
+    async def _read(self, wanted: AuditFilter, seer: Seer | None, limit: int) -> list[AuditEntry]:
         conditions = _conditions(wanted, seer)
         chosen = select(AuditRow).where(*conditions).order_by(col(AuditRow.id).desc()).limit(limit)
 
-        def work(session: Session) -> Sequence[AuditRow]:
-            rows = session.exec(chosen).all()
-            session.expunge_all()
-            return rows
+        def work(session: Session) -> list[AuditEntry]:
+            return [AuditEntry.model_validate(row, from_attributes=True) for row in session.exec(chosen)]
 
         return await self._store.read(work)
 
@@ -156,10 +165,6 @@ def _conditions(wanted: AuditFilter, seer: Seer | None) -> list[Any]:
     if wanted.before is not None:
         made.append(col(AuditRow.id) < wanted.before)
     return made
-
-
-def _shown(row: AuditRow) -> dict[str, Json]:
-    return {**{name: getattr(row, name) for name in COLUMNS}, "at": rfc3339(row.at)}
 
 
 def _cell(value: Json) -> str:

@@ -6,7 +6,6 @@ calls said is theirs: of their turns it is only shown what ran when, where, how 
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -15,11 +14,11 @@ from sqlalchemy import ColumnElement, func, literal, tuple_
 from sqlmodel import Session, col, delete, select
 
 from chat.turns import Turn, Turns
-from contracts.chat import TurnOutcome
+from contracts.chat import Mode, TurnOutcome, TurnState
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.trace import TurnSpan, own_ms
-from contracts.wire import Json, Strict, rfc3339
+from contracts.wire import Json, Part, Strict, Timestamp, rfc3339
 from hub_agent.live.times import Since
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
@@ -55,6 +54,53 @@ class TurnFilter(Strict):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
+class _Costs(Part):
+    """What the models of a turn took, and how long each kind of span."""
+
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    ms_by_kind: dict[Any, float] = {}
+
+
+class TurnSummary(_Costs):
+    """A turn as it is in a list, without what people said who are not the one that asks."""
+
+    turn: str
+    conversation: str | None
+    user: str
+    agent: str
+    device: str | None
+    origin: str
+    question: str | None
+    at: Timestamp
+    ended_at: Timestamp | None
+    ms: int | None
+    state: TurnState
+    outcome: TurnOutcome | None
+    problem: str
+    reason: str
+    replaced_by: str | None
+    mode: Mode | None
+
+
+class TurnShown(TurnSummary):
+    """A turn with where its time went; ``spans`` is None where that is not known."""
+
+    answer: str | None
+    did: list[str]
+    spans: list[TurnSpan] | None
+    left_out: int
+
+
+class TurnPage(Part):
+    """Turns, newest first; ``next`` is None at the end."""
+
+    turns: list[TurnSummary]
+    next: str | None
+
+
 class Traces:
     """The turns of all people, with where their time went.
 
@@ -66,8 +112,8 @@ class Traces:
         self._store = store
         self._running = running
 
-    async def page(self, wanted: TurnFilter, *, user: str, all_people: bool) -> dict[str, Json]:
-        """Return turns, newest first, as ``{"turns": […], "next": …}``; the latter is None at the end.
+    async def page(self, wanted: TurnFilter, *, user: str, all_people: bool) -> TurnPage:
+        """Return turns, newest first.
 
         Args:
             user: Id of the person who asks.
@@ -85,10 +131,15 @@ class Traces:
         )
         found = await self._store.read(lambda session: session.exec(query).all())
         rows = found[: wanted.limit]
-        shown = [_summary(row, _Costs(*costs), user) for row, *costs in rows]
-        return {"turns": shown, "next": _cursor(rows[-1][0]) if len(found) > len(rows) else None}
+        shown = []
+        for row, *costs in rows:
+            given = dict(zip(_Costs.model_fields, costs, strict=True))
+            # A turn that ran elsewhere, or long ago, has none of them.
+            known = {name: value for name, value in given.items() if value is not None}
+            shown.append(TurnSummary(**_told(row, known, user)))
+        return TurnPage(turns=shown, next=_cursor(rows[-1][0]) if len(found) > len(rows) else None)
 
-    async def get(self, turn: str, *, user: str, all_people: bool) -> dict[str, Json]:
+    async def get(self, turn: str, *, user: str, all_people: bool) -> TurnShown:
         """Return one turn with its spans.
 
         Args:
@@ -118,14 +169,10 @@ class Traces:
             spans, left_out = _SPANS.validate_json(zlib.decompress(kept.spans)), kept.left_out
         elif running is not None:
             spans, left_out = running.trace.spans(), running.trace.left_out
-        is_own = row.user == user
-        return {
-            **_summary(row, _costs(spans), user),
-            "answer": row.answer if is_own else None,
-            "did": row.did if is_own else [],
-            "spans": None if spans is None else [_span_shown(each, is_own=is_own) for each in spans],
-            "left_out": left_out,
-        }
+        told = _told(row, _costs(spans).model_dump(), user)
+        if spans is not None and row.user != user:
+            spans = [each.model_copy(update={"detail": _plain(each)}) for each in spans]
+        return TurnShown(**told, spans=spans, left_out=left_out)
 
     async def trim(self) -> None:
         """Forget where the time of old turns went."""
@@ -150,7 +197,7 @@ def trace_row(turn: Turn, at: datetime) -> TraceRow:
         input_tokens=costs.input_tokens,
         output_tokens=costs.output_tokens,
         cost=costs.cost,
-        ms=dict(costs.ms),
+        ms=costs.ms_by_kind,
         left_out=turn.trace.left_out,
         spans=zlib.compress(_SPANS.dump_json(spans, exclude_defaults=True)),
     )
@@ -160,17 +207,6 @@ def traces_of(user: str, conversation: str) -> tuple[ColumnElement[bool], ...]:
     """Return the condition for the traces of a conversation."""
     turns = select(TurnRow.turn).where(TurnRow.user == user, TurnRow.conversation == conversation)
     return col(TraceRow.user) == user, col(TraceRow.turn).in_(turns)
-
-
-@dataclass(frozen=True)
-class _Costs:
-    """What the models of a turn took, and how long each kind of span."""
-
-    model: str | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float | None = None
-    ms: "dict[Any, float]" = field(default_factory=dict)
 
 
 _SUMMARY: Final = (
@@ -192,44 +228,26 @@ def _costs(spans: Sequence[TurnSpan] | None) -> _Costs:
         input_tokens=sum(span.detail.get("input_tokens", 0) for span in models),
         output_tokens=sum(span.detail.get("output_tokens", 0) for span in models),
         cost=sum(said) if said else None,
-        ms=own_ms(spans or ()),
+        ms_by_kind=dict(own_ms(spans or ())),
     )
 
 
-def _summary(row: TurnRow, costs: _Costs, user: str) -> dict[str, Json]:
-    """Return a turn as it is in a list."""
-    is_own = row.user == user
+def _told(row: TurnRow, costs: dict[str, Any], user: str) -> dict[str, Any]:
+    """Return what a person is told of a turn, with what its models took."""
     ended = row.ended_at
-    return {
-        "turn": row.turn,
-        "conversation": row.conversation if is_own else None,
-        "user": row.user,
-        "agent": row.agent,
-        "device": row.device,
-        "origin": row.origin,
-        "question": row.question[:_QUESTION_CHARS] if is_own else None,
-        "at": rfc3339(row.at),
-        "ended_at": None if ended is None else rfc3339(ended),
+    told = {
+        **row.model_dump(),
+        **costs,
+        "question": row.question[:_QUESTION_CHARS],
         "ms": None if ended is None else round((ended - row.at).total_seconds() * 1000),
-        "state": row.state,
-        "outcome": row.outcome,
-        "problem": row.problem if is_own else "",
-        "reason": row.reason,
-        "replaced_by": row.replaced_by,
-        "mode": row.mode,
-        "model": costs.model,
-        "input_tokens": costs.input_tokens or 0,
-        "output_tokens": costs.output_tokens or 0,
-        "cost": costs.cost,
-        "ms_by_kind": costs.ms or {},
     }
+    if row.user != user:
+        told |= {"conversation": None, "question": None, "problem": "", "answer": None, "did": []}
+    return told
 
 
-def _span_shown(span: TurnSpan, *, is_own: bool) -> dict[str, Json]:
-    shown = span.model_dump(mode="json")
-    if not is_own:
-        shown["detail"] = {name: value for name, value in span.detail.items() if name in PLAIN}
-    return shown
+def _plain(span: TurnSpan) -> dict[str, Json]:
+    return {name: value for name, value in span.detail.items() if name in PLAIN}
 
 
 def _same_turn() -> ColumnElement[bool]:
@@ -267,7 +285,7 @@ def _read_cursor(text: str) -> tuple[datetime, str, str]:
     user, _, turn = rest.partition(" ")
     try:
         moment = datetime.fromisoformat(at).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InvalidMessage(
             f"before: {text[:40]!r} is no end of a list", hint="Send what the list before gave as 'next'."
         ) from None

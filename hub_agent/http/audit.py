@@ -56,11 +56,7 @@ def audit_routes(
 
     async def look(request: Request) -> Response:
         bearer, query = await may_look(request), read_query(request, _Page)
-        found = await log.page(*await chosen(bearer, query), limit=query.limit + 1)
-        entries = found[: query.limit]
-        return answer(
-            {"entries": entries, "before": entries[-1]["id"] if len(found) > len(entries) else None}
-        )
+        return answer(await log.page(*await chosen(bearer, query), limit=query.limit))
 
     async def export(request: Request) -> Response:
         bearer, query = await may_look(request), read_query(request, _Export)

@@ -7,7 +7,7 @@ resumes after the last one that it has.
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
@@ -46,28 +46,22 @@ _TURNS: Final = 32
 _GRACE_S: Final = 60.0
 """How long a turn goes on without its client, and its events are kept after its end: a phone changes from one
 network to another in seconds."""
-_MOST_KEPT: Final = 1024 * 1024
-"""Bytes of events of one turn that are kept."""
-_MOST_IN_ALL: Final = 64 * 1024 * 1024
-"""Bytes of events of all turns; where there are more, the turn that has most loses its first ones."""
+_MOST_KEPT: Final = 256 * 1024
+"""Bytes of events of one turn that are kept: the quotas let all tokens have some 300 turns in the grace time,
+which makes 80 MB at the very most."""
 
 
 class _Followed:
     """A turn with its events.
 
-    Args:
-        on_kept: Called with each event that is kept.
-
     Attributes:
-        size: Bytes of its events.
         given_up: Set when nobody can resume it any more.
     """
 
-    def __init__(self, turn: Turn, on_kept: Callable[[], None]) -> None:
+    def __init__(self, turn: Turn) -> None:
         self.turn = turn
-        self.size = 0
         self.given_up = asyncio.Event()
-        self._on_kept = on_kept
+        self._size = 0
         self._frames: list[bytes] = []
         self._forgotten = 0
         self._ended = False
@@ -118,20 +112,13 @@ class _Followed:
         self._frames.append(
             _json(TurnEventFrame(turn=turn, conversation=conversation, id=number, event=event))
         )
-        self.size += len(self._frames[-1])
-        if self.size > _MOST_KEPT:
-            self.shorten()
-        self._on_kept()
-        self._tell()
-
-    def shorten(self) -> bool:
-        """Forget the first of its events; return whether there were any to forget."""
+        self._size += len(self._frames[-1])
         # A quarter at a time: each of them moves all others.
-        before, most = self._forgotten, self.size * 3 // 4
-        while self.size > most and len(self._frames) > 1:
-            self.size -= len(self._frames.pop(0))
+        most = _MOST_KEPT * 3 // 4 if self._size > _MOST_KEPT else self._size
+        while self._size > most and len(self._frames) > 1:
+            self._size -= len(self._frames.pop(0))
             self._forgotten += 1
-        return self._forgotten > before
+        self._tell()
 
     def _tell(self) -> None:
         self._changed.set()
@@ -154,7 +141,6 @@ class ChatSockets:
         self._connections = connections
         self._tasks = tasks
         self._followed: dict[tuple[str, str], _Followed] = {}
-        self._kept: set[_Followed] = set()
         self._open = Slots(each=_SOCKETS, total=assistant.settings.http.connections * 2 // 3)
 
     def route(self) -> WebSocketRoute:
@@ -167,8 +153,7 @@ class ChatSockets:
         own = [each for each, known in self._followed.items() if known.turn.holder == turn.holder]
         if len(own) >= _TURNS:
             self._followed.pop(own[0]).given_up.set()
-        self._followed[key] = followed = _Followed(turn, self._bound)
-        self._kept.add(followed)
+        self._followed[key] = followed = _Followed(turn)
         self._tasks.create_task(self._run(followed, key), name=f"follow turn {turn.id}")
         return followed
 
@@ -190,15 +175,8 @@ class ChatSockets:
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 await followed.given_up.wait()
-        self._kept.discard(followed)
         if self._followed.get(key) is followed:
             del self._followed[key]
-
-    def _bound(self) -> None:
-        """Keep no more than may be kept of all turns."""
-        while sum(each.size for each in self._kept) > _MOST_IN_ALL:
-            if not max(self._kept, key=lambda each: each.size).shorten():
-                return
 
     async def _serve(self, websocket: WebSocket) -> None:
         try:

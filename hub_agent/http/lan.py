@@ -19,17 +19,18 @@ _log = logging.getLogger(__name__)
 
 
 class Lan:
-    """A listener that is bound.
+    """A listener that is bound; files of the certificate that change are read again.
 
     Attributes:
         context: The server's side of TLS; None without TLS.
     """
 
-    def __init__(self, settings: LanSettings, listener: socket.socket, shown: "_Shown | None") -> None:
-        self.listener = listener
-        self.context = shown.context if shown else None
+    def __init__(self, settings: LanSettings, certificate: ServerCertificate | None) -> None:
+        self.listener: socket.socket
+        self.context = certificate.context() if certificate is not None else None
+        self._certificate = certificate
         self._settings = settings
-        self._shown = shown
+        self._state = self._stat()
 
     @property
     def host(self) -> str:
@@ -44,26 +45,48 @@ class Lan:
     @property
     def url(self) -> str:
         """The best address for other machines, without a path: one that the certificate is for."""
-        certified = (
-            (*self._shown.certificate.addresses, *self._shown.certificate.names) if self._shown else ()
-        )
+        known = self._certificate
+        certified = (*known.addresses, *known.names) if known is not None else ()
         host = self.host
         if ip_address(host).is_unspecified:
             found = (primary_address(), *certified, *self._settings.names)
-            usable = [each for each in found if each and (not self._shown or each in certified)]
+            usable = [each for each in found if each and (known is None or each in certified)]
             host = next((each for each in usable if not is_loopback(each)), host)
-        return f"{'https' if self._shown else 'http'}://{bracketed(host)}:{self.port}"
+        return f"{'https' if known is not None else 'http'}://{bracketed(host)}:{self.port}"
 
     def names(self) -> frozenset[str]:
         """Return the host names of this machine, in small letters."""
-        certified = self._shown.certificate.names if self._shown else ()
+        certified = self._certificate.names if self._certificate is not None else ()
         return frozenset(name.lower() for name in (*self._settings.names, *certified))
 
     async def watch(self) -> None:
-        """Reload renewed certificates until cancelled."""
-        while self._shown is not None:
+        """Reload renewed certificates until cancelled; what is bad leaves the present one as it is."""
+        while self.context is not None:
             await asyncio.sleep(self._settings.look_s)
-            self._shown.look()
+            if (state := self._stat()) != self._state:
+                self._state = state
+                self._reload(self.context)
+
+    def _reload(self, context: ssl.SSLContext) -> None:
+        try:
+            renewed = ServerCertificate.load(self._directory)
+            renewed.load_into(context)
+        except ConfigError as error:
+            _log.error("the renewed server certificate cannot be used: %s", error)
+            return
+        self._certificate = renewed
+        _log.info("a renewed server certificate is shown from now on")
+
+    @property
+    def _directory(self) -> Path:
+        return self._settings.certificates or Path()
+
+    def _stat(self) -> tuple[int, int] | None:
+        try:
+            found = (self._directory / "server.pem").stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
 
 
 @contextmanager
@@ -75,39 +98,8 @@ def open_lan(settings: LanSettings) -> Iterator[Lan]:
         ConfigError: If it cannot be bound, or there is no certificate that can be used.
     """
     # Checked before the port is taken: without certificates there is nothing to listen for.
-    shown = _Shown(settings.certificates) if settings.certificates is not None else None
-    purpose = "HTTPS" if shown else "HTTP from other machines"
-    with listen(settings.host, settings.port, purpose=purpose) as listener:
-        yield Lan(settings, listener, shown)
-
-
-class _Shown:
-    """The server certificate as the listener shows it; files that change are read again."""
-
-    def __init__(self, directory: Path) -> None:
-        self.certificate = ServerCertificate.load(directory)
-        self.context: ssl.SSLContext = self.certificate.context()
-        self._directory = directory
-        self._state = self._stat()
-
-    def look(self) -> None:
-        """Read the files again if they have changed; what is bad leaves the present certificate as it is."""
-        state = self._stat()
-        if state == self._state:
-            return
-        self._state = state
-        try:
-            renewed = ServerCertificate.load(self._directory)
-            renewed.load_into(self.context)
-        except ConfigError as error:
-            _log.error("the renewed server certificate cannot be used: %s", error)
-            return
-        self.certificate = renewed
-        _log.info("a renewed server certificate is shown from now on")
-
-    def _stat(self) -> tuple[int, int] | None:
-        try:
-            found = (self._directory / "server.pem").stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ino
+    certificate = ServerCertificate.load(settings.certificates) if settings.certificates is not None else None
+    lan = Lan(settings, certificate)
+    purpose = "HTTPS" if certificate is not None else "HTTP from other machines"
+    with listen(settings.host, settings.port, purpose=purpose) as lan.listener:
+        yield lan

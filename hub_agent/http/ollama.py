@@ -67,6 +67,10 @@ class _Asked(Part):
     def stop(self) -> StopTexts:
         return StopTexts(self.options.stop if self.options else None)
 
+    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
+        """Return the member of an answer that holds a piece of it."""
+        return {"response": text}
+
 
 class _ChatBody(_Asked):
     messages: list[ChatMessage] = []
@@ -75,6 +79,15 @@ class _ChatBody(_Asked):
     def chat_request(self) -> ChatRequest:
         tools: Sequence[ClientTool] = [tool.function for tool in self.tools or ()]
         return chat_request(self.messages, agent=self.agent, tools=tools)
+
+    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
+        message: dict[str, Json] = {"role": "assistant", "content": text}
+        if final is not None and final.calls:
+            message["tool_calls"] = [
+                {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+                for call in final.calls
+            ]
+        return {"message": message}
 
 
 class _GenerateBody(_Asked):
@@ -148,23 +161,23 @@ class OllamaRoutes:
     async def _chat(self, request: Request) -> Response:
         caller, body = await self._authenticate(request), await read(request, _ChatBody, any_type=True)
         if not body.messages:
-            return await self._load(caller, _ChatLines(body))
-        return await self._answer(request, caller, body.chat_request(), _ChatLines(body))
+            return self._load(body)
+        return await self._answer(request, caller, body.chat_request(), _Lines(body))
 
     async def _generate(self, request: Request) -> Response:
         caller, body = await self._authenticate(request), await read(request, _GenerateBody, any_type=True)
         if not body.prompt:
-            return await self._load(caller, _GenerateLines(body))
-        return await self._answer(request, caller, body.chat_request(), _GenerateLines(body))
+            return self._load(body)
+        return await self._answer(request, caller, body.chat_request(), _Lines(body))
 
     @property
     def _context(self) -> int:
         return self._assistant.settings.turns.limits.context_tokens
 
-    async def _load(self, caller: Bearer, lines: "_Lines") -> Response:
+    def _load(self, body: _Asked) -> Response:
         """Answer a program that says nothing: it wants a model to be loaded, or unloaded."""
-        self._assistant.agents.find(lines.body.agent)
-        return answer(lines.last("load"))
+        self._assistant.agents.find(body.agent)
+        return answer(_Lines(body).last("load"))
 
     async def _answer(
         self, request: Request, caller: Bearer, asked: ChatRequest, lines: "_Lines"
@@ -206,7 +219,7 @@ class _Lines:
                 async for told in events:
                     match told:
                         case TextDelta(text=text) if piece := self.stop.feed(text):
-                            yield _line({**self._head(), **self.said(piece), "done": False})
+                            yield _line({**self._head(), **self.body.said(piece), "done": False})
                             if self.stop.found:
                                 break
                         case TurnFinal():
@@ -226,14 +239,12 @@ class _Lines:
             text: What of the answer it brings.
             final: None where no turn came to its end.
         """
+        made = {**self._head(), **self.body.said(text, final), "done": True, "done_reason": reason}
         if final is None:
-            return {**self._head(), **self.said(text), "done": True, "done_reason": reason}
+            return made
         lasted = time.monotonic_ns() - self._began
         return {
-            **self._head(),
-            **self.said(text, final),
-            "done": True,
-            "done_reason": reason,
+            **made,
             "total_duration": lasted,
             "load_duration": 0,
             "prompt_eval_count": final.input_tokens,
@@ -242,28 +253,8 @@ class _Lines:
             "eval_duration": lasted,
         }
 
-    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
-        """Return the member that holds a piece of the answer."""
-        raise NotImplementedError
-
     def _head(self) -> dict[str, Json]:
         return {"model": self.body.model, "created_at": rfc3339(datetime.now(UTC))}
-
-
-class _ChatLines(_Lines):
-    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
-        message: dict[str, Json] = {"role": "assistant", "content": text}
-        if final is not None and final.calls:
-            message["tool_calls"] = [
-                {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
-                for call in final.calls
-            ]
-        return {"message": message}
-
-
-class _GenerateLines(_Lines):
-    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
-        return {"response": text}
 
 
 def _agent(tagged: str) -> str:

@@ -1,7 +1,6 @@
 """The MCP servers of ``mcp.json``: started, watched, and offered as skills of the hub."""
 
 import asyncio
-import importlib
 import logging
 import os
 import shutil
@@ -10,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -28,6 +26,7 @@ from contracts.names import HUB_SKILLS
 from contracts.rates import Backoff
 from contracts.wire import Json
 from hub_agent.live.files import EditedFile
+from hub_agent.mcp.http import load
 from hub_agent.own_skills import OwnSkills
 from hub_registry.access.bearer import Gate
 
@@ -45,9 +44,6 @@ _CHECK_S: Final = 60.0
 _CALL_S: Final = 120.0
 _BACKOFF_S: Final = (1.0, 300.0)
 _MAX_LINE: Final = 64 * 1024
-_MISSING: Final = ConfigError(
-    "MCP servers need a package that is not installed", hint="Install it: pip install 'strawberry-home[mcp]'."
-)
 
 
 def open_file(home: Path) -> EditedFile[dict[str, "ServerEntry"]]:
@@ -204,9 +200,7 @@ class McpClients:
             server.said = ""
 
     async def _serve(self, server: _Server, backoff: Backoff) -> None:
-        if find_spec("mcp") is None:
-            raise _MISSING
-        library = await asyncio.to_thread(importlib.import_module, "mcp")
+        library = await load("mcp")
         server.ended = False
         server.news.clear()
 

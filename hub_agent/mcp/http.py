@@ -35,6 +35,20 @@ _MOST: Final = 256
 Of too many, the person loses one who has most."""
 
 
+async def load(module: str) -> Any:
+    """Import a module that needs the library.
+
+    Raises:
+        ConfigError: If that is not installed.
+    """
+    if find_spec("mcp") is None:
+        raise ConfigError(
+            "MCP needs a package that is not installed",
+            hint="Install it: pip install 'strawberry-home[mcp]'.",
+        )
+    return await asyncio.to_thread(importlib.import_module, module)
+
+
 class _Holder(NamedTuple):
     """Token and person of a session."""
 
@@ -139,12 +153,7 @@ class Mcp:
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator["McpServer"]:
-        if find_spec("mcp") is None:
-            raise ConfigError(
-                "MCP needs a package that is not installed",
-                hint="Install it: pip install 'strawberry-home[mcp]'.",
-            )
-        module: Any = await asyncio.to_thread(importlib.import_module, "hub_agent.mcp.server")
+        module = await load("hub_agent.mcp.server")
         assert self._app is not None
         async with module.open_server(
             self._assistant, self._runs, self._app, version=self._version

@@ -41,13 +41,10 @@ class ToolRun:
         self.token = token
         self.question = ""
         self.events: asyncio.Queue[TurnEvent | ToolOutcome] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
 
-    def start(self, work: Callable[[TurnContext], Awaitable[ToolOutcome]], tasks: asyncio.TaskGroup) -> None:
-        """Begin the work."""
-        self._task = tasks.create_task(self._run(work), name="MCP tool call")
-
-    async def _run(self, work: Callable[[TurnContext], Awaitable[ToolOutcome]]) -> None:
+    async def run(self, work: Callable[[TurnContext], Awaitable[ToolOutcome]]) -> None:
+        """Do the work, and tell how it ended."""
         outcome = failed("an internal error occurred; the log of the hub says what")
         try:
             outcome = await work(TurnContext(self.id, self.events.put_nowait, nullcontext))
@@ -60,8 +57,8 @@ class ToolRun:
 
     def cancel(self) -> None:
         """Stop the work; no effect once it is over."""
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
 
 class ToolRuns:
@@ -79,7 +76,7 @@ class ToolRuns:
     def start(self, user: str, token: str, work: Callable[[TurnContext], Awaitable[ToolOutcome]]) -> ToolRun:
         """Begin a call."""
         run = ToolRun(user, token)
-        run.start(work, self._tasks)
+        run.task = self._tasks.create_task(run.run(work), name="MCP tool call")
         return run
 
     def answer(self, run: ToolRun, question: str, *, approve: bool) -> None:
@@ -98,8 +95,8 @@ class ToolRuns:
         run.question = question
         self._waiting[run.id] = run
         # A client that does not come back: its question expires, and the call ends by itself.
-        assert run._task is not None
-        run._task.add_done_callback(lambda _: self._waiting.pop(run.id, None) and None)
+        assert run.task is not None
+        run.task.add_done_callback(lambda _: self._waiting.pop(run.id, None) and None)
         return run.id
 
     def resume(self, state: str, token: str) -> ToolRun:

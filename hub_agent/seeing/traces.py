@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -29,20 +28,8 @@ _END_S: Final = 3.0
 _MS: Final = 1_000_000
 
 
-@dataclass(frozen=True)
-class _Ended:
-    """A turn that has ended, as it is sent.
-
-    Attributes:
-        start: Nanoseconds since 1970.
-    """
-
-    id: str
-    mode: str
-    outcome: str
-    start: int
-    end: int
-    spans: list[TurnSpan]
+_Ended = tuple[Turn, int]
+"""A turn, and when it ended, in nanoseconds since 1970."""
 
 
 class TraceExport:
@@ -62,17 +49,8 @@ class TraceExport:
 
     def note(self, turn: Turn) -> None:
         """Have a turn that has ended sent; it is left out where too many wait."""
-        end = time.time_ns()
-        ended = _Ended(
-            id=turn.id,
-            mode=turn.mode or "none",
-            outcome=turn.outcome or "stopped",
-            start=end - round(turn.trace.seconds * 1_000 * _MS),
-            end=end,
-            spans=turn.trace.spans(),
-        )
         with suppress(asyncio.QueueFull):
-            self._waiting.put_nowait(ended)
+            self._waiting.put_nowait((turn, time.time_ns()))
 
     async def run(self) -> None:
         """Send what waits, until cancelled."""
@@ -80,9 +58,9 @@ class TraceExport:
             _log.warning("OTEL_EXPORTER_OTLP_ENDPOINT: install it: pip install 'strawberry-home[otel]'")
             return
         while True:
-            ended = await self._waiting.get()
+            turn, end = await self._waiting.get()
             try:
-                await asyncio.to_thread(self._send, ended)
+                await asyncio.to_thread(self._send, turn, end)
             except Exception:  # noqa: BLE001  what the libraries fail with must not end the hub
                 _log.exception("the trace of a turn was not sent")
 
@@ -93,37 +71,37 @@ class TraceExport:
                 async with asyncio.timeout(_END_S):
                     await in_thread(self._provider.shutdown, name="traces")
 
-    def _send(self, ended: _Ended) -> None:
+    def _send(self, turn: Turn, end: int) -> None:
         trace: Any = importlib.import_module("opentelemetry.trace")
         if self._provider is None:
             self._provider = self._opened()
         tracer = self._provider.get_tracer("strawberry", self._version)
-        self._trace_id = _trace_id(ended.id)
-        turn = {
-            "strawberry.turn": ended.id,
-            "strawberry.mode": ended.mode,
-            "strawberry.outcome": ended.outcome,
+        self._trace_id = _trace_id(turn.id)
+        start, spans = end - round(turn.trace.seconds * 1_000 * _MS), turn.trace.spans()
+        about = {
+            "strawberry.turn": turn.id,
+            "strawberry.mode": turn.mode or "none",
+            "strawberry.outcome": turn.outcome or "stopped",
         }
         nothing_above: Any = importlib.import_module("opentelemetry.context").Context()
-        root = tracer.start_span("turn", context=nothing_above, start_time=ended.start, attributes=turn)
+        root = tracer.start_span("turn", context=nothing_above, start_time=start, attributes=about)
         made: list[Any] = []
-        for each in ended.spans:
+        for each in spans:
             above = root if each.parent is None else made[each.parent]
-            start = ended.start + round(each.start_ms * _MS)
             one = tracer.start_span(
                 f"{each.kind} {each.name}",
                 context=trace.set_span_in_context(above),
-                start_time=start,
+                start_time=start + round(each.start_ms * _MS),
                 attributes=_attributes(each),
             )
             if each.outcome == "failed":
                 one.set_status(trace.StatusCode.ERROR)
             made.append(one)
-        for each, one in zip(ended.spans, made, strict=True):
-            one.end(ended.start + round((each.start_ms + each.ms) * _MS))
-        if ended.outcome == "failed":
+        for each, one in zip(spans, made, strict=True):
+            one.end(start + round((each.start_ms + each.ms) * _MS))
+        if turn.outcome == "failed":
             root.set_status(trace.StatusCode.ERROR)
-        root.end(ended.end)
+        root.end(end)
 
     def _opened(self) -> Any:
         sdk: Any = importlib.import_module("opentelemetry.sdk.trace")

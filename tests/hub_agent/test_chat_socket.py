@@ -113,22 +113,6 @@ async def test_events_that_are_no_longer_kept_are_counted(
     assert kept == last
 
 
-async def test_events_of_all_turns_are_bounded_together(
-    thinking: Home, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chat_socket, "_MOST_IN_ALL", 5_000)
-    model.script = [Says(text="word " * 400), Says(text="Short.")]
-    async with socket(thinking) as opened:
-        for turn in ("long", "short"):
-            await send(opened, kind="chat", message=f"talk {turn}", turn=turn)
-            await receive(opened, "final")
-        await send(opened, kind="resume", turn="long")
-        assert (await receive(opened, "missed"))["events"] > 0
-        await receive(opened, "final")
-        await send(opened, kind="resume", turn="short")
-        assert (await receive(opened, "event"))["id"] == 1
-
-
 async def test_a_person_confirms_over_the_socket(thinking: Home, model: ScriptedModel) -> None:
     lock = LockSkill()
     await thinking.device("Door", lock)

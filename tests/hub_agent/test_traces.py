@@ -140,7 +140,7 @@ async def test_the_list_is_filtered_and_read_page_by_page(home: Home) -> None:
         assert await turns("since=2999-01-01") == []
         page = (await client.get("/api/turns?limit=3")).json()
         assert await turns(f"limit=3&before={page['next']}".replace("+", "%2B")) == ["t1", "t0"]
-        for wrong in ("before=x", "since=100000000d"):
+        for wrong in ("before=x", "before=0001-01-01T00:00:00%2B14:00 u t", "since=100000000d"):
             assert (await client.get(f"/api/turns?{wrong}")).status_code == 422, wrong
         assert (await client.get("/api/turns?outcome=good")).status_code == 422
         await client.delete("/api/conversations/c1")
