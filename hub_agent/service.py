@@ -190,7 +190,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 tasks=tasks,
             )
         )
-        await stack.enter_async_context(own.offering(live.skills()))
+        await stack.enter_async_context(own.offering(live.skills))
         stack.callback(live.home_assistant.on_offered(own.refresh))
         servers = McpClients(settings.home, own, tasks)
         tasks.create_task(servers.run(), name="MCP servers")
@@ -211,7 +211,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             settings.household,
             registry.directory,
             soul=open_soul(settings.directory),
-            contributions=live.contributions(),
+            contributions=live.contributions,
         )
         assistant = Assistant(
             settings=settings,

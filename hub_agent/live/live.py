@@ -1,14 +1,14 @@
 """The parts of the live home, opened in their order and closed in the reverse one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.routing import BaseRoute
 
 from agent_core.gateway.opening import LiveGateway
-from agent_core.prompt import Household
 from chat.http.streams import Connections
 from contracts.errors import FileProblem
 from hub_agent.bus.connection import Bus
@@ -38,10 +38,10 @@ from hub_agent.live.watchers.timers import Timers, open_timers
 from hub_agent.live.watchers.watchers import Watchers
 from hub_agent.live.world import World, open_world
 from hub_agent.live.world.http import world_routes
-from hub_agent.live.world.section import world_section
+from hub_agent.live.world.section import world_part
 from hub_agent.live.world.skill import WorldSkill
 from hub_agent.own_skills import HubSkill
-from hub_agent.prompt import Asked, Contribution, PromptPart
+from hub_agent.prompt import Contribution
 from hub_agent.settings import HubSettings, ProtobufSettings
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.registry import Registry
@@ -49,7 +49,12 @@ from hub_registry.registry import Registry
 
 @dataclass(frozen=True)
 class Live:
-    """The live home."""
+    """The live home.
+
+    Attributes:
+        skills: The hub's own.
+        contributions: What the parts add to the prompt, in its order.
+    """
 
     feed: Feed
     values: BusValues
@@ -57,37 +62,13 @@ class Live:
     captures: Captures
     watchers: Watchers
     timers: Timers
-    household: Household
     world: World
     memory: Memory
-    histories: Histories
     nodes: Nodes
     home_assistant: Inward
     notifications: Notifications
-
-    def skills(self) -> list[HubSkill]:
-        """Make the hub's own skills."""
-        return [
-            BusSkill(self.values),
-            CaptureSkill(self.captures),
-            WatcherSkill(self.watchers, self.timers, household=self.household),
-            WorldSkill(self.world),
-            MemorySkill(self.memory, self.histories),
-            self.home_assistant.skill,
-        ]
-
-    def contributions(self) -> dict[str, Contribution]:
-        """Return what the parts add to the prompt, in its order."""
-        return {
-            "world": self._world_section,
-            "watchers": self.watchers.prompt_part,
-            "captures": self.captures.prompt_part,
-            "memory": self.memory.prompt_part,
-        }
-
-    async def _world_section(self, asked: Asked) -> PromptPart | None:
-        text = world_section(self.world, asked.user.id, asked.said)
-        return PromptPart(text) if text is not None else None
+    skills: Sequence[HubSkill]
+    contributions: Mapping[str, Contribution]
 
     def problems(self) -> list[FileProblem]:
         """Return what is wrong with files that people edit."""
@@ -209,7 +190,6 @@ async def open_live(
                 events,
                 home=settings.home,
                 home_assistant=home_assistant.client.notify,
-                tasks=tasks,
             )
         )
         yield Live(
@@ -219,13 +199,25 @@ async def open_live(
             captures=captures,
             watchers=watchers,
             timers=timers,
-            household=settings.household,
             world=world,
             memory=memory,
-            histories=histories,
             nodes=Nodes(registry.directory, manager, feed),
             home_assistant=home_assistant,
             notifications=notifications,
+            skills=(
+                BusSkill(values),
+                CaptureSkill(captures),
+                WatcherSkill(watchers, timers, household=settings.household),
+                WorldSkill(world),
+                MemorySkill(memory, histories),
+                home_assistant.skill,
+            ),
+            contributions={
+                "world": partial(world_part, world),
+                "watchers": watchers.prompt_part,
+                "captures": captures.prompt_part,
+                "memory": memory.prompt_part,
+            },
         )
 
 

@@ -65,6 +65,11 @@ class Manifest(Strict):
     protected: bool = False
     stop_s: Annotated[float, Field(ge=0, le=120)] = 10
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """``env`` as a process gets it."""
+        return {name: str(value) for name, value in self.env.items()}
+
 
 def node_folders(directory: Path) -> dict[str, Path]:
     """Return the folders of ``nodes`` that have settings, by name."""

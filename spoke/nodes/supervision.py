@@ -7,10 +7,10 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from agent_core.search.nearest import suggestion
 from contracts.errors import CallError, ErrorCode, FileProblem
@@ -76,13 +76,7 @@ class _Node:
     def __init__(
         self, folder: Path, *, log: Log, mark: str, unit: str | None, changed: Callable[[], None]
     ) -> None:
-        self.name = folder.name
-        self.state: State = "waiting"
-        self.reason = ""
-        self.health: Literal["healthy", "unhealthy", "unknown"] = "unknown"
-        self.since = datetime.now(UTC)
-        self.restarts = 0
-        self.pid: int | None = None
+        self.status = NodeStatus(folder.name, "waiting", since=_now())
         self.begun = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.mark = mark
@@ -115,30 +109,29 @@ class _Node:
             wait_s = backoff.next()
             looping = f", for the {early}th time in a row" if early >= _LOOPING else ""
             self._become("waiting", f"{ended}{looping}; it is started again in {wait_s:.0f} s")
-            (_log.error if looping else _log.warning)("node %s: %s", self.name, self.reason)
+            (_log.error if looping else _log.warning)("node %s: %s", self._folder.name, self.status.reason)
             await asyncio.sleep(wait_s)
-            self.restarts += 1
+            self.status = replace(self.status, restarts=self.status.restarts + 1)
 
     async def _once(self, manifest: Manifest) -> int:
         """Run the program to its end; return its exit code."""
-        env = {name: str(value) for name, value in manifest.env.items()}
         run = started(
             manifest.command,
             folder=self._folder,
-            env=env,
+            env=manifest.variables,
             mark=self.mark,
             stop_s=manifest.stop_s,
-            unit=self._unit and f"{self._unit}-{self.restarts}",
+            unit=self._unit and f"{self._unit}-{self.status.restarts}",
         )
         async with run as process, asyncio.TaskGroup() as tasks:
-            self.pid, self.health = process.pid, "unknown"
-            self._become("running")
-            reading = tasks.create_task(self._read(output_of(process)), name=f"output of {self.name}")
-            checking = tasks.create_task(self._check(manifest), name=f"health of {self.name}")
+            self._become("running", pid=process.pid, health="unknown")
+            name = self._folder.name
+            reading = tasks.create_task(self._read(output_of(process)), name=f"output of {name}")
+            checking = tasks.create_task(self._check(manifest), name=f"health of {name}")
             try:
                 return await process.wait()
             finally:
-                self.pid = None
+                self.status = replace(self.status, pid=None)
                 checking.cancel()
                 # What it left behind may hold its output open.
                 await asyncio.shield(end_marked(self.mark, stop_s=manifest.stop_s))
@@ -157,23 +150,24 @@ class _Node:
             await asyncio.sleep(health.every_s)
             found: Literal["healthy", "unhealthy"] = "unhealthy"
             with suppress(OSError, TimeoutError):
-                env = {name: str(value) for name, value in manifest.env.items()}
-                mark = f"{self.mark} health"
-                async with (
-                    asyncio.timeout(health.every_s),
-                    started(health.command, folder=self._folder, env=env, mark=mark, stop_s=0) as process,
-                ):
+                run = started(
+                    health.command,
+                    folder=self._folder,
+                    env=manifest.variables,
+                    mark=f"{self.mark} health",
+                    stop_s=0,
+                )
+                async with asyncio.timeout(health.every_s), run as process:
                     async for _ in output_of(process):
                         pass
                     found = "healthy" if await process.wait() == 0 else "unhealthy"
-            if found != self.health:
-                self.health = found
+            if found != self.status.health:
+                self.status = replace(self.status, health=found)
                 self._changed()
 
-    def _become(self, state: State, reason: str = "") -> None:
-        if state != self.state:
-            self.since = datetime.now(UTC)
-        self.state, self.reason = state, reason
+    def _become(self, state: State, reason: str = "", **more: Any) -> None:
+        since = self.status.since if state == self.status.state else _now()
+        self.status = replace(self.status, state=state, reason=reason, since=since, **more)
         self.begun.set()
         self._changed()
 
@@ -215,13 +209,17 @@ class Nodes:
         """
         self._manifest(name)
         node = self._nodes.get(name)
-        if node is None or node.state in ("stopped", "failed"):
+        if node is None or node.status.state in ("stopped", "failed"):
             await self._end(name)
             node = self._begin(name)
         self._want(name, True)
         await node.begun.wait()
-        if node.state == "failed":
-            raise CallError(ErrorCode.SKILL_ERROR, f"{name} {node.reason}", hint=self._see_log(name))
+        if node.status.state == "failed":
+            raise CallError(
+                ErrorCode.SKILL_ERROR,
+                f"{name} {node.status.reason}",
+                hint=f"'strawberry nodes logs DEVICE {name}' shows what it wrote.",
+            )
         return self._status(name)
 
     async def stop(self, name: str) -> NodeStatus:
@@ -260,13 +258,12 @@ class Nodes:
         if name in self._building:
             raise CallError(ErrorCode.BUSY, f"{name} is being built already")
         self._building.add(name)
-        env = {key: str(value) for key, value in manifest.env.items()}
         last = ""
         try:
             run = started(
                 manifest.build,
                 folder=self._directory / name,
-                env=env,
+                env=manifest.variables,
                 mark=f"{self._mark(name)} build",
                 stop_s=manifest.stop_s,
             )
@@ -316,26 +313,19 @@ class Nodes:
 
     def _status(self, name: str) -> NodeStatus:
         node = self._nodes.get(name)
+        status = NodeStatus(name, "stopped") if node is None else node.status
         try:
             manifest = read_manifest(self._directory / name)
         except FileProblem as problem:
-            if node is None:
-                return NodeStatus(name, "broken", reason=problem.message)
-            manifest = None
-        health = manifest.health if manifest is not None else None
-        return NodeStatus(
-            name=name,
-            state=node.state if node is not None else "stopped",
-            description=manifest.description if manifest is not None else "",
-            reason=node.reason if node is not None else "",
-            health=node.health if node is not None else "unknown",
+            return status if node is not None else NodeStatus(name, "broken", reason=problem.message)
+        health = manifest.health
+        return replace(
+            status,
+            description=manifest.description,
             health_topic=health.topic if health is not None else None,
             health_every_s=health.every_s if health is not None else None,
-            since=node.since.isoformat(timespec="seconds") if node is not None else None,
-            restarts=node.restarts if node is not None else 0,
-            pid=node.pid if node is not None else None,
-            protected=manifest is not None and manifest.protected,
-            buildable=manifest is not None and manifest.build is not None,
+            protected=manifest.protected,
+            buildable=manifest.build is not None,
         )
 
     def _folder(self, name: str) -> Path:
@@ -369,9 +359,6 @@ class Nodes:
     def _log_of(self, name: str) -> Log:
         return Log(make_private_directory(self._data / "logs") / f"{name}.log")
 
-    def _see_log(self, name: str) -> str:
-        return f"'strawberry nodes logs DEVICE {name}' shows what it wrote."
-
     def _id(self) -> str:
         return hashlib.sha256(str(self._data.resolve()).encode()).hexdigest()[:12]
 
@@ -390,6 +377,10 @@ class Nodes:
         if after != before:
             make_private_directory(self._data)
             write_private(self._data / "running.json", json.dumps(sorted(after)).encode())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:

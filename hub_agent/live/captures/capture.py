@@ -1,11 +1,12 @@
 """One capture that is known, whether it runs or not: its row, its files, and how people see it."""
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from contracts.devices.presence import CaptureState
-from hub_agent.live.captures.budget import Usage
+from hub_agent.live.captures.budget import CaptureFile, Kept, size_of
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.recording import Recording
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, State
@@ -41,6 +42,11 @@ class Capture:
             return self.recording.state
         return "stopped" if self.row.is_stopped else "failed"
 
+    @property
+    def kept(self) -> Kept:
+        """What it keeps of its files."""
+        return Kept(self.series, self.state == "active", self.spec.max_files, self.spec.keep_days)
+
     def note(self) -> None:
         """Bring the row up to date."""
         recording, row = self.recording, self.row
@@ -48,11 +54,11 @@ class Capture:
             row.messages, row.gaps = recording.messages, recording.gaps
             row.begun_at = recording.writer.begun_at
 
-    def described(self, usage: Usage, feed: Feed) -> CaptureInfo:
+    def described(self, files: Collection[CaptureFile], feed: Feed) -> CaptureInfo:
         """Return it as people see it.
 
         Args:
-            usage: What its files take.
+            files: Those that it has.
             feed: Knows what keeps messages from coming.
         """
         row, spec, recording = self.row, self.spec, self.recording
@@ -68,9 +74,9 @@ class Capture:
             state=self.state,
             file=str(self.series.path),
             messages=row.messages,
-            bytes=usage.bytes,
+            bytes=size_of(files),
             gaps=row.gaps,
-            files=usage.files,
+            files=len(files),
             problem=problem,
             created_at=row.created_at,
         )

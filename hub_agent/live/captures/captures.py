@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from contracts.errors import (
     StrawberryError,
     TooManyRequests,
 )
-from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of, usages
+from hub_agent.live.captures.budget import MB, CaptureFile, Kept, clean_up, files_of
 from hub_agent.live.captures.capture import Capture
 from hub_agent.live.captures.files.reading import merged, read_capture
 from hub_agent.live.captures.files.series import Series
@@ -294,15 +294,10 @@ class Captures:
             await happens(self._rolled, within_s=_FULL_S if self._full else _SAVE_S)
             self._rolled.clear()
             await self._end_of_guests()
-            kept = {
-                name: Kept(each.series, each.state == "active", each.spec.max_files, each.spec.keep_days)
-                for name, each in self._captures.items()
-            }
-            cleaned = await self._in_thread(partial(clean_up, kept, self._settings, now=time.time()))
-            self._full = cleaned.full
-            for name, usage in cleaned.usage.items():
-                capture = self._captures.get(name)
-                if capture is not None and capture.state == "stopped" and not usage.files:
+            kept = {name: each.kept for name, each in self._captures.items()}
+            left, self._full = await self._in_thread(partial(clean_up, kept, self._settings, now=time.time()))
+            for name in kept.keys() - {file.capture for file in left}:
+                if (capture := self._captures.get(name)) is not None and capture.state == "stopped":
                     await self._forget(name)
             await self._save()
 
@@ -349,7 +344,7 @@ class Captures:
             raise Conflict(
                 f"the capture {known.row.id!r} writes to {known.spec.path!r}", hint="Choose another path."
             )
-        if (await self._in_thread(partial(usage_of, series))).files:
+        if await self._files({"": Kept(series)}):
             raise Conflict(
                 f"there is a file {series.path} that no capture has written", hint="Choose another path."
             )
@@ -391,8 +386,8 @@ class Captures:
     ) -> None:
         """Go on with a capture that has run before."""
         recording = self._recording(capture)
-        last = (await self._in_thread(partial(usage_of, capture.series))).changed
-        recording.follow(capture.spec.topics, sees=sees, since=last or time.time())
+        written = [file.changed for file in await self._files({capture.row.id: capture.kept})]
+        recording.follow(capture.spec.topics, sees=sees, since=max(written, default=time.time()))
         self._run(capture, recording)
 
     def _run(self, capture: Capture, recording: Recording) -> None:
@@ -450,12 +445,17 @@ class Captures:
         with suppress(Disconnected):  # all are published again after the next connect
             await self._link.publish(topics.CAPTURE.build(capture=name), payload, retain=True)
 
+    async def _files(self, captures: Mapping[str, Kept]) -> Sequence[CaptureFile]:
+        return await self._in_thread(partial(files_of, captures))
+
     async def _info(self, capture: Capture) -> CaptureInfo:
         return (await self._infos([capture]))[0]
 
     async def _infos(self, captures: Sequence[Capture]) -> Infos:
-        found = await self._in_thread(partial(usages, {each.row.id: each.series for each in captures}))
-        return [each.described(found[each.row.id], self._shared.feed) for each in captures]
+        own: dict[str, list[CaptureFile]] = {each.row.id: [] for each in captures}
+        for file in await self._files({each.row.id: each.kept for each in captures}):
+            own[file.capture].append(file)
+        return [each.described(own[each.row.id], self._shared.feed) for each in captures]
 
     def _sees(self, user: str) -> Callable[[LinkName], Callable[[str], bool]]:
         return partial(visible_to, self._directory, user)

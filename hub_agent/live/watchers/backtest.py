@@ -3,20 +3,20 @@
 import asyncio
 import heapq
 import logging
-import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Final, TypedDict
 
 from contracts.errors import StrawberryError
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json
 from hub_agent.live.captures.captures import Captures
 from hub_agent.live.captures.files.numbers import Line, Lines, rested
 from hub_agent.live.captures.spec import TopicChoice
 from hub_agent.live.topics import Feed, Gap, Sample, field
+from hub_agent.live.topics.values import described_gap, moment
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import WatchedValue, is_watching, sources_of
@@ -40,39 +40,26 @@ _RECALL_S: Final = 3.0
 _log = logging.getLogger(__name__)
 
 
-class WouldHaveFired(TypedDict):
-    """One time that a watcher would have fired; Unix seconds."""
-
-    at: float
-    values: Mapping[str, Json]
-
-
-class Missing(TypedDict):
-    """A time in which nothing was recorded; Unix seconds."""
-
-    since: float
-    until: float | None
-
-
 class Report(TypedDict):
     """The outcome of a back-test.
 
     Attributes:
-        would_have_fired: The first thousand.
+        would_have_fired: The first thousand, each with its time and values.
         fired: How many there are.
         samples: How many recorded values of the watcher's topics there are.
         evaluated: How often the predicate was evaluated.
         unknown: How often it was unknown.
         reason: Why it was unknown the last time.
+        gaps: Times in which nothing was recorded.
         lines: The numbers by name, with as many points as a plot shows.
     """
 
-    would_have_fired: list[WouldHaveFired]
+    would_have_fired: list[dict[str, Json]]
     fired: int
     evaluated: int
     unknown: int
     reason: str
-    gaps: list[Missing]
+    gaps: list[dict[str, Json]]
     lines: dict[str, Line]
 
 
@@ -103,7 +90,7 @@ def _run(
     recorded: Iterable[Sample | Gap],
     until: float | None,
 ) -> Report:
-    gaps: list[Missing] = []
+    gaps: list[Gap] = []
     links = {sources[name].link for name in predicate.names}
     lines, places = Lines(), dict[tuple[str, str], list[tuple[str, str | None]]]()
     for name in sorted(predicate.names):
@@ -113,51 +100,37 @@ def _run(
     def noted() -> Iterator[Sample | Gap]:
         for each in recorded:
             if isinstance(each, Gap) and each.link in links:
-                gaps.append({"since": each.since, "until": each.until})
+                gaps.append(each)
             elif isinstance(each, Sample):
                 for name, path in places.get((each.link, each.topic), ()):
                     lines.put(name, each.at, field(each.value, path))
             yield each
 
-    report = Report(would_have_fired=[], fired=0, evaluated=0, unknown=0, reason="", gaps=gaps, lines={})
+    report = Report(would_have_fired=[], fired=0, evaluated=0, unknown=0, reason="", gaps=[], lines={})
     firing = Firing()
-    evaluated = unknown = 0
     for at, verdict in replay(Evaluator(predicate), sources, noted(), until=until):
-        evaluated += 1
+        report["evaluated"] += 1
         if verdict.truth is None:
-            unknown += 1
+            report["unknown"] += 1
             report["reason"] = verdict.reason
         elif firing.fires(verdict):
             report["fired"] += 1
             if report["fired"] <= _MAX_FIRINGS:
-                report["would_have_fired"].append({"at": at, "values": verdict.values})
-    report["evaluated"], report["unknown"], report["lines"] = evaluated, unknown, lines.drawn()
+                report["would_have_fired"].append({"at": moment(at), "values": dict(verdict.values)})
+    report["gaps"], report["lines"] = _joined(gaps), lines.drawn()
     return report
 
 
-async def report_json(
-    report: Report,
-    row: WatcherRow,
-    sources: Mapping[str, WatchedValue],
-    *,
-    evaluations: Evaluations | None = None,
-) -> dict[str, Json]:
-    """Write a report as people and programs read it, with RFC 3339 times.
-
-    Args:
-        evaluations: Where the model decides on the values of the first times, too.
-    """
-    fired: list[dict[str, Json]] = [
-        {"at": _rfc3339(each["at"]), "values": dict(each["values"])} for each in report["would_have_fired"]
-    ]
-    if evaluations is not None:
-        for each in fired[:_DECIDED]:
-            seen = {
-                name: Seen(source, each["values"][name], 0.0) if name in each["values"] else Seen(source)
-                for name, source in sources.items()
-            }
-            each["decision"] = await evaluations.would_decide(row, seen, at=each["at"])
-    return {**report, "would_have_fired": fired, "gaps": _joined(report["gaps"])}
+async def decide(
+    report: Report, row: WatcherRow, sources: Mapping[str, WatchedValue], evaluations: Evaluations
+) -> None:
+    """Have the model decide on the values of the first times that a watcher would have fired."""
+    for each in report["would_have_fired"][:_DECIDED]:
+        seen = {
+            name: Seen(source, each["values"][name], 0.0) if name in each["values"] else Seen(source)
+            for name, source in sources.items()
+        }
+        each["decision"] = await evaluations.would_decide(row, seen, at=each["at"])
 
 
 class Recordings:
@@ -256,20 +229,13 @@ def _each_once(items: Iterable[Sample | Gap]) -> Iterator[Sample | Gap]:
         yield item
 
 
-def _joined(gaps: Sequence[Missing]) -> list[dict[str, Json]]:
+def _joined(gaps: Sequence[Gap]) -> list[dict[str, Json]]:
     """Return gaps as they are shown, with those joined that overlap: each recording has its own."""
-    together: list[list[float]] = []
-    for gap in sorted(gaps, key=lambda gap: gap["since"]):
-        until = math.inf if gap["until"] is None else gap["until"]
-        if together and gap["since"] <= together[-1][1]:
-            together[-1][1] = max(together[-1][1], until)
-        else:
-            together.append([gap["since"], until])
-    return [
-        {"since": _rfc3339(since), "until": _rfc3339(until) if until < math.inf else None}
-        for since, until in together
-    ]
-
-
-def _rfc3339(at: float) -> str:
-    return rfc3339(datetime.fromtimestamp(at, UTC))
+    together: list[Gap] = []
+    for gap in sorted(gaps, key=lambda gap: gap.since):
+        last = together[-1] if together else None
+        if last is None or (last.until is not None and gap.since > last.until):
+            together.append(gap)
+        elif last.until is not None and (gap.until is None or gap.until > last.until):
+            together[-1] = replace(last, until=gap.until)
+    return [described_gap(gap) for gap in together]

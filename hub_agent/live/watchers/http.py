@@ -107,14 +107,16 @@ def watcher_routes(
         name, person = await changing(request)
         body = await read(request, TestBody)
         since = parse_since(body.since) if body.since is not None else None
-        report = await watchers.test(
-            name,
-            person,
-            since=since,
-            capture=body.capture or "",
-            with_model=body.model,
-            predicate=body.predicate,
-        )
+        report = {
+            **await watchers.test(
+                name,
+                person,
+                since=since,
+                capture=body.capture or "",
+                with_model=body.model,
+                predicate=body.predicate,
+            )
+        }
         if not body.lines:
             del report["lines"]
         return answer(report)

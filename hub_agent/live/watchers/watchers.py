@@ -14,7 +14,7 @@ from contracts.wire import Json
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
-from hub_agent.live.watchers.backtest import Recordings, backtest, report_json
+from hub_agent.live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_agent.live.watchers.decisions.approved import approve
 from hub_agent.live.watchers.decisions.evaluation import Evaluations, entry_json
 from hub_agent.live.watchers.decisions.model import Seen
@@ -333,7 +333,7 @@ class Watchers:
         capture: str = "",
         with_model: bool = False,
         predicate: str | None = None,
-    ) -> dict[str, Json]:
+    ) -> Report:
         """Return when a watcher would have fired on recorded values; nothing is called or notified.
 
         Args:
@@ -364,7 +364,9 @@ class Watchers:
             recorded = self._recordings.since(since or 0.0, seen)
         until = None if capture else now().timestamp()
         report = await backtest(parsed, sources, recorded, until=until)
-        return await report_json(report, row, sources, evaluations=self._evaluations if with_model else None)
+        if with_model:
+            await decide(report, row, sources, self._evaluations)
+        return report
 
     def of(self, by: By) -> list[dict[str, Json]]:
         """Return the watchers that a person sees, the oldest first."""

@@ -11,6 +11,7 @@ from agent_core.search.words import naming_words, query_terms
 from contracts.wire import Json
 from hub_agent.live.world.thing import Thing
 from hub_agent.live.world.world import World
+from hub_agent.prompt import Asked, PromptPart
 
 WORLD_TOKENS: Final = 400
 """A dozen entities with their states and the areas of a large home; models read it anew with each message."""
@@ -28,6 +29,12 @@ _TOKEN: Final = re.compile(r"[\w.:%+#-]{1,24}")
 """A state that is a word or a number. Others are texts, which may be anybody's, and stand in no prompt."""
 _UNIT: Final = re.compile(r"[^\s\"<>&\[\]]{1,12}")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+async def world_part(world: World, asked: Asked) -> PromptPart | None:
+    """Return what the prompt of a message says of the world; see `hub_agent.prompt.Contribution`."""
+    text = world_section(world, asked.user.id, asked.said)
+    return PromptPart(text) if text is not None else None
 
 
 def world_section(

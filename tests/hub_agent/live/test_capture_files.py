@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from contracts.errors import Forbidden
-from hub_agent.live.captures.budget import MB, Kept, clean_up, usages
+from hub_agent.live.captures.budget import MB, Kept, clean_up, files_of
 from hub_agent.live.captures.files.formats import FormatName, Missing
 from hub_agent.live.captures.files.numbers import read_numbers
 from hub_agent.live.captures.files.reading import read_capture
@@ -357,9 +358,8 @@ def test_the_oldest_files_go_when_there_are_too_many_or_too_much(tmp_path):
 
     def left(kept: Kept, **settings) -> set[str]:
         captures = {"first": kept, "second": Kept(second, active=False)}
-        result = clean_up(captures, CaptureSettings(folders=(tmp_path,), **settings), now=now)
-        assert not result.full
-        assert sum(usage.files for usage in result.usage.values()) == len(list(tmp_path.iterdir())) - 1
+        files, full = clean_up(captures, CaptureSettings(folders=(tmp_path,), **settings), now=now)
+        assert (len(files), full) == (len(list(tmp_path.iterdir())) - 1, frozenset())
         return {each.name.removesuffix(".jsonl") for each in tmp_path.iterdir()} - {"foreign"}
 
     assert left(Kept(first, active=True)) == {
@@ -384,23 +384,23 @@ def test_a_folder_that_is_over_its_budget_is_full(tmp_path):
     series = Series.within([tmp_path], "all.jsonl")
     (tmp_path / "all.jsonl").write_bytes(bytes(100))
     for active, full in ((True, {tmp_path}), (False, set())):
-        result = clean_up(
+        _, found = clean_up(
             {"all": Kept(series, active=active)},
             CaptureSettings(folders=(tmp_path,), folder_mb=50 / MB),
             now=time.time(),
         )
-        assert result.full == full
+        assert found == full
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_is_looked_through_once_for_all_captures_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    captures = {name: Series(tmp_path, (f"{name}.jsonl",)) for name in ("a", "b", "a.000003", "c")}
-    for name in ("a.jsonl", "a.000002.jsonl", "A.000004.jsonl", "a.000003.jsonl", "b.jsonl", "b.txt"):
+    captures = {name: Series(tmp_path, (f"{name}.jsonl",)) for name in ("a", "b", "c")}
+    for name in ("a.jsonl", "a.000002.jsonl", "A.000004.jsonl", "b.jsonl", "b.txt"):
         (tmp_path / name).write_bytes(b"1234")
     looked: list[Directory] = []
     files = Directory.files
     monkeypatch.setattr(Directory, "files", lambda self: looked.append(self) or files(self))
-    found = {name: usage.files for name, usage in usages(captures).items()}
-    assert (found, len(looked)) == ({"a": 3, "a.000003": 1, "b": 1, "c": 0}, 1)
+    found = Counter(file.capture for file in files_of({name: Kept(each) for name, each in captures.items()}))
+    assert (found, len(looked)) == ({"a": 3, "b": 1}, 1)

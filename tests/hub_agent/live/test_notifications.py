@@ -14,7 +14,7 @@ import pytest
 
 from chat.tasks import open_tasks
 from hub_agent.live.events import Event
-from hub_agent.live.notifications import HomeAssistantNotifier, Notification, Notifications
+from hub_agent.live.notifications import Notifications, home_assistant_notifier
 from hub_agent.settings import NotificationSettings
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import open_home
@@ -119,16 +119,15 @@ async def test_a_service_that_hangs_delays_no_other() -> None:
     async def hang(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    slow = HomeAssistantNotifier("notify.slow", hang, lambda _: True)
+    slow = home_assistant_notifier("notify.slow", hang, lambda _: True)
     told: asyncio.Queue[Any] = asyncio.Queue()
 
     async def tell(*given: Any) -> None:
         told.put_nowait(given[1]["message"])
 
-    quick = HomeAssistantNotifier("notify.quick", tell, lambda _: True)
-    notifications = Notifications([slow, quick])
+    quick = home_assistant_notifier("notify.quick", tell, lambda _: True)
     async with open_tasks() as tasks:
-        tasks.create_task(notifications.run())
+        notifications = Notifications([slow, quick], tasks=tasks)
         for text in ("first", "second"):
             notifications.note(Event(1, now(), "anna", "notification", text, {}))
             assert await told.get() == text
@@ -147,11 +146,11 @@ async def test_a_service_of_home_assistant_is_called_and_one_that_is_away_is_tol
     async def call(name: str, data: Any) -> None:
         called.append((name, data))
 
-    notifier = HomeAssistantNotifier("notify.phone", call, "anna".__eq__)
+    notifier = home_assistant_notifier("notify.phone", call, "anna".__eq__)
     assert (notifier.reaches("anna"), notifier.reaches("ben")) == (True, False)
-    await notifier.send(Notification("anna", "tea", "Tea is ready."))
+    await notifier.send("tea", "Tea is ready.")
     assert called == [("notify.phone", {"title": "tea", "message": "Tea is ready."})]
-    await notifier.send(Notification("anna", "{# a", "{{ states('x') }} {% for {{{ {a}"))
+    await notifier.send("{# a", "{{ states('x') }} {% for {{{ {a}")
     assert not re.search(r"\{[{%#]", "".join(called[-1][1].values()))
     assert called[-1][1]["message"].replace("\u2060", "") == "{{ states('x') }} {% for {{{ {a}"
     settings = NotificationSettings(urls=("notify.phone",))

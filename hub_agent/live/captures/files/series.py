@@ -16,8 +16,6 @@ from identity.confined import Directory, open_below, parts_of
 
 _SUFFIX: Final = ".zst"
 _CHUNK: Final = 64 * 1024
-_NUMBER: Final = re.compile(r"\.\d{6,9}(?=(?:\.[^.]*)?(?:\.zst)?\Z)", re.ASCII | re.IGNORECASE)
-"""What rolling puts before the last suffix."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +97,6 @@ class Series:
     def _pattern(self) -> re.Pattern[str]:
         before, after = self.file(2).split(".000002", 1)
         return re.compile(rf"{re.escape(before)}(?:\.(\d{{6,9}}))?{re.escape(after)}", re.IGNORECASE)
-
-
-def first_of(name: str) -> str:
-    """Return the name of the first file of the series that a file may belong to."""
-    return _NUMBER.sub("", name)
 
 
 def read_lines(file: IO[bytes], *, zstd: bool) -> Iterator[bytes]:

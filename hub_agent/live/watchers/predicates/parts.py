@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeVar, cast
 
 from hub_agent.live.watchers.predicates.syntax import FUNCTIONS, Node
 from hub_agent.live.watchers.predicates.windows import Series, Unknown, Value, Window, number
@@ -31,103 +31,87 @@ _CALCULATIONS: Final[Mapping[str, Callable[[float, float], float]]] = {
 }
 
 
-def build(node: Node, series: Mapping[str, Series]) -> "Part":
+def _never(_: float) -> float:
+    return math.inf
+
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class Part(NamedTuple, Generic[_T_co]):
+    """A part of a predicate, over the values of one watcher.
+
+    Attributes:
+        value: Returns the value at a time. A second argument is by how many seconds durations are taken to
+            have grown already.
+        wake: Returns when the value can change without new data; infinite for never. That a duration grows
+            does not count: comparisons say when it crosses their bound.
+    """
+
+    value: Callable[..., _T_co]
+    wake: Callable[[float], float] = _never
+
+
+def build(node: Node, series: Mapping[str, Series]) -> Part[Value]:
     """Return a part, and those that it is made of, over the values of one watcher."""
     parts = [build(part, series) for part in node.parts]
     match node.op:
         case "constant":
-            return _Constant(node.value)
+            return Part(lambda now, ahead=0.0: node.value)
         case "name":
-            return _Latest(series[str(node.value)])
+            own = series[str(node.value)]
+            return Part(lambda now, ahead=0.0: own.value)
         case "and" | "or":
             conditions = [as_condition(*pair) for pair in zip(parts, node.parts, strict=True)]
-            return _Junction(conditions, decisive=node.op == "or")
+            return _junction(conditions, decisive=node.op == "or")
         case "not":
-            return _Not(as_condition(parts[0], node.parts[0]))
+            return _negation(as_condition(parts[0], node.parts[0]))
         case "minus":
-            return _Calculation(node, _Constant(0.0), parts[0])
+            return _calculation(node, Part(lambda now, ahead=0.0: 0.0), parts[0])
         case "+" | "-" | "*" | "/":
-            return _Calculation(node, *parts)
+            return _calculation(node, *parts)
         case "age":
-            return _Age(series[str(node.value)], node)
+            return _age(series[str(node.value)], node)
         case "changed":
-            return _Changed(series[str(node.value)], node)
+            return _changed(series[str(node.value)], node)
         case "last":
-            return _Last(series[str(node.value)], node)
+            return _last(series[str(node.value)], node)
         case "count" | "max" | "mean" | "min" | "rate":
-            return _Statistic(series[str(node.value)], node)
-    return _Comparison(node, *parts)
+            return _statistic(series[str(node.value)], node)
+    return _comparison(node, *parts)
 
 
-def as_condition(part: "Part", node: Node) -> "Condition":
-    """Return a part as one that is true, false or unknown."""
-    return part if isinstance(part, Condition) else _Truth(part, node.text)
+def as_condition(part: Part[Value], node: Node) -> Part[bool | Unknown]:
+    """Return a part as one whose value is true, false or unknown."""
+    if node.kind == "truth":
+        return cast("Part[bool | Unknown]", part)
+
+    def value(now: float, ahead: float = 0.0) -> bool | Unknown:
+        found = part.value(now)
+        if isinstance(found, (bool, Unknown)):
+            return found
+        return Unknown(
+            f"{node.text} is {'text' if isinstance(found, str) else 'a number'}, not true or false"
+        )
+
+    return Part(value, part.wake)
 
 
-class Part:
-    """A part of a predicate, over the values of one watcher."""
-
-    def value(self, now: float, ahead: float = 0.0) -> Value:
-        """Return the value at a time.
-
-        Args:
-            ahead: Seconds by which durations are taken to have grown already.
-        """
-        raise NotImplementedError
-
-    def wake(self, now: float) -> float:
-        """Return when the value can change without new data; infinite for never.
-
-        That a duration grows does not count: comparisons say when it crosses their bound.
-        """
-        return math.inf
+def _unheard(node: Node, low: float = -math.inf, high: float = math.inf) -> Unknown:
+    return Unknown(f"there is a gap in the time of {node.text}", low, high)
 
 
-class Condition(Part):
-    """A part that is true, false or unknown."""
-
-    def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
-        """Return the truth at a time."""
-        raise NotImplementedError
-
-
-class _Constant(Part):
-    def __init__(self, value: Value) -> None:
-        self._value = value
-
-    def value(self, now: float, ahead: float = 0.0) -> Value:
-        return self._value
+def _leaves(series: Series, length_s: float, now: float, at: float) -> float:
+    """Return when a moment or the last gap leaves a window, whichever is first."""
+    first = math.inf
+    for each in (at, series.gap_until):
+        if now < each + length_s < first:
+            first = each + length_s
+    return first
 
 
-class _Latest(Part):
-    def __init__(self, series: Series) -> None:
-        self._series = series
-
-    def value(self, now: float, ahead: float = 0.0) -> Value:
-        return self._series.value
-
-
-class _Function(Part):
-    def __init__(self, series: Series, node: Node) -> None:
-        self._series = series
-        self._text = node.text
-        self._length_s = node.window_s or 0.0
-
-    def _unheard(self, low: float = -math.inf, high: float = math.inf) -> Unknown:
-        return Unknown(f"there is a gap in the time of {self._text}", low, high)
-
-    def _leaves(self, now: float, at: float) -> float:
-        """Return when a moment or the last gap leaves the window, whichever is first."""
-        first = math.inf
-        for each in (at, self._series.gap_until):
-            if now < each + self._length_s < first:
-                first = each + self._length_s
-        return first
-
-
-class _Age(_Function):
-    def value(self, now: float, ahead: float = 0.0) -> Value:
-        series = self._series
+def _age(series: Series, node: Node) -> Part[Value]:
+    def value(now: float, ahead: float = 0.0) -> Value:
         if series.at is None:
             return series.value
         age = now + ahead - series.at
@@ -135,179 +119,163 @@ class _Age(_Function):
             return Unknown(f"{series.name} was retained; when it was sent is not known", low=age)
         if series.gap_until <= series.at:
             return age
-        return self._unheard(0.0 if series.gap_until > now else now + ahead - series.gap_until, age)
+        return _unheard(node, 0.0 if series.gap_until > now else now + ahead - series.gap_until, age)
+
+    return Part(value)
 
 
-class _Changed(_Function, Condition):
-    def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
-        series = self._series
-        if not self._length_s:
-            return series.has_changed
-        if series.changed_at + self._length_s > now:
+def _changed(series: Series, node: Node) -> Part[Value]:
+    if node.window_s is None:
+        return Part(lambda now, ahead=0.0: series.has_changed)
+    length_s = node.window_s
+
+    def value(now: float, ahead: float = 0.0) -> bool | Unknown:
+        if series.changed_at + length_s > now:
             return True
-        return self._unheard() if series.gap_until + self._length_s > now else False
+        return _unheard(node) if series.gap_until + length_s > now else False
 
-    def wake(self, now: float) -> float:
-        return self._leaves(now, self._series.changed_at) if self._length_s else math.inf
-
-
-class _Last(_Function):
-    def value(self, now: float, ahead: float = 0.0) -> Value:
-        at = self._series.at
-        if at is None or at + self._length_s > now:
-            return self._series.value
-        return Unknown(f"there is no value in the time of {self._text}")
-
-    def wake(self, now: float) -> float:
-        return self._leaves(now, -math.inf if self._series.at is None else self._series.at)
+    return Part(value, lambda now: _leaves(series, length_s, now, series.changed_at))
 
 
-class _Statistic(_Function):
-    """A number from the values of a window."""
+def _last(series: Series, node: Node) -> Part[Value]:
+    length_s = node.window_s or 0.0
 
-    def __init__(self, series: Series, node: Node) -> None:
-        super().__init__(series, node)
-        self._op = node.op
-        self._window = series.windows.setdefault(self._length_s, Window(self._length_s))
+    def value(now: float, ahead: float = 0.0) -> Value:
+        if series.at is None or series.at + length_s > now:
+            return series.value
+        return Unknown(f"there is no value in the time of {node.text}")
 
-    def value(self, now: float, ahead: float = 0.0) -> Value:
-        window, op = self._window, self._op
+    def wake(now: float) -> float:
+        return _leaves(series, length_s, now, -math.inf if series.at is None else series.at)
+
+    return Part(value, wake)
+
+
+def _statistic(series: Series, node: Node) -> Part[Value]:
+    """Make a number from the values of a window."""
+    length_s, op = node.window_s or 0.0, node.op
+    window = series.windows.setdefault(length_s, Window(length_s))
+
+    def value(now: float, ahead: float = 0.0) -> Value:
         count, total, low, high = window.sums(now)
-        has_gap = self._series.gap_until + self._length_s > now
+        has_gap = series.gap_until + length_s > now
         if op == "count":
-            return self._unheard(low=count) if has_gap else float(count)
-        if window.bad_at + self._length_s > now:
+            return _unheard(node, low=count) if has_gap else float(count)
+        if window.bad_at + length_s > now:
             return window.bad
         if op == "rate":
-            result = self._rate(in_window=count > 0)
+            result = _rate(series, window, node, in_window=count > 0)
         elif not count:
-            result = number(self._series.name, self._series.value)
+            result = number(series.name, series.value)
         else:
             result = total / count if op == "mean" else low if op == "min" else high
         if isinstance(result, Unknown):
             return result
         if has_gap:
-            return self._unheard(
+            return _unheard(
+                node,
                 low=result if op == "max" and count else -math.inf,
                 high=result if op == "min" and count else math.inf,
             )
-        return result if math.isfinite(result) else Unknown(f"{self._text} is not a finite number")
+        return result if math.isfinite(result) else Unknown(f"{node.text} is not a finite number")
 
-    def wake(self, now: float) -> float:
-        return self._leaves(now, self._window.oldest[0])
-
-    def _rate(self, *, in_window: bool) -> float | Unknown:
-        """Return the change a second from the oldest value, or where it is the only one from that before."""
-        series = self._series
-        newest = number(series.name, series.value)
-        if isinstance(newest, Unknown) or series.at is None:
-            return newest
-        if not in_window:
-            return 0.0
-        oldest = self._window.oldest
-        if oldest[0] >= series.at:
-            oldest = self._window.before
-        if oldest[0] == -math.inf or oldest[0] >= series.at:
-            return Unknown(f"{self._text} needs two values")
-        return (newest - oldest[1]) / (series.at - oldest[0])
+    return Part(value, lambda now: _leaves(series, length_s, now, window.oldest[0]))
 
 
-class _Calculation(Part):
-    def __init__(self, node: Node, left: Part, right: Part) -> None:
-        self._calculate = _CALCULATIONS[node.op]
-        self._op = node.op
-        self._left, self._right = left, right
-        texts = [part.text for part in node.parts]
-        self._left_text, self._right_text = texts[0], texts[-1]
-        self._column = node.column
+def _rate(series: Series, window: Window, node: Node, *, in_window: bool) -> float | Unknown:
+    """Return the change a second from the oldest value, or where it is the only one from that before."""
+    newest = number(series.name, series.value)
+    if isinstance(newest, Unknown) or series.at is None:
+        return newest
+    if not in_window:
+        return 0.0
+    oldest = window.oldest if window.oldest[0] < series.at else window.before
+    if oldest[0] == -math.inf or oldest[0] >= series.at:
+        return Unknown(f"{node.text} needs two values")
+    return (newest - oldest[1]) / (series.at - oldest[0])
 
-    def value(self, now: float, ahead: float = 0.0) -> Value:
-        left = number(self._left_text, self._left.value(now, ahead))
-        right = number(self._right_text, self._right.value(now, ahead))
-        if isinstance(left, Unknown) or isinstance(right, Unknown):
-            return self._bounded(left, right)
+
+def _calculation(node: Node, left: Part[Value], right: Part[Value]) -> Part[Value]:
+    calculate, column = _CALCULATIONS[node.op], node.column
+    left_text, right_text = node.parts[0].text, node.parts[-1].text
+
+    def value(now: float, ahead: float = 0.0) -> Value:
+        one, two = number(left_text, left.value(now, ahead)), number(right_text, right.value(now, ahead))
+        if isinstance(one, Unknown) or isinstance(two, Unknown):
+            return _bounded(node.op, one, two)
         try:
-            result = self._calculate(left, right)
+            result = calculate(one, two)
         except ZeroDivisionError:
-            return Unknown(f"there is a division by zero at column {self._column}")
-        return (
-            result if math.isfinite(result) else Unknown(f"the result at column {self._column} is not finite")
-        )
+            return Unknown(f"there is a division by zero at column {column}")
+        return result if math.isfinite(result) else Unknown(f"the result at column {column} is not finite")
 
-    def _bounded(self, left: float | Unknown, right: float | Unknown) -> Unknown:
-        unknown = left if isinstance(left, Unknown) else right
-        assert isinstance(unknown, Unknown)
-        (left_low, left_high), (right_low, right_high) = _bounds(left), _bounds(right)
-        if self._op == "+":
-            return Unknown(unknown.reason, left_low + right_low, left_high + right_high)
-        if self._op in ("-", "minus"):
-            return Unknown(unknown.reason, left_low - right_high, left_high - right_low)
-        return Unknown(unknown.reason)
-
-    def wake(self, now: float) -> float:
-        return min(self._left.wake(now), self._right.wake(now))
+    return Part(value, lambda now: min(left.wake(now), right.wake(now)))
 
 
-class _Comparison(Condition):
-    def __init__(self, node: Node, left: Part, right: Part) -> None:
-        self._op = node.op
-        self._compare = _OPERATORS[node.op]
-        self._left, self._right = left, right
-        self._left_text, self._right_text = (part.text for part in node.parts)
-        self._near = 0
-        self._grows = "time" in (part.kind for part in node.parts)
-        self._depends_on_time = any(each.op in FUNCTIONS for each in node.walk())
-        # What leaves a window makes count and max no larger, and min no smaller.
-        side, bound = node.parts
-        self._stays_false = bound.op == "constant" and (
-            (side.op in ("count", "max") and node.op in (">", ">="))
-            or (side.op == "min" and node.op in ("<", "<="))
-        )
+def _bounded(op: str, left: float | Unknown, right: float | Unknown) -> Unknown:
+    unknown = left if isinstance(left, Unknown) else right
+    assert isinstance(unknown, Unknown)
+    (left_low, left_high), (right_low, right_high) = _bounds(left), _bounds(right)
+    if op == "+":
+        return Unknown(unknown.reason, left_low + right_low, left_high + right_high)
+    if op in ("-", "minus"):
+        return Unknown(unknown.reason, left_low - right_high, left_high - right_low)
+    return Unknown(unknown.reason)
 
-    def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
-        left, right = self._left.value(now), self._right.value(now)
-        if type(left) is float and type(right) is float:
-            return self._compare(left, right)
-        if self._op in ("==", "!=") and not isinstance(left, Unknown) and not isinstance(right, Unknown):
-            return (type(left) is type(right) and left == right) is (self._op == "==")
-        left, right = number(self._left_text, left), number(self._right_text, right)
-        (left_low, left_high), (right_low, right_high) = _bounds(left), _bounds(right)
-        pairs = ((left_high, right_low), (left_low, right_high))
-        if self._op in ("==", "!="):
+
+def _comparison(node: Node, left: Part[Value], right: Part[Value]) -> Part[Value]:
+    op, compare = node.op, _OPERATORS[node.op]
+    side, bound = node.parts
+    grows = "time" in (side.kind, bound.kind)
+    # What leaves a window makes count and max no larger, and min no smaller.
+    stays_false = bound.op == "constant" and (
+        (side.op in ("count", "max") and op in (">", ">=")) or (side.op == "min" and op in ("<", "<="))
+    )
+    near = 0
+
+    def value(now: float, ahead: float = 0.0) -> bool | Unknown:
+        one, two = left.value(now), right.value(now)
+        if type(one) is float and type(two) is float:
+            return compare(one, two)
+        if op in ("==", "!=") and not isinstance(one, Unknown) and not isinstance(two, Unknown):
+            return (type(one) is type(two) and one == two) is (op == "==")
+        one, two = number(side.text, one), number(bound.text, two)
+        (left_low, left_high), (right_low, right_high) = _bounds(one), _bounds(two)
+        if op in ("==", "!="):
             if left_high < right_low or left_low > right_high:
-                return self._op == "!="
+                return op == "!="
         else:
-            hardest, easiest = pairs if self._op in ("<", "<=") else reversed(pairs)
-            if self._compare(*hardest):
+            pairs = ((left_high, right_low), (left_low, right_high))
+            hardest, easiest = pairs if op in ("<", "<=") else reversed(pairs)
+            if compare(*hardest):
                 return True
-            if not self._compare(*easiest):
+            if not compare(*easiest):
                 return False
-        return (
-            left if isinstance(left, Unknown) else Unknown(right.reason if isinstance(right, Unknown) else "")
-        )
+        return one if isinstance(one, Unknown) else Unknown(two.reason if isinstance(two, Unknown) else "")
 
-    def wake(self, now: float) -> float:
-        if not self._depends_on_time or (self._stays_false and self.value(now) is False):
+    def wake(now: float) -> float:
+        nonlocal near
+        if stays_false and value(now) is False:
             return math.inf
-        wake = min(self._left.wake(now), self._right.wake(now))
-        if self._grows:
-            # Durations grow evenly, so two differences tell when they cross.
-            present, later = self._differences(now, 0.0), self._differences(now, _AHEAD_S)
-            for difference, grown in zip(present, later, strict=True):
-                each_second = (grown - difference) / _AHEAD_S
-                if each_second and math.isfinite(each_second):
-                    crossing = now - difference / each_second + MOMENT_S
-                    wake = min(wake, crossing if crossing > now else math.inf)
-            # Beside numbers so large that a duration is rounded away, it crosses later than computed.
-            self._near = self._near + 1 if wake < now + 2 * MOMENT_S else 0
-            if self._near > _MAX_NEAR:
-                wake = now + 1.0
-        return wake
+        first = min(left.wake(now), right.wake(now))
+        if not grows:
+            return first
+        # Durations grow evenly, so two differences tell when they cross.
+        for present, later in zip(differences(now, 0.0), differences(now, _AHEAD_S), strict=True):
+            each_second = (later - present) / _AHEAD_S
+            if each_second and math.isfinite(each_second):
+                crossing = now - present / each_second + MOMENT_S
+                first = min(first, crossing if crossing > now else math.inf)
+        # Beside numbers so large that a duration is rounded away, it crosses later than computed.
+        near = near + 1 if first < now + 2 * MOMENT_S else 0
+        return now + 1.0 if near > _MAX_NEAR else first
 
-    def _differences(self, now: float, ahead: float) -> tuple[float, float]:
-        left_low, left_high = _bounds(self._left.value(now, ahead))
-        right_low, right_high = _bounds(self._right.value(now, ahead))
+    def differences(now: float, ahead: float) -> tuple[float, float]:
+        left_low, left_high = _bounds(left.value(now, ahead))
+        right_low, right_high = _bounds(right.value(now, ahead))
         return left_low - right_high, left_high - right_low
+
+    return Part(value, wake if any(each.op in FUNCTIONS for each in node.walk()) else _never)
 
 
 def _bounds(value: Value) -> tuple[float, float]:
@@ -316,60 +284,35 @@ def _bounds(value: Value) -> tuple[float, float]:
     return (value.low, value.high) if isinstance(value, Unknown) else (-math.inf, math.inf)
 
 
-class _Truth(Condition):
-    """A value that has to be true or false."""
+def _negation(part: Part[bool | Unknown]) -> Part[Value]:
+    def value(now: float, ahead: float = 0.0) -> Value:
+        found = part.value(now)
+        return not found if isinstance(found, bool) else found
 
-    def __init__(self, part: Part, text: str) -> None:
-        self._part = part
-        self._text = text
-
-    def wake(self, now: float) -> float:
-        return self._part.wake(now)
-
-    def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
-        value = self._part.value(now)
-        if isinstance(value, (bool, Unknown)):
-            return value
-        return Unknown(
-            f"{self._text} is {'text' if isinstance(value, str) else 'a number'}, not true or false"
-        )
+    return Part(value, part.wake)
 
 
-class _Not(Condition):
-    def __init__(self, part: Condition) -> None:
-        self._part = part
+def _junction(parts: Sequence[Part[bool | Unknown]], *, decisive: bool) -> Part[Value]:
+    """Make ``and``, which one part decides that is false, or ``or``, which one part decides that is true."""
 
-    def wake(self, now: float) -> float:
-        return self._part.wake(now)
-
-    def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
-        value = self._part.value(now)
-        return not value if isinstance(value, bool) else value
-
-
-class _Junction(Condition):
-    """``and``, which one part decides that is false, or ``or``, which one part decides that is true."""
-
-    def __init__(self, parts: Sequence[Condition], *, decisive: bool) -> None:
-        self._parts = parts
-        self._decisive = decisive
-
-    def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
-        decisive, unknown = self._decisive, None
-        for part in self._parts:
-            value = part.value(now)
-            if value is decisive:
+    def value(now: float, ahead: float = 0.0) -> bool | Unknown:
+        unknown = None
+        for part in parts:
+            found = part.value(now)
+            if found is decisive:
                 return decisive
-            if unknown is None and isinstance(value, Unknown):
-                unknown = value
+            if unknown is None and isinstance(found, Unknown):
+                unknown = found
         return unknown or not decisive
 
-    def wake(self, now: float) -> float:
+    def wake(now: float) -> float:
         # As long as one part that decides stays as it is, the others do not matter.
         last = -math.inf
-        for part in self._parts:
-            if part.value(now) is self._decisive:
+        for part in parts:
+            if part.value(now) is decisive:
                 last = max(last, part.wake(now))
                 if last == math.inf:
                     return last
-        return last if last > -math.inf else min(part.wake(now) for part in self._parts)
+        return last if last > -math.inf else min(part.wake(now) for part in parts)
+
+    return Part(value, wake)

@@ -1,10 +1,12 @@
 """Back-tests: when a watcher would have fired on recorded data, by the rule of the live engine."""
 
 import asyncio
+from datetime import datetime
 
 import pytest
 
 from hub_agent.live.topics import Gap, LinkName, Sample
+from hub_agent.live.topics.values import described_gap
 from hub_agent.live.watchers.backtest import backtest
 from hub_agent.live.watchers.definition import WatchedValue
 from hub_agent.live.watchers.predicates import Evaluator, parse
@@ -31,7 +33,7 @@ def _disk(at: float, value: object) -> Sample:
 async def _fired(text: str, *recorded: Sample | Gap, until: float | None = None) -> list[float]:
     end = None if until is None else _T0 + until
     report = await backtest(parse(text, _SOURCES), _SOURCES, recorded, until=end)
-    return [each["at"] - _T0 for each in report["would_have_fired"]]
+    return [datetime.fromisoformat(each["at"]).timestamp() - _T0 for each in report["would_have_fired"]]
 
 
 async def test_it_fires_when_the_predicate_becomes_true_and_again_after_it_was_false() -> None:
@@ -69,7 +71,7 @@ async def test_a_gap_is_reported_and_what_it_hides_is_unknown() -> None:
     recorded: list[Sample | Gap] = [*values[:10], gap, *values[15:]]
     predicate = parse('mean(disk, "10m") > 95 and count(disk, "10m") > 99', _SOURCES)
     report = await backtest(predicate, _SOURCES, recorded)
-    assert report["gaps"] == [{"since": gap.since, "until": gap.until}]
+    assert report["gaps"] == [described_gap(gap)]
     assert (report["fired"], report["unknown"], report["evaluated"]) == (0, 5, 15)
     assert report["reason"] == 'there is a gap in the time of mean(disk, "10m")'
 
