@@ -20,7 +20,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -94,70 +93,56 @@ async def install(directory: Path, *, progress: Progress | None = None) -> Insta
     Raises:
         SandboxError: If they cannot be fetched or built.
     """
-    steps = _Steps()
+    tell = progress or (lambda _: None)
     try:
-        return await asyncio.to_thread(_install, directory, progress or (lambda _: None), steps)
-    except asyncio.CancelledError:
-        # The end of the process waits for the thread, and that for the program it has started.
-        steps.stop()
-        raise
+        try:
+            installed = await find(directory)
+        except SandboxError:
+            await _build(directory, tell)
+            installed = await find(directory)
+        if not (installed.home / _CACHE).is_dir():
+            tell("Compiling the sandbox")
+            await _compile(installed)
     except OSError as error:
         raise SandboxError(
             f"the sandbox cannot be installed: {error}",
             hint=f"Check the permissions of {directory} and its free disk space.",
         ) from None
+    return installed
 
 
-class _Steps:
-    """The programs that an installation starts, one after another, until it is stopped."""
+async def _call(
+    command: list[str], *, environment: dict[str, str], seconds: float, failure: str, hint: str
+) -> None:
+    """Run a program to its end; it is killed where that is not waited for.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: subprocess.Popen[str] | None = None
-        self._is_stopped = False
-
-    def stop(self) -> None:
-        """Kill the one that runs, and start no other."""
-        with self._lock:
-            self._is_stopped = True
-            if self._running is not None:
-                self._running.kill()
-
-    def call(
-        self, command: list[str], *, environment: dict[str, str], seconds: float, failure: str, hint: str
-    ) -> None:
-        """Run a program to its end.
-
-        Raises:
-            SandboxError: With ``failure`` if it cannot be run, fails or takes longer.
-        """
+    Raises:
+        SandboxError: With ``failure`` if it cannot be run, fails or takes longer.
+    """
+    errors = b""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
         try:
-            with self._start(command, environment) as process:
-                try:
-                    _, errors = process.communicate(timeout=seconds)
-                except BaseException:
-                    process.kill()
-                    raise
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise SandboxError(f"{failure}: {error}", hint=hint) from None
-        if process.returncode != 0:
-            lines = errors.strip().splitlines() or [f"exit code {process.returncode}"]
-            raise SandboxError(f"{failure}: {lines[0][:300]}", hint=hint)
-
-    def _start(self, command: list[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
-        with self._lock:
-            if self._is_stopped:
-                raise SandboxError("the sandbox is not installed: the installation was interrupted")
-            self._running = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-            )
-            return self._running
+            async with asyncio.timeout(seconds):
+                _, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+    except TimeoutError:
+        raise SandboxError(f"{failure}: it takes longer than {seconds:g} s", hint=hint) from None
+    except OSError as error:
+        raise SandboxError(f"{failure}: {error}", hint=hint) from None
+    if process.returncode != 0:
+        lines = errors.decode(errors="replace").strip().splitlines()
+        reason = lines[0][:300] if lines else f"exit code {process.returncode}"
+        raise SandboxError(f"{failure}: {reason}", hint=hint)
 
 
 async def find(directory: Path) -> Installed:
@@ -230,37 +215,21 @@ def _find(directory: Path) -> Installed:
     return Installed(home, home.parent / "processes")
 
 
-def _install(directory: Path, progress: Progress, steps: _Steps) -> Installed:
-    try:
-        installed = _find(directory)
-    except SandboxError:
-        _build(directory, progress, steps)
-        installed = _find(directory)
-    if not (installed.home / _CACHE).is_dir():
-        progress("Compiling the sandbox")
-        _compile(installed, steps)
-    return installed
-
-
-def _build(directory: Path, progress: Progress, steps: _Steps) -> None:
+async def _build(directory: Path, progress: Progress) -> None:
     """Make the files under a name of their own, then give them the final name in one step."""
-    directory.mkdir(parents=True, mode=0o700, exist_ok=True)
-    home = directory.absolute() / _version()
     with _staging(directory) as staging:
         for name in (*_PROGRAMS, *_LOCKED):
             shutil.copyfile(_SOURCES / name, staging / name)
         progress(f"Fetching Pyodide {PYODIDE} (14 MB)")
-        _fetch(staging, steps)
+        await _fetch(staging)
         progress("Building the sandbox's memory image (a few seconds, once)")
-        _make_image(staging, steps)
-        names = [*_PROGRAMS, "import_map.json", _IMAGE, *(f"pyodide/{name}" for name in _PYODIDE_FILES)]
-        sums = {name: _sha256(staging / name) for name in names}
-        (staging / _SUMS).write_text(json.dumps(sums, indent=2))
-        _put_in_place(staging, home)
+        await _make_image(staging)
+        await asyncio.to_thread(_put_in_place, staging)
 
 
 @contextmanager
 def _staging(directory: Path) -> Iterator[Path]:
+    directory.mkdir(parents=True, mode=0o700, exist_ok=True)
     staging = directory.absolute() / f".new-{secrets.token_hex(6)}"
     staging.mkdir(mode=0o700)
     try:
@@ -269,8 +238,11 @@ def _staging(directory: Path) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _put_in_place(staging: Path, home: Path) -> None:
-    """Rename a finished directory; where an intact one stands already, it stays."""
+def _put_in_place(staging: Path) -> None:
+    """Note the sums of a finished directory and rename it; where an intact one stands already, it stays."""
+    names = [*_PROGRAMS, "import_map.json", _IMAGE, *(f"pyodide/{name}" for name in _PYODIDE_FILES)]
+    (staging / _SUMS).write_text(json.dumps({name: _sha256(staging / name) for name in names}, indent=2))
+    home = staging.parent / _version()
     with contextlib.suppress(SandboxError):
         _find(home.parent)
         return
@@ -285,12 +257,13 @@ def _put_in_place(staging: Path, home: Path) -> None:
         _find(home.parent)  # another process was faster; what it made has to be right
 
 
-def _fetch(staging: Path, steps: _Steps) -> None:
+async def _fetch(staging: Path) -> None:
     deno_dir = staging / "deno"
-    environment = {**os.environ, **_registry(os.environ), "DENO_DIR": str(deno_dir), "NO_COLOR": "1"}
+    registry = await asyncio.to_thread(_registry, os.environ)
+    environment = {**os.environ, **registry, "DENO_DIR": str(deno_dir), "NO_COLOR": "1"}
     environment.setdefault("DENO_TLS_CA_STORE", "mozilla,system")
     command = [_deno(), "cache", "--quiet", "--frozen", "--config", str(staging / "deno.json")]
-    steps.call(
+    await _call(
         [*command, str(staging / "host.ts")],
         environment=environment,
         seconds=_DOWNLOAD_SECONDS,
@@ -332,10 +305,10 @@ def _registry(environment: Mapping[str, str]) -> dict[str, str]:
     return {"NPM_CONFIG_REGISTRY": registry} if registry.startswith(("http://", "https://")) else {}
 
 
-def _make_image(staging: Path, steps: _Steps) -> None:
+async def _make_image(staging: Path) -> None:
     cache = staging / "build-cache"
     command = _run(staging, f"--allow-read={staging}", f"--allow-write={staging}")
-    steps.call(
+    await _call(
         [*command, str(staging / "mksnap.ts"), str(staging / "guest.py"), str(staging / _IMAGE)],
         environment=_bare_environment(cache),
         seconds=_BUILD_SECONDS,
@@ -345,12 +318,12 @@ def _make_image(staging: Path, steps: _Steps) -> None:
     shutil.rmtree(cache, ignore_errors=True)
 
 
-def _compile(installed: Installed, steps: _Steps) -> None:
+async def _compile(installed: Installed) -> None:
     """Start once and keep the compiled JavaScript, which takes a third off every later start."""
     with _staging(installed.home.parent) as staging:
         # The first start compiles, and only the second one stores the result.
         for _ in range(2):
-            steps.call(
+            await _call(
                 installed.command(parent=os.getpid()),
                 environment=_bare_environment(staging),
                 seconds=_BUILD_SECONDS,

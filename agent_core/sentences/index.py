@@ -146,23 +146,14 @@ class SentenceIndex:
         self._compiled: dict[tuple[str, str], Template | BadTemplate] = {}
 
     def put(self, targets: Iterable[Target], *, own: Container[str] = (), only_on: str | None = None) -> None:
-        """Add the methods of skills; a skill of a device replaces what it had before.
+        """Add methods at once.
 
         Args:
             own: Templates that match only what is said on the device ``only_on``.
         """
-        by_owner: dict[_Owner, list[Target]] = defaultdict(list)
         for target in targets:
-            by_owner[only_on or target.device, target.skill].append(target)
-        for owner, methods in by_owner.items():
-            self.remove(*owner)
-            for target in methods:
-                self.add(target, source=only_on or target.device, own=own)
-
-    def add(self, target: Target, *, source: str, own: Container[str] = ()) -> None:
-        """Add one method; see `adding`."""
-        for _ in self.adding(target, source=source, own=own):
-            pass
+            for _ in self.adding(target, source=only_on or target.device, own=own):
+                pass
 
     def adding(self, target: Target, *, source: str, own: Container[str] = ()) -> Iterator[None]:
         """Add one method, with a pause after each sentence: some take milliseconds to compile.

@@ -31,7 +31,7 @@ from agent_core.sentences.matching import (
     ways,
 )
 from agent_core.skills.arguments import check_arguments
-from agent_core.skills.foreign_schema import branches
+from agent_core.skills.foreign_schema import branches, kinds_of
 from agent_core.skills.skill import VALUES
 from contracts.devices.registration import Method
 from contracts.errors import CallError, StrawberryError
@@ -142,7 +142,7 @@ def compile_template(text: str, method: Method, lists: Lists | None = None) -> T
         raise BadTemplate(
             f"{text!r}: at least {MIN_LITERAL_WORDS} words outside slots and brackets are needed"
         )
-    readers = {each.slot_name: _reader(each, properties[each.slot_name], lists or {}) for each in references}
+    readers = {each.slot_name: _reader(each, method.parameters, lists or {}) for each in references}
     try:
         check_steps = _CHECK_STEPS * branches(method.parameters)
     except ValueError as error:
@@ -250,8 +250,9 @@ def _is_word(value: Json) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _reader(reference: ListReference, schema: Json, lists: Lists) -> ReadSlot:
+def _reader(reference: ListReference, root: Mapping[str, Json], lists: Lists) -> ReadSlot:
     """Return what turns the text in a slot into a value; the schema of the parameter checks it later."""
+    schema = root["properties"][reference.slot_name]
     if isinstance(schema, dict) and isinstance(name := schema.get(VALUES), str):
         return lambda text: lists.get(name, {}).get(spoken(text))
     values = schema.get("enum") if isinstance(schema, dict) else None
@@ -262,7 +263,7 @@ def _reader(reference: ListReference, schema: Json, lists: Lists) -> ReadSlot:
     if values and all(map(_is_word, values)):
         known = _by_spoken(tuple(values))
         return lambda text: known.get(spoken(text))
-    if _is_number(schema):
+    if {"integer", "number"} & kinds_of(schema, root):
         return lambda text: _as_json(text) or None
     return lambda text: text or None
 
@@ -277,14 +278,6 @@ def _as_json(text: str) -> str:
     """Write a number the way JSON does."""
     number = _NUMBER.match(text)
     return number[1].replace(",", ".") if number else text
-
-
-def _is_number(schema: Json) -> bool:
-    if not isinstance(schema, dict):
-        return False
-    kind = schema.get("type")
-    kinds = kind if isinstance(kind, list) else [kind]
-    return bool({"integer", "number"} & set(kinds)) or any(map(_is_number, schema.get("anyOf", ())))
 
 
 def _literal_words(expression: object, closed: frozenset[str]) -> int:

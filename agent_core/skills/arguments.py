@@ -6,10 +6,10 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from agent_core.search.nearest import suggestion
-from agent_core.skills.foreign_schema import validator
+from agent_core.skills.foreign_schema import kinds_of, resolved, validator
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
@@ -134,9 +134,9 @@ def _loosened(value: Json, schema: Json, root: Mapping[str, Json], depth: int = 
     """Convert text to the number or boolean that a schema asks for; leave everything else as it is."""
     if depth > _MAX_DEPTH:
         return value
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     if isinstance(value, str):
-        kinds = _kinds(schema, root)
+        kinds = kinds_of(schema, root)
         return value if "string" in kinds else _scalar(value, kinds)
     if isinstance(value, dict):
         properties = schema.get("properties", {})
@@ -146,10 +146,11 @@ def _loosened(value: Json, schema: Json, root: Mapping[str, Json], depth: int = 
         }
     if isinstance(value, list):
         return [_loosened(item, schema.get("items"), root, depth + 1) for item in value]
-    if isinstance(value, bool) and "boolean" not in (kinds := _kinds(schema, root)) and kinds & _SCALARS:
-        return int(value)
-    if value in (0, 1) and isinstance(value, (int, float)) and _kinds(schema, root) & _SCALARS == {"boolean"}:
-        return bool(value)
+    if isinstance(value, (bool, int, float)) and value in (0, 1):
+        scalars = kinds_of(schema, root) & _SCALARS
+        if isinstance(value, bool):
+            return int(value) if scalars and "boolean" not in scalars else value
+        return bool(value) if scalars == {"boolean"} else value
     return value
 
 
@@ -166,36 +167,6 @@ def _scalar(text: str, kinds: set[str]) -> Json:
     if "boolean" in kinds and stripped.lower() in _TRUE | _FALSE:
         return stripped.lower() in _TRUE
     return text
-
-
-def _kinds(schema: Json, root: Mapping[str, Json], seen: set[int] | None = None) -> set[str]:
-    """Return the JSON types that a schema takes; empty means any."""
-    schema = _resolved(schema, root)
-    # Each sub-schema once: a few that refer to each other would branch without end.
-    seen = set() if seen is None else seen
-    if id(schema) in seen:
-        return set()
-    seen.add(id(schema))
-    kinds: set[str] = set()
-    declared = schema.get("type")
-    kinds.update([declared] if isinstance(declared, str) else declared or ())
-    for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
-        kinds.add("string" if isinstance(value, str) else "other")
-    for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-        kinds |= _kinds(branch, root, seen)
-    return kinds
-
-
-def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
-    """Follow references into ``$defs``; what cannot be followed is an empty schema."""
-    for _ in range(_MAX_DEPTH):
-        if not isinstance(schema, dict):
-            return {}
-        reference = schema.get("$ref")
-        if reference is None:
-            return schema
-        schema = root.get("$defs", {}).get(str(reference).removeprefix("#/$defs/"))
-    return {}
 
 
 def _misfit(schema: str, value: Json) -> str:

@@ -26,6 +26,9 @@ _SINGLE: Final = ("items", "additionalProperties", "contains", "propertyNames", 
 _SAME_VALUE: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "dependentSchemas"})
 """Keywords whose schemas check the same value, so that a reference in them may lead round in a circle."""
 
+_MAX_REFERENCES: Final = 32
+"""References that are followed one after the other."""
+
 _MAX_DEPTH: Final = 64
 """Sub-schemas inside each other; pydantic's own for nested models stay below ten."""
 
@@ -193,6 +196,36 @@ def _children(schema: Mapping[str, Json]) -> list[tuple[str, Json]]:
     named = [(key, child) for key in _OF_NAMES if key != "$defs" for child in schema.get(key, {}).values()]
     listed = [(key, child) for key in _LISTS for child in schema.get(key, ())]
     return named + listed + [(key, schema[key]) for key in _SINGLE if key in schema]
+
+
+def kinds_of(schema: Json, root: Mapping[str, Json], seen: set[int] | None = None) -> set[str]:
+    """Return the JSON types that a schema takes; empty means any."""
+    schema = resolved(schema, root)
+    # Each sub-schema once: a few that refer to each other would branch without end.
+    seen = set() if seen is None else seen
+    if id(schema) in seen:
+        return set()
+    seen.add(id(schema))
+    kinds: set[str] = set()
+    declared = schema.get("type")
+    kinds.update([declared] if isinstance(declared, str) else declared or ())
+    for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
+        kinds.add("string" if isinstance(value, str) else "other")
+    for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+        kinds |= kinds_of(branch, root, seen)
+    return kinds
+
+
+def resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
+    """Follow references into ``$defs``; what cannot be followed is an empty schema."""
+    for _ in range(_MAX_REFERENCES):
+        if not isinstance(schema, dict):
+            return {}
+        reference = schema.get("$ref")
+        if reference is None:
+            return schema
+        schema = root.get("$defs", {}).get(str(reference).removeprefix("#/$defs/"))
+    return {}
 
 
 def _rebuilt(schema: Json) -> Any:

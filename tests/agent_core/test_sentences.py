@@ -217,7 +217,7 @@ def test_sentences_with_the_same_listed_values_share_them() -> None:
 def test_a_device_has_a_limited_number_of_sentences_and_keeps_its_methods() -> None:
     made = SentenceIndex()
     for number in range(1_000):
-        made.add(on("pc", method(f"m{number}", f"turn on the lamp {number}")), source="pc")
+        made.put([on("pc", method(f"m{number}", f"turn on the lamp {number}"))])
     assert matched(made, "turn on the lamp 17") == {}
     assert matched(made, "turn on the lamp 717") is None
     assert "more than 500 sentences" in made.problems["pc", "MediaSkill"][0]
