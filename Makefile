@@ -9,8 +9,8 @@ PACKAGES := contracts identity bus broker sandbox_host agent_core chat hub_regis
 DENO   := DENO_DIR="$(CURDIR)/$(VENV)/deno" NO_COLOR=1 "$(CURDIR)/$(BIN)/deno"
 # Each worker would rewrite the asserts of all test files again where Python may not keep bytecode.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --dist worksteal --durations 15 --durations-min 2 --numprocesses
-# One worker more than cores: the tests mostly wait for processes and sockets.
-WORKERS := "$$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')"
+# Two workers more than cores: the tests wait for processes and sockets for a third of their time.
+WORKERS := "$$($(BIN)/python -c 'import os; print(2 + (os.cpu_count() or 1))')"
 # What needs a browser, sound, a screen or another home. Deselected alone, every worker would still import it.
 OF_ITSELF := --ignore tests/web --ignore tests/home_assistant --ignore tests/voice --ignore tests/tray
 CHAOS_SECONDS ?= 600

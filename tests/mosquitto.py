@@ -77,7 +77,7 @@ class Mosquitto:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.kill()
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
@@ -104,7 +104,7 @@ class Mosquitto:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1):
                     return
             except OSError:
-                time.sleep(0.02)
+                time.sleep(0.005)
         self.kill()
         raise AssertionError("Mosquitto did not start")
 
