@@ -9,13 +9,9 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
-
-from pydantic import SecretStr
 
 from contracts.errors import ConfigError
 from deploy.cli.terminal.output import note
@@ -37,6 +33,8 @@ from deploy.settings.options import (
 from identity.files import make_private_directory
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from agent_core.models.entries import Models
     from spoke.app import Spoke
     from spoke.settings import SpokeSettings
@@ -62,12 +60,8 @@ def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
 
 
 def _logs_json(home: Home) -> bool:
-    from deploy.settings.settings import LogTable, read_table
-
-    # What is wrong with the settings is said by what needs them.
-    with suppress(ConfigError):
-        return (read_table(home, "log", LogTable) or LogTable()).format == "json"
-    return False
+    log = home.unchecked_settings().get("log")
+    return isinstance(log, dict) and log.get("format") == "json"
 
 
 def up(options: argparse.Namespace) -> None:
@@ -177,6 +171,9 @@ def run_spoke(options: argparse.Namespace) -> int:
 def _run_child(home: Home, options: argparse.Namespace) -> int:
     """Run the spoke of ``strawberry up``; see `deploy.home.local_spoke`."""
     with quick_imports():
+        from pydantic import SecretStr
+
+        # Also what its samples need: it has time now, and the start waits for it later.
         import spoke.app
         import spoke.chat.server
         from spoke.landlock import hide
@@ -196,7 +193,7 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
     return run_child(serve)
 
 
-async def _serve_child(settings: "SpokeSettings", token: SecretStr | None, report: Reporter) -> None:
+async def _serve_child(settings: "SpokeSettings", token: "SecretStr | None", report: Reporter) -> None:
     from spoke.app import open_spoke
 
     # The settings are hidden from it by now, so it keeps its models; the hub beside it takes new ones.
@@ -217,6 +214,8 @@ async def _serve_child(settings: "SpokeSettings", token: SecretStr | None, repor
 
 
 def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
+    from importlib.metadata import version
+
     from deploy.settings.settings import (
         read_gateway,
         read_household,
@@ -253,7 +252,7 @@ def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
 async def _serve_skills(
     home: Home,
     settings: "SpokeSettings",
-    token: SecretStr | None,
+    token: "SecretStr | None",
     *,
     report: Reporter,
     manager: ServiceManager,
@@ -318,8 +317,10 @@ def _make_skills_folder(folder: Path) -> None:
         page.write_text((Path(samples.__path__[0]) / page.name).read_text("utf-8"), "utf-8")
 
 
-def _enrolment_token(file: str | None) -> SecretStr | None:
+def _enrolment_token(file: str | None) -> "SecretStr | None":
     """Read the enrolment token from where no other user can see it: never from an argument."""
+    from pydantic import SecretStr
+
     if file == "-":
         text = sys.stdin.readline()
     elif file is not None:

@@ -4,10 +4,11 @@ Imports nothing heavy: every command goes through here, also those that must sta
 """
 
 import os
-from contextlib import AbstractContextManager
+import tomllib
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from contracts.errors import ConfigError
 from identity.files import only_one
@@ -42,6 +43,15 @@ class Home:
                 hint="Move the file away, or set STRAWBERRY_HOME to a directory.",
             )
         return home
+
+    def unchecked_settings(self) -> dict[str, Any]:
+        """Return the tables of ``strawberry.toml`` for what cannot wait until they are checked.
+
+        What is wrong with them is said by the check.
+        """
+        with suppress(OSError, ValueError):
+            return tomllib.loads((self.directory / "strawberry.toml").read_text("utf-8"))
+        return {}
 
     @property
     def hub(self) -> Path:

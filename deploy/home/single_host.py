@@ -1,12 +1,12 @@
 """All of one home on one machine: the hub in this process, the broker and the local spoke in their own.
 
-Imports little at its head: settings and ports are checked before the 0.5 s in which the hub is imported.
-The processes of broker and spoke are started early, one after the other, and load their code meanwhile.
+Imports little at its head: the process of the broker is started at once, and that of the spoke when settings
+and ports have been checked. They load their code while the hub does. Of two cores one is theirs: three
+processes that import at once would keep each other waiting.
 """
 
 import asyncio
 from contextlib import AsyncExitStack
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
@@ -16,7 +16,6 @@ from deploy.home.local_spoke import local_spoke, start_process
 from deploy.home.restart import Restart
 from deploy.home.running import Reporter, quick_imports
 from deploy.settings.options import UpOptions, check_broker_ports, check_hub_ports
-from deploy.settings.settings import check_settings, read_broker, read_household
 from identity.files import is_held
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
         ConfigError: If a setting is wrong, a port is taken or a file cannot be used, or the broker is not
             one of ours.
     """
-    check_settings(home)
-    wanted = options.hub.broker or ("embedded" if read_broker(home) is None else None)
+    wanted = options.hub.broker or (None if "broker" in home.unchecked_settings() else "embedded")
     if wanted is not None and "://" not in wanted and wanted not in ("embedded", "mosquitto"):
         raise ConfigError(
             f"{wanted!r} is not a broker",
@@ -49,6 +47,13 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
         )
     async with AsyncExitStack() as stack:
         stack.enter_context(only_hub(home))
+        # It loads its code while this process does, and has done so when the spoke begins with that.
+        broker = await stack.enter_async_context(start_broker(home)) if wanted == "embedded" else None
+        with quick_imports():
+            from importlib.metadata import version
+
+            from deploy.settings.settings import check_settings
+        check_settings(home)
         check_hub_ports(options.hub)
         if wanted in ("embedded", "mosquitto"):
             await _released(home)
@@ -60,7 +65,6 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
             version=release,
             home=str(home.directory),
         )
-        broker = await stack.enter_async_context(start_broker(home)) if wanted == "embedded" else None
         await _run(stack, home, wanted, options, broker, report, restart)
 
 
@@ -81,14 +85,11 @@ async def _run(
     report: Reporter,
     restart: Restart,
 ) -> None:
-    with quick_imports():
-        # The first half of what the hub imports. Of two cores one is for the broker meanwhile, and then for
-        # the spoke: three processes that import at once keep each other waiting.
-        from deploy.home.brokers import processes  # noqa: F401
     spoke = await stack.enter_async_context(start_process(home)) if options.spoke else None
     with quick_imports():
         from deploy.home.local_hub import await_broker, enter_hub
         from deploy.home.maintenance import Maintenance
+        from deploy.settings.settings import read_household
         from hub_web import open_web
 
     lan = None
