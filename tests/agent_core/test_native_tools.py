@@ -15,99 +15,21 @@ from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.prompt import Household, system_prompt
 from agent_core.search.catalogue import (
-    FoundMethod,
     SearchPage,
-    SkillCall,
-    Target,
-    describe_target,
-    split_path,
 )
 from agent_core.tools.native import NativeLimits, NativeMode, NativeToolset
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled, TextDelta, ToolReturned, TurnEvent, TurnFinal
-from contracts.devices.registration import Method, MethodFlags
-from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 from sandbox_host import Pool, PoolSettings, open_pool
 from sandbox_host.result import RunResult
+from tests.agent_core.house import LEVEL, House, method
 from tests.model_server import Fails, Says, ScriptedCall, ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama
 
 Serve = Callable[..., ScriptedModel]
-LEVEL: dict[str, Json] = {"level": {"type": "integer", "minimum": 0, "maximum": 100}}
-
-
-def method(name: str, doc: str, properties: dict[str, Json] | None = None, **flags: bool) -> Method:
-    known = LEVEL if properties is None else properties
-    return Method(
-        name=name,
-        signature=f"{name}({', '.join(known)})",
-        doc=doc,
-        parameters={
-            "type": "object",
-            "properties": known,
-            "required": list(known)[:1],
-            "additionalProperties": False,
-        },
-        positional=list(known),
-        flags=MethodFlags(**flags),
-    )
-
-
-class House:
-    """Catalogue, caller and person of a house with these methods; a path is ``<key>.<Skill>.<method>``."""
-
-    expires_s = 30.0
-
-    def __init__(self, *methods: tuple[str, Method], yes: bool = True) -> None:
-        self.methods = {f"devices.{path}.{each.name}": each for path, each in methods}
-        self.called: list[tuple[str, dict[str, Json], bool]] = []
-        self.result: Json = None
-        self.asked = 0
-        self.page: SearchPage | None = None
-        self.yes = yes
-
-    async def search(self, query: str) -> SearchPage:
-        """Find by whole words of the names; a method that several devices have is found once."""
-        if self.page is not None:
-            return self.page
-        found: dict[str, FoundMethod] = {}
-        for path, each in self.methods.items():
-            _, device, skill, name = path.split(".")
-            if query and not any(word in f"{skill} {each.doc}".lower() for word in query.lower().split()):
-                continue
-            known = found.get(f"{skill}.{name}")
-            devices = (*known.devices, device) if known else (device,)
-            found[f"{skill}.{name}"] = FoundMethod(
-                known.path if known else path, each.signature, each.summary, devices, each.flags
-            )
-        return SearchPage(tuple(found.values()), len(found))
-
-    async def describe(self, path: str) -> str:
-        return describe_target(await self.resolve(path))
-
-    async def describe_skill(self, name: str) -> dict[str, Json]:
-        return {"name": name}
-
-    async def resolve(self, path: str) -> Target:
-        parts = split_path(path)
-        if path not in self.methods:
-            raise CallError(ErrorCode.UNKNOWN_SKILL, f"there is no {path}")
-        device = parts.device or ""
-        return Target(path, device, device.title(), parts.skill, self.methods[path])
-
-    async def call(self, call: SkillCall) -> Json:
-        self.called.append((call.target.path, dict(call.arguments), call.confirmed))
-        return self.result if self.result is not None else {"level": call.arguments.get("level")}
-
-    async def ask(self, tell: Callable[[str], None]) -> bool:
-        self.asked += 1
-        tell("q1")
-        return self.yes
-
-
 DIM = method("dim", "Dim the lamp.")
 LAMPS = (("hall.LampSkill", DIM), ("attic.LampSkill", DIM))
 
@@ -354,6 +276,7 @@ async def test_both_styles_do_the_same_task(serve: Serve, kind: GatewayKind, poo
     ways = {
         "code": [
             calls("search_skills", query="dim"),
+            calls("describe_function", path="devices.hall.LampSkill.dim"),
             calls("python_exec", code="devices.hall.LampSkill.dim(30)['level']"),
             Says(text="It is at 30."),
         ],
@@ -369,6 +292,11 @@ async def test_both_styles_do_the_same_task(serve: Serve, kind: GatewayKind, poo
         skill_calls = [(event.path, event.state) for event in events if isinstance(event, SkillCalled)]
         done[style] = (house.called, skill_calls, said(events))
         offered = server.requests[0].tools
+        if style == "code":
+            search, description, output = server.requests[-1].results
+            assert '"path": "devices.hall.LampSkill.dim"' in search
+            assert "def dim(level):" in description
+            assert "=> 30" in output
         assert ("python_exec" in offered) == (style == "code")
         assert ("LampSkill_dim" in offered) == (style == "native")
         assert server.requests[0].said("system") == [system_prompt(Household(), style)]  # type: ignore[arg-type]

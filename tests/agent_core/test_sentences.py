@@ -1,10 +1,9 @@
 import asyncio
 import tracemalloc
-from collections.abc import Callable, Mapping
 
 import pytest
 
-from agent_core.search.catalogue import SearchPage, SkillCall, Target
+from agent_core.search.catalogue import SkillCall, Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.matching import OutOfSteps, Steps
 from agent_core.sentences.sentence_turn import run_sentence
@@ -14,6 +13,7 @@ from contracts.chat import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
+from tests.agent_core.house import House as FakeHouse
 
 
 def method(
@@ -277,32 +277,15 @@ def test_many_templates_stay_apart() -> None:
     assert found.target.method.name == "m217"
 
 
-class House:
-    """Catalogue, caller and confirmer of a sentence turn."""
+class House(FakeHouse):
+    """The caller and the person of a sentence turn."""
 
-    expires_s = 5.0
-
-    def __init__(self, *, fails: CallError | None = None, approves: bool = True) -> None:
-        self.called: list[tuple[str, Mapping[str, Json], bool]] = []
-        self.fails = fails
-        self.approves = approves
-        self.hangs = False
-        self.left = False
-
-    async def search(self, query: str) -> SearchPage:
-        return SearchPage((), 0)
-
-    async def describe(self, path: str) -> str:
-        raise CallError(ErrorCode.UNKNOWN_SKILL, path)
-
-    async def describe_skill(self, name: str) -> dict[str, Json]:
-        raise CallError(ErrorCode.UNKNOWN_SKILL, name)
-
-    async def resolve(self, path: str) -> Target:
-        raise CallError(ErrorCode.UNKNOWN_SKILL, path)
+    fails: CallError | None = None
+    hangs = False
+    left = False
 
     async def call(self, call: SkillCall) -> Json:
-        self.called.append((call.target.path, call.arguments, call.confirmed))
+        self.called.append((call.target.path, dict(call.arguments), call.confirmed))
         if self.hangs:
             try:
                 await asyncio.Event().wait()
@@ -311,10 +294,6 @@ class House:
         if self.fails:
             raise self.fails
         return {"volume": call.arguments["level"]}
-
-    async def ask(self, tell: Callable[[str], None]) -> bool:
-        tell("q1")
-        return self.approves
 
 
 async def run(made: SentenceIndex, house: House) -> list[TurnEvent]:
@@ -338,7 +317,7 @@ async def test_a_sentence_of_a_confirm_method_asks_first() -> None:
     events = await run(index(on("pc", careful)), house)
     assert [event.arguments for event in events if isinstance(event, ConfirmationWanted)] == [{"level": 5}]
     assert house.called[0][2] is True
-    refused = House(approves=False)
+    refused = House(yes=False)
     events = await run(index(on("pc", careful)), refused)
     assert refused.called == []
     assert isinstance(events[-1], TurnFinal)
@@ -346,7 +325,8 @@ async def test_a_sentence_of_a_confirm_method_asks_first() -> None:
 
 
 async def test_a_sentence_whose_call_fails_says_so() -> None:
-    house = House(fails=CallError(ErrorCode.OFFLINE, "PC is offline", hint="Switch it on"))
+    house = House()
+    house.fails = CallError(ErrorCode.OFFLINE, "PC is offline", hint="Switch it on")
     events = await run(index(on("pc", VOLUME)), house)
     assert events[-1] == TurnFinal(answer="PC is offline. Switch it on.", mode="sentence", device="pc")
 

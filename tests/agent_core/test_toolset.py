@@ -11,57 +11,53 @@ from agent_core.search.catalogue import (
     FoundMethod,
     SearchPage,
     SkillCall,
-    Target,
-    describe_target,
-    split_path,
 )
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolLimits, ToolOutcome, failed
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled, TurnEvent
-from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode, SandboxError
 from contracts.wire import Json
 from sandbox_host.limits import Deadline
 from sandbox_host.result import RunResult, RunStatus
+from tests.agent_core.house import LEVEL, method
+from tests.agent_core.house import House as FakeHouse
 
 Handler = Callable[[str, list[Json], dict[str, Json]], Awaitable[Json]]
 Program = Callable[[Handler], Awaitable[Json]]
 
 
-def method(name: str, *, of: str = "level", **flags: bool) -> Method:
-    properties = {"level": {"type": "integer", "maximum": 100}, "text": {"type": "string"}}
-    return Method(
-        name=name,
-        signature=f"{name}(level: int = 30) -> str",
-        doc=f"Do {name}.\n\nMore of it.",
-        parameters={"type": "object", "properties": {of: properties[of]}, "additionalProperties": False},
-        positional=[of],
-        flags=MethodFlags(**flags),
-    )
-
-
 METHODS = {
     each.name: each
     for each in (
-        method("plain"),
-        method("careful", confirm=True),
-        method("riskier", confirm=True),
-        method("write", confirm=True, of="text"),
-        method("spoke_decides"),
-        method("fetch_page", untrusted_output=True, read_only=True),
-        method("wipe", destructive=True),
-        method("send", open_world=True),
-        method("broken"),
+        method(
+            name,
+            f"Do {name}.\n\nMore of it.",
+            properties,
+            needed=0,
+            signature=f"{name}(level: int = 30) -> str",
+            **flags,
+        )
+        for name, properties, flags in (
+            ("plain", LEVEL, {}),
+            ("careful", LEVEL, {"confirm": True}),
+            ("riskier", LEVEL, {"confirm": True}),
+            ("write", {"text": {"type": "string"}}, {"confirm": True}),
+            ("spoke_decides", LEVEL, {}),
+            ("fetch_page", LEVEL, {"untrusted_output": True, "read_only": True}),
+            ("wipe", LEVEL, {"destructive": True}),
+            ("send", LEVEL, {"open_world": True}),
+            ("broken", LEVEL, {}),
+        )
     )
 }
 
 
-class House:
-    """Catalogue and caller over the methods above, on one device."""
+class House(FakeHouse):
+    """One device with the methods above."""
 
     def __init__(self) -> None:
-        self.called: list[tuple[str, dict[str, Json], bool]] = []
+        super().__init__(*(("pc.TestSkill", each) for each in METHODS.values()))
         self.cancelled = False
         self.blocked: asyncio.Event | None = None
         self.found = SearchPage(
@@ -75,21 +71,7 @@ class House:
         )
 
     async def search(self, query: str) -> SearchPage:
-        if query == "nothing":
-            return SearchPage((), 0)
-        return self.found
-
-    async def describe(self, path: str) -> str:
-        return describe_target(await self.resolve(path), ("pc", "tv"))
-
-    async def describe_skill(self, name: str) -> dict[str, Json]:
-        return {"name": name, "functions": sorted(METHODS)}
-
-    async def resolve(self, path: str) -> Target:
-        parts = split_path(path)
-        if parts.method not in METHODS:
-            raise CallError(ErrorCode.UNKNOWN_SKILL, f"there is no {path}", hint="nearest: plain")
-        return Target(f"devices.pc.TestSkill.{parts.method}", "pc", "PC", "TestSkill", METHODS[parts.method])
+        return SearchPage((), 0) if query == "nothing" else self.found
 
     async def call(self, call: SkillCall) -> Json:
         name = call.target.method.name
@@ -372,7 +354,7 @@ async def test_a_confirmed_call_goes_out_confirmed_while_all_clocks_stand_still(
     assert outcome.ok
     assert house.called == [("careful", {"level": 7}, True)]
     (wanted,) = [event for event in turn.events if isinstance(event, ConfirmationWanted)]
-    assert (wanted.id, wanted.turn, wanted.device, wanted.device_name) == ("question-1", "t1", "pc", "PC")
+    assert (wanted.id, wanted.turn, wanted.device, wanted.device_name) == ("question-1", "t1", "pc", "Pc")
     assert (wanted.method, wanted.arguments, wanted.expires_s) == ("TestSkill.careful", {"level": 7}, 30.0)
     assert seen == [True]
     assert not turn.standing
