@@ -233,15 +233,11 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
         # Started now, so that the first program need not wait; the start of the hub does not wait for it.
         pool.start()
-        await stack.enter_async_context(
-            open_bus_chat(
-                assistant, registry, link=bus.link, seal=bus.seal, shared=settings.bus.kind == "shared"
-            )
-        )
-        await stack.enter_async_context(open_wake_words(registry.directory, link=bus.link, seal=bus.seal))
+        await stack.enter_async_context(open_bus_chat(assistant, bus))
+        await stack.enter_async_context(open_wake_words(registry.directory, bus))
         wyoming_port = None
         if settings.wyoming is not None:
-            wyoming_port = await stack.enter_async_context(_wyoming(settings.wyoming, assistant, registry))
+            wyoming_port = await stack.enter_async_context(_wyoming(settings.wyoming, assistant))
         outward = await stack.enter_async_context(open_outward(assistant, bus, home, version=_version()))
         pages = Pages()
         gate = Gate(
@@ -339,9 +335,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
 
 
-def _wyoming(
-    settings: WyomingSettings, assistant: Assistant, registry: Registry
-) -> AbstractAsyncContextManager[int]:
+def _wyoming(settings: WyomingSettings, assistant: Assistant) -> AbstractAsyncContextManager[int]:
     """Open the Wyoming handle service, whose package is loaded only where it is switched on.
 
     Raises:
@@ -354,7 +348,7 @@ def _wyoming(
         )
     from hub_agent.wyoming import open_handle_service
 
-    return open_handle_service(settings, assistant, registry, version=_version())
+    return open_handle_service(settings, assistant, version=_version())
 
 
 async def _keep_tidy(

@@ -23,7 +23,6 @@ from contracts.errors import NotFound, StrawberryError
 from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import WyomingSettings
 from hub_registry.access.bearer import Bearer
-from hub_registry.registry import Registry
 from voice.serving import Allowed, open_server
 from voice.wyoming.connection import Connection, over, read_as, text_of
 
@@ -35,7 +34,7 @@ _NAME: Final = "wyoming.handle"
 
 @asynccontextmanager
 async def open_handle_service(
-    settings: WyomingSettings, assistant: Assistant, registry: Registry, *, version: str
+    settings: WyomingSettings, assistant: Assistant, *, version: str
 ) -> AsyncIterator[int]:
     """Handle texts for as long as the context is open; it yields its port.
 
@@ -44,7 +43,7 @@ async def open_handle_service(
     """
     allowed = Allowed(settings.allow)
     allowed.check(settings.host, protocol="Wyoming")
-    service = _HandleService(settings.user, assistant, registry, _info(version))
+    service = _HandleService(settings.user, assistant, _info(version))
     with listen(settings.host, settings.port, purpose="Wyoming") as listener:
         port = listener.getsockname()[1]
         async with open_server(listener, over(service.serve), allowed, protocol="Wyoming"):
@@ -53,10 +52,9 @@ async def open_handle_service(
 
 
 class _HandleService:
-    def __init__(self, user: str, assistant: Assistant, registry: Registry, info: Info) -> None:
+    def __init__(self, user: str, assistant: Assistant, info: Info) -> None:
         self._user = user
         self._assistant = assistant
-        self._registry = registry
         self._info = info
 
     async def serve(self, connection: Connection) -> None:
@@ -103,13 +101,13 @@ class _HandleService:
             NotFound: If there is no such user.
         """
         try:
-            user = await self._registry.accounts.find(self._user)
+            user = await self._assistant.registry.accounts.find(self._user)
         except NotFound:
             raise NotFound(
                 f"[wyoming] user: there is no user {self._user!r}",
                 hint="Name one of 'strawberry users list'.",
             ) from None
-        return Bearer.inside(self._registry.hub_id, _NAME, user)
+        return Bearer.inside(self._assistant.registry.hub_id, _NAME, user)
 
 
 def _conversation(peer: str, given: object) -> str | None:

@@ -14,7 +14,7 @@ from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from bus.link import Link, Message
+from bus.link import Message
 from chat.tasks import open_tasks
 from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest, TurnError
@@ -29,10 +29,11 @@ from contracts.errors import (
 )
 from contracts.rates import Slots, TokenBucket, TokenBuckets
 from hub_agent.bus.bus_replies import Replies, error_event, is_last
+from hub_agent.bus.connection import Bus
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
-from identity.envelope import Seal, unseal
+from identity.envelope import unseal
 
 _log = logging.getLogger(__name__)
 
@@ -80,20 +81,15 @@ class _Asked:
 
 
 @asynccontextmanager
-async def open_bus_chat(
-    assistant: Assistant, registry: Registry, *, link: Link, seal: Seal, shared: bool
-) -> AsyncIterator[None]:
+async def open_bus_chat(assistant: Assistant, bus: Bus) -> AsyncIterator[None]:
     """Answer the chat requests of the bus for as long as the context is open.
-
-    Args:
-        shared: Whether others administer the broker; then only what is signed is served.
 
     Raises:
         Forbidden: If the broker refuses the subscription.
     """
     async with open_tasks() as tasks:
-        answers = BusChat(assistant, registry, link=link, seal=seal, shared=shared, tasks=tasks)
-        unsubscribe = await link.subscribe(topics.CHAT_REQUEST.filter(), answers.arrived)
+        answers = BusChat(assistant, assistant.registry, bus, tasks)
+        unsubscribe = await bus.link.subscribe(topics.CHAT_REQUEST.filter(), answers.arrived)
         try:
             yield
         finally:
@@ -104,21 +100,13 @@ async def open_bus_chat(
 class BusChat:
     """Answers requests; made by `open_bus_chat`."""
 
-    def __init__(
-        self,
-        assistant: Assistant,
-        registry: Registry,
-        *,
-        link: Link,
-        seal: Seal,
-        shared: bool,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
+    def __init__(self, assistant: Assistant, registry: Registry, bus: Bus, tasks: asyncio.TaskGroup) -> None:
         self._assistant = assistant
         self._registry = registry
-        self._link = link
-        self._seal = seal
-        self._shared = shared
+        self._link = bus.link
+        self._seal = bus.seal
+        # Others administer the broker: then only what is signed is served.
+        self._shared = bus.settings.kind == "shared"
         self._tasks = tasks
         self._open: set[tuple[str, str]] = set()
         self._ended: set[tuple[str, str]] = set()

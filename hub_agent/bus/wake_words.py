@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from bus.link import Link, Message
+from bus.link import Message
 from chat.tasks import open_tasks
 from contracts import topics
 from contracts.devices.voice import COLLECT_S, WakeHeard, WakeVerdict
 from contracts.errors import BadSignature, Disconnected
 from contracts.rates import TokenBuckets
+from hub_agent.bus.connection import Bus
 from hub_registry.devices.directory import Directory, Entry
-from identity.envelope import Seal, unseal
+from identity.envelope import unseal
 
 _AGE_S: Final = 5.0
 """How old a question may be, by a clock that may differ; an older one is a replay."""
@@ -55,15 +56,15 @@ class _Contest:
 
 
 @asynccontextmanager
-async def open_wake_words(directory: Directory, *, link: Link, seal: Seal) -> AsyncIterator[None]:
+async def open_wake_words(directory: Directory, bus: Bus) -> AsyncIterator[None]:
     """Decide for as long as the context is open.
 
     Raises:
         Forbidden: If the broker refuses the subscription.
     """
     async with open_tasks() as tasks:
-        words = WakeWords(directory, link=link, seal=seal, tasks=tasks)
-        unsubscribe = await link.subscribe(topics.WAKE_HEARD.filter(), words.arrived, qos=0)
+        words = WakeWords(directory, bus, tasks)
+        unsubscribe = await bus.link.subscribe(topics.WAKE_HEARD.filter(), words.arrived, qos=0)
         try:
             yield
         finally:
@@ -73,10 +74,10 @@ async def open_wake_words(directory: Directory, *, link: Link, seal: Seal) -> As
 class WakeWords:
     """Decides; made by `open_wake_words`."""
 
-    def __init__(self, directory: Directory, *, link: Link, seal: Seal, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, directory: Directory, bus: Bus, tasks: asyncio.TaskGroup) -> None:
         self._directory = directory
-        self._link = link
-        self._seal = seal
+        self._link = bus.link
+        self._seal = bus.seal
         self._tasks = tasks
         self._contests: dict[str, _Contest] = {}
         self._rates = TokenBuckets(burst=_BURST, per_second=1)

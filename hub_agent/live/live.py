@@ -15,7 +15,7 @@ from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.chat.history import Histories
-from hub_agent.home_assistant.inward import Inward, open_inward
+from hub_agent.home_assistant.inward import Inward
 from hub_agent.home_assistant.inward.topics import StateTopics
 from hub_agent.live.captures import Captures, CaptureSkill, open_captures
 from hub_agent.live.captures.http import capture_routes
@@ -169,17 +169,9 @@ async def open_live(
         # On the bus nobody else announces devices.
         has_others = settings.home_link is not None and not settings.home_link.is_bus
         world = await stack.enter_async_context(open_world(registry.directory, feed, home=has_others))
-        home_assistant = await stack.enter_async_context(
-            open_inward(
-                settings.home_assistant_access,
-                states,
-                world=world,
-                feed=feed,
-                finder=registry.search,
-                directory=registry.directory,
-                tasks=tasks,
-            )
-        )
+        access = settings.home_assistant_access
+        home_assistant = Inward(access, states, world=world, feed=feed, registry=registry)
+        stack.enter_context(home_assistant.running(tasks))
         memory = await stack.enter_async_context(
             open_memory(settings.directory, embeddings=settings.embeddings, tasks=tasks)
         )

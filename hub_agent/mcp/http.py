@@ -155,7 +155,6 @@ class Mcp:
     async def _open(self) -> AsyncIterator["McpServer"]:
         module = await load("hub_agent.mcp.server")
         assert self._app is not None
-        async with module.open_server(
-            self._assistant, self._runs, self._app, version=self._version
-        ) as server:
+        server: McpServer = module.McpServer(self._assistant, self._runs, self._app, version=self._version)
+        async with server.manager.run():
             yield server

@@ -3,8 +3,7 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -316,16 +315,6 @@ class McpServer:
                 if each
             ]
         )
-
-
-@asynccontextmanager
-async def open_server(
-    assistant: Assistant, runs: ToolRuns, app: ASGIApp, *, version: str
-) -> AsyncIterator[McpServer]:
-    """Serve within the block."""
-    server = McpServer(assistant, runs, app, version=version)
-    async with server.manager.run():
-        yield server
 
 
 def _bearer(context: _Context) -> Bearer:

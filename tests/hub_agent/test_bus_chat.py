@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -500,7 +501,8 @@ async def listening(home: Home, agent: Waiting) -> AsyncIterator[BusChat]:
     async with open_tasks() as tasks:
         agent.trail = AuditTrail(hub.registry.store)
         assistant = cast("Assistant", agent)
-        yield BusChat(assistant, hub.registry, link=hub.link, seal=seal, shared=False, tasks=tasks)
+        bus: Any = SimpleNamespace(link=hub.link, seal=seal, settings=SimpleNamespace(kind="embedded"))
+        yield BusChat(assistant, hub.registry, bus, tasks)
 
 
 def request_of(principal: str, id_: str, text: str) -> Message:

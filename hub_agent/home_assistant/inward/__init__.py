@@ -11,6 +11,6 @@
 ``inward``      all of it, opened
 """
 
-from hub_agent.home_assistant.inward.inward import Inward, open_inward
+from hub_agent.home_assistant.inward.inward import Inward
 
-__all__ = ["Inward", "open_inward"]
+__all__ = ["Inward"]

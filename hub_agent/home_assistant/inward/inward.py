@@ -1,10 +1,9 @@
 """Home Assistant inward, opened: connected, and shown as skill, sentences, world and topics."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from agent_core.search.finder import SkillFinder
 from contracts.wire import Json
 from hub_agent.home_assistant.inward.client import HomeAssistant
 from hub_agent.home_assistant.inward.entities import Entity, House
@@ -14,11 +13,14 @@ from hub_agent.home_assistant.inward.zigbee import Zigbee
 from hub_agent.live.topics import Feed
 from hub_agent.live.world import Thing, World
 from hub_agent.settings import HomeAssistantAccess
-from hub_registry.devices.directory import Directory
+from hub_registry.registry import Registry
 
 
 class Inward:
-    """What the hub has of Home Assistant, or of Zigbee2MQTT. Made by `open_inward`.
+    """What the hub has of Home Assistant, or of Zigbee2MQTT.
+
+    Args:
+        topics: The link of the feed on which its states are.
 
     Attributes:
         skill: Offered while there is either.
@@ -31,17 +33,26 @@ class Inward:
         *,
         world: World,
         feed: Feed,
-        finder: SkillFinder,
-        directory: Directory,
+        registry: Registry,
     ) -> None:
         self.client = HomeAssistant(settings, topics=topics, on_entities=self._show)
         self.skill = HomeAssistantSkill(self._house, patterns=self._patterns, area_of=self._area_of)
         self._zigbee = Zigbee(world, feed)
         self._world = world
-        self._finder = finder
-        self._directory = directory
+        self._registry = registry
         self._on_offered: list[Callable[[], None]] = []
         self._update_offer()
+
+    @contextmanager
+    def running(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
+        """Keep up with Home Assistant, or with Zigbee2MQTT, for as long as the context is open."""
+        stop_hearing = self._world.on_change(self._hear_world)
+        client = tasks.create_task(self.client.run(), name="Home Assistant")
+        try:
+            yield
+        finally:
+            client.cancel()
+            stop_hearing()
 
     def use(self, settings: HomeAssistantAccess | None) -> None:
         """Use another Home Assistant, or none, from now on."""
@@ -56,7 +67,7 @@ class Inward:
         self._on_offered.append(listener)
         return lambda: self._on_offered.remove(listener)
 
-    def hear_world(self, topic: str) -> None:
+    def _hear_world(self, topic: str) -> None:
         """Take in other devices of Zigbee2MQTT."""
         if not topic and self._zigbee.update() and self.client.settings is None:
             self._show()
@@ -68,12 +79,12 @@ class Inward:
         return self.client.settings.confirm if self.client.settings is not None else ()
 
     def _area_of(self, device: str | None) -> str | None:
-        entry = self._directory.get(device) if device is not None else None
+        entry = self._registry.directory.get(device) if device is not None else None
         return entry.device.area if entry is not None else None
 
     def _show(self) -> None:
         """Show the entities that there are now."""
-        self._finder.set_values(slot_values(self._house().entities))
+        self._registry.search.set_values(slot_values(self._house().entities))
         imported = None
         if self.client.settings is not None:
             imported = tuple(map(_thing, self.client.entities.by_id.values()))
@@ -101,29 +112,3 @@ def _thing(entity: Entity) -> Thing:
         link="home_assistant",
         field="state",
     )
-
-
-@asynccontextmanager
-async def open_inward(
-    settings: HomeAssistantAccess | None,
-    topics: StateTopics,
-    *,
-    world: World,
-    feed: Feed,
-    finder: SkillFinder,
-    directory: Directory,
-    tasks: asyncio.TaskGroup,
-) -> AsyncIterator[Inward]:
-    """Keep up with Home Assistant, or with Zigbee2MQTT, for as long as the context is open.
-
-    Args:
-        topics: The link of the feed on which its states are.
-        finder: Gets the names that sentences may have.
-        tasks: Owns the connection.
-    """
-    inward = Inward(settings, topics, world=world, feed=feed, finder=finder, directory=directory)
-    async with AsyncExitStack() as stack:
-        stack.callback(world.on_change(inward.hear_world))
-        running = tasks.create_task(inward.client.run(), name="Home Assistant")
-        stack.callback(running.cancel)
-        yield inward
