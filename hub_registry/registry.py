@@ -53,36 +53,9 @@ class Registry:
     clients: Clients
     people: People
 
-    async def add_device(
-        self,
-        display_name: str,
-        *,
-        owner: str,
-        aliases: Sequence[str] = (),
-        area: str | None = None,
-        floor: str | None = None,
-        may_confirm: bool = False,
-        trusted: bool = False,
-        shared: bool = False,
-    ) -> Device:
-        """Add a device that may then be invited; see ``Devices.add``."""
-        device = await self.devices.add(
-            display_name,
-            owner=owner,
-            aliases=aliases,
-            area=area,
-            floor=floor,
-            may_confirm=may_confirm,
-            trusted=trusted,
-            shared=shared,
-        )
-        self.directory.put(device)
-        return device
-
     async def change_device(self, device: str, change: DeviceChange) -> Device:
         """Change what a device is called, where it stands and whose it is; see ``Devices.change``."""
         changed = await self.devices.change(device, change)
-        self.directory.put(changed)
         if change.owner is not None or change.scopes is not None:
             await self.authority.follow_device(device)
         return changed
@@ -166,18 +139,8 @@ class Registry:
             NotFound: If there is no such device.
         """
         revoked = await self.devices.revoke(device)
-        self.directory.put(revoked)
         await self.authority.revoke_subject("device", device)
         return revoked
-
-    async def remove_device(self, device: str) -> None:
-        """Forget a device in database and memory; its retained topics are the service's to clear.
-
-        Raises:
-            NotFound: If there is no such device.
-        """
-        await self.devices.remove(device)
-        self.directory.drop(device)
 
     async def remove_user(self, user: str, *, heir: str) -> None:
         """Remove a person, whose devices are revoked already; see ``People.remove``."""
@@ -196,7 +159,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         ConfigError: If the database cannot be used.
     """
     async with open_store(settings.database) as store:
-        accounts, devices = Accounts(store), Devices(store)
+        accounts = Accounts(store)
         hub_id = await accounts.hub_id()
         authority = TokenAuthority(store, hub_id=hub_id, key=key)
         await authority.load()
@@ -204,6 +167,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         await approvals.load(store)
         directory = Directory(approvals)
         await read_back(store, directory, hub_id=hub_id)
+        devices = Devices(store, on_changed=directory.put, on_removed=directory.drop)
         search = SkillFinder(
             directory,
             expiry_s=settings.skill_expiry_s,

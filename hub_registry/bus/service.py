@@ -118,7 +118,7 @@ class RegistryService:
                 await self.revoke_device(device)
         finally:
             stop()
-        await self._registry.remove_device(device)
+        await self._registry.devices.remove(device)
         self._published.retire([device])
         self._published.empty([row.build(device=device) for row in (topics.STATUS, topics.HEARTBEAT)])
         await self._published.flush()

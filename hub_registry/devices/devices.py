@@ -1,6 +1,6 @@
 """The devices of the home, as the database holds them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -93,10 +93,23 @@ class DeviceChange:
 
 
 class Devices:
-    """Adds, changes and removes devices in the database."""
+    """Adds, changes and removes devices in the database.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        on_changed: Called with each device that was added or changed.
+        on_removed: Called with the id of each that was removed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        on_changed: Callable[[Device], object] = lambda device: None,
+        on_removed: Callable[[str], object] = lambda device: None,
+    ) -> None:
         self._store = store
+        self._on_changed = on_changed
+        self._on_removed = on_removed
 
     async def add(
         self,
@@ -140,7 +153,7 @@ class Devices:
             session.add(row)
             return device_of(row)
 
-        return await self._store.write(work)
+        return await self._write(work)
 
     async def change(self, device: str, change: DeviceChange) -> Device:
         """Change what a device is called, where it stands and what it may; its id stays.
@@ -175,7 +188,7 @@ class Devices:
             session.add(row)
             return device_of(row)
 
-        return await self._store.write(work)
+        return await self._write(work)
 
     async def revoke(self, device: str) -> Device:
         """Revoke a device; it stays in the list and may be enrolled again.
@@ -190,7 +203,7 @@ class Devices:
             session.add(row)
             return device_of(row)
 
-        return await self._store.write(work)
+        return await self._write(work)
 
     async def with_key(self, key: PublicKey) -> Device | None:
         """Return the device that has bound this key, if there is one."""
@@ -213,6 +226,7 @@ class Devices:
             session.delete(require_device(session, device))
 
         await self._store.write(work)
+        self._on_removed(device)
 
     async def remove(self, device: str) -> None:
         """Remove a device; its id is never used again.
@@ -229,6 +243,12 @@ class Devices:
             session.add(RetiredDeviceRow(id=device, retired_at=now()))
 
         await self._store.write(work)
+        self._on_removed(device)
+
+    async def _write(self, work: Callable[[Session], Device]) -> Device:
+        device = await self._store.write(work)
+        self._on_changed(device)
+        return device
 
 
 def require_device(session: Session, device: str) -> DeviceRow:

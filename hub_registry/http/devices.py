@@ -195,7 +195,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         body = await read(request, DeviceBody)
         if body.confirm:
             await registry.authority.require_password(bearer.claims)
-        device = await registry.add_device(
+        device = await registry.devices.add(
             body.name,
             owner=bearer.user.id,
             aliases=body.aliases,

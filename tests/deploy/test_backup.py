@@ -84,7 +84,7 @@ def token_of(home: Home, kind: PrincipalKind = "user", name: str = "phone") -> s
 
 def joined(home: Home, name: str) -> str:
     async def join(registry: Registry) -> str:
-        device = await registry.add_device(name, owner=registry.admin.id)
+        device = await registry.devices.add(name, owner=registry.admin.id)
         invitation = await registry.invite(device.id)
         return (await registry.enrol(invitation.token, KeyPair.generate().public.jwk())).token
 
@@ -420,7 +420,7 @@ def test_a_device_that_was_removed_since_does_not_come_back(home):
     tv = joined(home, "TV")
     data = backup_of(home)
     in_registry(home, lambda registry: registry.revoke_device("tv"))
-    in_registry(home, lambda registry: registry.remove_device("tv"))
+    in_registry(home, lambda registry: registry.devices.remove("tv"))
     restored(home, data)
     assert not is_accepted(home, tv)
     assert in_registry(home, _revoked_devices) == {"tv"}
@@ -439,7 +439,7 @@ def test_a_password_and_a_role_that_were_taken_away_since_stay_away(home):
 
 def test_an_invitation_that_was_used_since_is_no_way_in(home, tmp_path):
     async def invite(registry: Registry) -> str:
-        device = await registry.add_device("TV", owner=registry.admin.id)
+        device = await registry.devices.add("TV", owner=registry.admin.id)
         return (await registry.invite(device.id)).token
 
     token = in_registry(home, invite)

@@ -209,7 +209,7 @@ async def test_a_device_cannot_confirm_what_its_owner_was_asked(home: Home) -> N
     lock = LockSkill()
     await home.device("Door Pi", lock)
     registry = home.hub.registry
-    remote = await registry.add_device("Remote", owner=registry.admin.id)
+    remote = await registry.devices.add("Remote", owner=registry.admin.id)
     key = KeyPair.generate()
     home.keys[key.kid] = key
     token = await registry.authority.issue(

@@ -31,7 +31,7 @@ class Remover:
 
     async def remove_device(self, device: str) -> None:
         await self._registry.revoke_device(device)
-        await self._registry.remove_device(device)
+        await self._registry.devices.remove(device)
 
     async def revoke_device(self, device: str) -> None:
         await self._registry.revoke_device(device)

@@ -112,7 +112,7 @@ def device_password(hub: Hub, device: str, key: KeyPair, token: str) -> SecretSt
 @asynccontextmanager
 async def logged_in(hub: Hub, name: str) -> AsyncIterator[Device]:
     """Join and log in a device with its own token and its own will."""
-    device = await hub.registry.add_device(name, owner="admin")
+    device = await hub.registry.devices.add(name, owner="admin")
     key = KeyPair.generate()
     invitation = await hub.registry.invite(device.id)
     token = (await hub.registry.enrol(invitation.token, key.public.jwk())).token

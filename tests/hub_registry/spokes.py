@@ -137,7 +137,7 @@ async def aged(registry: Registry, device: str, enrolment: Path, *, undivided: b
 
 async def join(registry: Registry, link: Link, name: str, *, trusted: bool = True) -> FakeSpoke:
     """Add and enrol a device."""
-    device = await registry.add_device(name, owner=registry.admin.id, trusted=trusted)
+    device = await registry.devices.add(name, owner=registry.admin.id, trusted=trusted)
     key = KeyPair.generate()
     invitation = await registry.invite(device.id)
     await registry.enrol(invitation.token, key.public.jwk())

@@ -116,7 +116,7 @@ async def test_a_removed_person_is_out_and_their_devices_are_the_admins(client, 
     await browser.set_up(client, ada)
     user = await client.registry.accounts.get(ada)
     tokens = [await client.token(user, "chat"), await client.token(user, kind="device")]
-    device = await client.registry.add_device("TV", owner=ada, may_confirm=True, trusted=True)
+    device = await client.registry.devices.add("TV", owner=ada, may_confirm=True, trusted=True)
     invited = await client.registry.invite(device.id)
     await client.registry.enrol(invited.token, KeyPair.generate().public.jwk())
     code = (await client("POST", f"/api/users/{ada}/code"))["code"]

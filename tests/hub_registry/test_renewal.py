@@ -75,7 +75,7 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
             tell(change.device, change.epoch, change.connection)
 
         hub.service.on_presence(follow)
-        device = await registry.add_device("Kitchen", owner="admin")
+        device = await registry.devices.add("Kitchen", owner="admin")
         invitation = await registry.invite(device.id)
         spoke = SpokeSettings(
             home=tmp_path / "spoke", hub_url=url, skills=(tmp_path / "skills",), check_s=0.1

@@ -206,7 +206,7 @@ async def test_a_device_that_was_removed_long_ago_is_swept_wherever_it_is_seen(t
 async def test_a_purge_empties_all_that_was_ever_published_and_the_hub_stays_silent(tmp_path, registry):
     for kind in KINDS:
         async with open_own(kind, tmp_path / kind, registry) as hub:
-            device = await registry.add_device(f"{kind} TV", owner="admin")
+            device = await registry.devices.add(f"{kind} TV", owner="admin")
             for topic in (
                 topics.STATUS.build(device=device.id),
                 topics.STATE.build(device="unknown", skill="X", property="y"),
@@ -242,7 +242,7 @@ async def test_neither_a_purge_nor_a_removal_touches_what_others_keep_on_a_branc
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         for topic in theirs:
             await hub.outside.publish(topic, b"on", retain=True, confirmed=True)
-        device = await hub.registry.add_device("TV", owner="admin")
+        device = await hub.registry.devices.add("TV", owner="admin")
         own = topics.STATE.build(device=device.id, skill="X", property="y")
         await hub.outside.publish(own, b"{}", retain=True, confirmed=True)
         await hub.service.remove_device(device.id)

@@ -313,7 +313,7 @@ async def test_decisions_outlive_a_restart_and_end_with_the_device(tmp_path, hub
 
     async with open_registry(settings, key=hub_key) as registry:
         assert registry.directory.get(spoke.device).skills["DoorSkill"].registration == loose
-        await registry.remove_device(spoke.device)
+        await registry.devices.remove(spoke.device)
         assert await registry.store.read(lambda session: session.exec(select(ApprovalRow)).all()) == []
 
 

@@ -156,7 +156,7 @@ async def test_a_client_chats_only_where_that_was_granted(hub):
 async def test_what_the_hub_did_while_it_was_not_on_the_bus_counts_there_when_it_is(
     registry, tmp_path, hub_key
 ):
-    device, key = await registry.add_device("TV", owner="admin"), KeyPair.generate()
+    device, key = await registry.devices.add("TV", owner="admin"), KeyPair.generate()
     for kind in KINDS:
         invitation = await registry.invite(device.id)
         first = (await registry.enrol(invitation.token, key.public.jwk())).token

@@ -573,7 +573,7 @@ async def test_a_stored_registration_that_does_not_hold_is_skipped_at_the_next_s
 ):
     settings = RegistrySettings(database=tmp_path / "hub.db")
     async with open_registry(settings, key=hub_key) as registry:
-        device = await registry.add_device("TV", owner=registry.admin.id)
+        device = await registry.devices.add("TV", owner=registry.admin.id)
         key = KeyPair.generate()
         await registry.enrol((await registry.invite(device.id)).token, key.public.jwk())
         document = registration().model_dump_json().encode()

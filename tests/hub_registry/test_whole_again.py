@@ -40,7 +40,7 @@ async def hub(tmp_path, mosquitto, hub_key) -> AsyncIterator[Hub]:
         open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, brokers=(mosquitto.url,)) as hub,
         over_http(hub.registry) as url,
     ):
-        device = await hub.registry.add_device("Kitchen", owner="admin")
+        device = await hub.registry.devices.add("Kitchen", owner="admin")
         invitation = await hub.registry.invite(device.id)
         settings = SpokeSettings(
             home=tmp_path / "spoke",

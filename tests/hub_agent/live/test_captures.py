@@ -45,7 +45,7 @@ async def start(home: Home, *, token: str | None = None, status: int = 201, **bo
 async def send(home: Home, *values: Json, topic: str = DISK) -> None:
     await home.hub.live.feed.settled()
     if "nas" not in home.hub.registry.directory:
-        await home.hub.registry.add_device("NAS", owner="admin", shared=True)
+        await home.hub.registry.devices.add("NAS", owner="admin", shared=True)
     for value in values:
         await home.hub.link.publish(topic, json.dumps(value).encode(), qos=1)
 
