@@ -1,10 +1,13 @@
 """How devices show their tokens to a hub and its broker: together with a proof of their key."""
 
 import json
+import threading
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Generator, Mapping
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import httpx
 import jwt
@@ -94,9 +97,33 @@ class ProvingHandler(BaseHTTPRequestHandler):
         if self.owner_token is not None:
             proof = spoke_proof(self.owner_token, challenge=challenge, host=host)
         card = {"hub_id": "hub-1", "hub_key": self.hub_key.public.jwk(), "proof": proof}
-        content = json.dumps(card).encode()
-        self.send_response(200)
+        self.reply(card)
+        return False
+
+    def reply(self, answer: Any, *, status: int = 200) -> None:
+        """Send an answer as JSON, or bytes as they are."""
+        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
-        return False
+
+    def body(self) -> Any:
+        """The JSON that was sent."""
+        return json.loads(self.rfile.read(int(self.headers["content-length"])))
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(handler: type[ProvingHandler]) -> Iterator[str]:
+    """Serve with a handler; yield its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

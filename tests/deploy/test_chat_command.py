@@ -1,13 +1,13 @@
 """What a person reads while an answer is in the making."""
 
+import contextlib
 import json
 import os
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from deploy.cli.chat.prompt import matching
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
-from tests.proofs import ProvingHandler
+from tests.proofs import ProvingHandler, serving
 
 SKILL = {"kind": "skill", "state": "called", "path": "devices.hall.LampSkill.turn_on"}
 FINAL = {"kind": "final", "answer": "It is on.", "mode": "online"}
@@ -50,14 +50,10 @@ def hub(asked: list[tuple[str, str]]) -> Iterator[str]:
 
     class Handler(ProvingHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            content = json.dumps({"data": [{"id": "assistant"}, {"id": "cook"}]}).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.reply({"data": [{"id": "assistant"}, {"id": "cook"}]})
 
         def do_POST(self) -> None:
-            body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            body = self.body()
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
             self.end_headers()
@@ -75,37 +71,31 @@ def hub(asked: list[tuple[str, str]]) -> Iterator[str]:
                 self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
             self.wfile.write(b"data: [DONE]\n\n")
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(Handler) as url:
+        yield url
 
 
 def read_at_a_terminal(hub: str, home: Path, message: str, term: str = "dumb") -> str:
     """Give everything that a terminal shows of a message and its answer."""
+    seen = at_a_terminal(home, "chat", message, "--hub", hub, TERM=term, COLUMNS="80", LINES="24")
+    # A clock may have been shown until the first piece came; its line is cleared.
+    return seen.replace("\r\n", "\n").rpartition("\r\x1b[K")[2]
+
+
+def at_a_terminal(home: Path, *words: str, typed: bytes = b"", **variables: str) -> str:
+    """Run a command at a terminal; give everything that it shows."""
     master, slave = os.openpty()
-    words = [*COMMAND, "chat", message, "--hub", hub]
-    environment = environment_of(
-        home, STRAWBERRY_TOKEN=ProvingHandler.token(), TERM=term, COLUMNS="80", LINES="24"
-    )
-    with subprocess.Popen(words, env=environment, stdin=slave, stdout=slave, stderr=slave) as asking:
+    environment = environment_of(home, STRAWBERRY_TOKEN=ProvingHandler.token(), **variables)
+    with subprocess.Popen([*COMMAND, *words], env=environment, stdin=slave, stdout=slave, stderr=slave):
         os.close(slave)
+        os.write(master, typed)
         seen = b""
-        try:
+        # The other end is closed at its end.
+        with contextlib.suppress(OSError):
             while piece := os.read(master, 4096):
                 seen += piece
-        except OSError:
-            # The other end is closed.
-            pass
-        asking.wait()
     os.close(master)
-    # A clock may have been shown until the first piece came; its line is cleared.
-    return seen.decode().replace("\r\n", "\n").partition("\r\x1b[K")[2]
+    return seen.decode()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal is one of POSIX")
@@ -180,24 +170,9 @@ def test_an_agent_is_an_option_or_a_known_name_before_one_quoted_message(
 def test_the_prompt_takes_messages_and_commands(
     hub: str, asked: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    master, slave = os.openpty()
-    environment = environment_of(
-        tmp_path, STRAWBERRY_TOKEN=ProvingHandler.token(), TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1"
-    )
-    words = [*COMMAND, "chat", "--hub", hub]
-    with subprocess.Popen(words, env=environment, stdin=slave, stdout=slave, stderr=slave) as talking:
-        os.close(slave)
-        os.write(master, b"/nwe\rfirst\r/new\rsec\x7f\x7f\x7fsecond\r/quit\r")
-        seen = b""
-        try:
-            while piece := os.read(master, 4096):
-                seen += piece
-        except OSError:
-            # The other end is closed.
-            pass
-    os.close(master)
-    shown = seen.decode()
-    assert talking.returncode == 0
+    typed = b"/nwe\rfirst\r/new\rsec\x7f\x7f\x7fsecond\r/quit\r"
+    variables = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    shown = at_a_terminal(tmp_path, "chat", "--hub", hub, typed=typed, **variables)
     assert "unknown command '/nwe'; did you mean '/new'?" in shown
     assert asked == [("assistant", "first"), ("assistant", "second")]
     assert "A new conversation." in shown

@@ -1,17 +1,16 @@
 """What was said before, on the command line: listed, shown, and gone on with."""
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.deploy.strawberry import environment_of, run
-from tests.proofs import ProvingHandler
+from tests.proofs import ProvingHandler, serving
 
 # Five and a half hours ahead of UTC, all year: what was said in the evening there is of the next day here.
 ZONE = "TST-5:30"
@@ -98,41 +97,24 @@ def hub() -> Iterator[Hub]:
     class Handler(ProvingHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, answer = stand_in.answer(self.path)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
+            self.reply(answer, status=status)
 
         def do_PATCH(self) -> None:
-            title = json.loads(self.rfile.read(int(self.headers["content-length"])))["title"]
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"id": "c1", "title": title}).encode())
+            self.reply({"id": "c1", "title": self.body()["title"]})
 
         def do_DELETE(self) -> None:
             stand_in.deleted.append(self.path)
-            self.send_response(204)
-            self.end_headers()
+            self.reply(b"", status=204)
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            message = str(body["messages"][-1]["content"])
+            message = str(self.body()["messages"][-1]["content"])
             stand_in.said.append((str(self.headers["x-strawberry-conversation"]), message))
-            self.send_response(200)
-            self.end_headers()
             final = {"kind": "final", "answer": "Yes.", "mode": "online"}
             chunk = json.dumps({"choices": [], "x_strawberry": final})
-            self.wfile.write(f"data: {chunk}\n\ndata: [DONE]\n\n".encode())
+            self.reply(f"data: {chunk}\n\ndata: [DONE]\n\n".encode())
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        stand_in.url = f"http://127.0.0.1:{server.server_port}"
+    with serving(Handler) as stand_in.url:
         yield stand_in
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 import json
 import os
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from deploy.home.directory import Home
 from identity.files import only_one
 from identity.keys import KeyPair
 from tests.ports import free_port
-from tests.proofs import ProvingHandler
+from tests.proofs import ProvingHandler, serving
 
 
 @pytest.fixture
@@ -38,23 +37,12 @@ def spoke(home: Home) -> Iterator[str]:
         owner_token = "of this start"
 
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
+            self.reply({})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with serving(Handler) as url:
         say_where(home, url)
         with only_one(home.spoke, what="a spoke", hint=""):
             yield url
-        server.shutdown()
-        thread.join()
 
 
 def say_where(home: Home, url: str) -> None:
@@ -123,18 +111,11 @@ def test_a_program_on_the_port_of_a_hub_or_spoke_is_sent_no_token(home: Home, sp
         def do_GET(self) -> None:
             heard.append(str(self.headers["authorization"]))
 
-        def log_message(self, *_: object) -> None:
-            pass
-
     home.spoke_token_file.write_text("of another start")
     assert find_nearest(home).url == "http://127.0.0.1:1"
-    with ThreadingHTTPServer(("127.0.0.1", 0), Eavesdropper) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        url, genuine = f"http://127.0.0.1:{server.server_port}", ProvingHandler.token(by=KeyPair.generate())
+    genuine = ProvingHandler.token(by=KeyPair.generate())
+    with serving(Eavesdropper) as url:
         for client in (HubClient(url, token=genuine), HubClient(url, token="of a spoke", server="spoke")):
             with pytest.raises(Unauthorized, match="does not prove"):
                 client.request("GET", "/api/health")
-        server.shutdown()
-        thread.join()
     assert heard == []

@@ -25,7 +25,6 @@ esac
 _OTHERS = {
     "systemd-run": '#!/bin/sh\necho "systemd-run" >> "$CALLS"\n[ -z "$NO_NAMESPACES" ]\n',
     "loginctl": '#!/bin/sh\necho "${LINGER:-no}"\n',
-    "journalctl": '#!/bin/sh\necho "journalctl $*" >> "$CALLS"\necho line\n',
 }
 
 
@@ -51,13 +50,19 @@ class Machine:
         return [line for line in lines if "--property=" not in line and line != "systemd-run"]
 
     def run(self, *words: str, **variables: str) -> "CompletedProcess[str]":
+        return run(self._environment(variables), "service", *words)
+
+    def doctor(self, **variables: str) -> "CompletedProcess[str]":
+        return run(self._environment(variables), "doctor", "--json")
+
+    def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         path = f"{self.directory / 'bin'}{os.pathsep}{os.environ['PATH']}"
         mine: Mapping[str, str] = {
             "PATH": path,
             "CALLS": str(self.directory / "calls"),
             "XDG_CONFIG_HOME": str(self.directory / "config"),
         }
-        return run(environment_of(self.home, **mine, **variables), "service", *words)
+        return environment_of(self.home, **mine, **variables)
 
     def join(self) -> None:
         """Make it one that has joined, as far as the service is concerned."""
@@ -209,12 +214,6 @@ def test_status_tells_how_it_is_and_its_code_whether_it_runs(machine: Machine) -
     failed = machine.run("status", STATE="failed")
     assert failed.returncode == 1
     assert "failed" in failed.stdout
-
-
-def test_logs_are_those_of_the_journal(machine: Machine) -> None:
-    machine.join()
-    machine.run("install", "spoke")
-    assert machine.run("logs", "-f", "-n", "5").stdout == "line\n"
-    assert machine.calls[-1] == (
-        "journalctl --no-pager --lines=5 --user-unit=strawberry-spoke.service --follow --output=short-iso"
-    )
+    doctor = {row["check"]: row for row in json.loads(machine.doctor(STATE="failed").stdout)}
+    assert doctor["service spoke"]["detail"] == "failed, success"
+    assert "strawberry service logs spoke" in doctor["service spoke"]["hint"]

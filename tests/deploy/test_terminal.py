@@ -4,9 +4,8 @@ import json
 import logging
 import os
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from deploy.cli.terminal.asking import call_question
 from deploy.logs.logs import RedactingFormatter
 from deploy.logs.terminal import visible
 from tests.forkserver import COMMAND
-from tests.proofs import ProvingHandler
+from tests.proofs import ProvingHandler, serving
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b8m\r\u202eevil"
 OBEYED = "\x1b\x07\x9b\r\u202e"
@@ -68,21 +67,10 @@ def hub() -> Iterator[str]:
             )
             refused = (403, {"code": "forbidden", "detail": EVIL, "hint": EVIL})
             status, answer = answers.get(self.path.partition("?")[0], refused)
-            content = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.reply(answer, status=status)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(Handler) as url:
+        yield url
 
 
 def run(hub: str, *words: str) -> str:

@@ -103,17 +103,6 @@ def test_a_skill_beside_the_hub_reads_neither_its_key_nor_the_owners_token(up: H
             assert "Permission denied" in refused.stderr
 
 
-def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
-    with up as house:
-        _start_up(house)
-        children = _children(house.processes["up"].pid)
-        assert children
-        house.send("up", signal.SIGINT)
-        assert house.processes["up"].wait(timeout=PATIENCE_S) == 0
-        assert "Traceback" not in house.log("up")
-        wait_for(lambda: not any(map(runs, children)), what="the children to end")
-
-
 def test_a_local_spoke_that_cannot_start_is_reported_and_the_rest_is_ready(up: House) -> None:
     with up as house:
         (house.home / "spoke").mkdir()
@@ -153,13 +142,17 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
         wait_for(lambda: device()["state"] == "online", what="the spoke to join once more")
 
 
-def test_up_reports_its_states_as_lines_of_json(up: House) -> None:
+def test_up_reports_its_states_as_lines_of_json_and_leaves_nothing_running(up: House) -> None:
     with up as house:
         ports = ("--http-port", str(house.http_port), "--mqtt-port", str(house.mqtt_port))
         house.start("up", "up", "--json", *ports)
         wait_for(lambda: '"ready"' in house.log("up") or house.ended("up"), what="strawberry up")
+        children = _children(house.processes["up"].pid)
+        assert children
         house.send("up", signal.SIGINT)
         assert house.processes["up"].wait(timeout=PATIENCE_S) == 0
+        assert "Traceback" not in house.log("up")
+        wait_for(lambda: not any(map(runs, children)), what="the children to end")
         states = [json.loads(line) for line in house.log("up").splitlines() if line.startswith("{")]
     assert [each["state"] for each in states] == [
         *("starting", "broker", "hub", "models", "setup", "spoke", "ready", "stopping")

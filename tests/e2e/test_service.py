@@ -1,12 +1,10 @@
 """Hub and spoke as the service manager sees them: ready, alive, and ended in good order."""
 
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.deploy.manager import Heard
@@ -58,33 +56,6 @@ def test_everything_in_one_is_ready_alive_and_ends_as_a_service(
         assert home.processes["up"].wait(PATIENCE_S) == 0
         assert heard.said("STOPPING") == ["1"]
         assert heard.said("READY") == [], "its spoke does not speak in its name"
-
-
-def test_a_hub_is_ready_when_it_serves(house: House, heard: Heard) -> None:
-    house.kill("hub")
-    address = ("--broker", house.broker_url, "--http-port", str(house.http_port))
-    house.start("hub", "hub", *address, "--debug", **_told(heard))
-    wait_for(lambda: heard.said("READY") or house.ended("hub"), what="READY")
-    assert house.get("/api/health")["status"] == "ok"
-
-
-def test_a_process_that_hangs_is_silent_so_that_it_is_started_again(
-    house: House, journal: dict[str, str], heard: Heard
-) -> None:
-    pc = house.add_spoke("Bedroom PC", journal)
-    _start_spoke(house, pc, heard)
-    wait_for(lambda: heard.said("READY") and _beats(heard) > _OFTEN, what="the watchdog")
-
-    house.send(pc.id, signal.SIGSTOP)
-    stopped = psutil.Process(house.processes[pc.id].pid)
-    wait_for(lambda: stopped.status() == psutil.STATUS_STOPPED, what="it to hang")
-    heard.forget()
-    # As long as systemd would wait; what was sent before it stopped has been forgotten.
-    time.sleep(2 * _WATCHDOG_S)
-    assert _beats(heard) == 0
-
-    house.send(pc.id, signal.SIGCONT)
-    wait_for(lambda: _beats(heard) > _OFTEN, what="the watchdog to go on")
 
 
 def test_a_spoke_says_in_its_status_whether_it_is_on_the_bus(
