@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _open_streams()
     words = sys.argv[1:] if arguments is None else arguments
-    parser = make_parser()
+    parser = make_parser(words)
     if not words:
         parser.print_help(sys.stderr)
         return USAGE_ERROR

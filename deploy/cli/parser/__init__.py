@@ -1,6 +1,7 @@
 """The commands, declared by subject; nothing here runs a command or imports what does."""
 
 import argparse
+from collections.abc import Collection
 from typing import NoReturn
 
 from deploy.cli.parser import access, home, live, servers, talk
@@ -16,8 +17,8 @@ Files are kept in ~/.strawberry, or where STRAWBERRY_HOME points.
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of every command; it sets ``run`` to ``module:function``."""
+def make_parser(words: Collection[str] = ()) -> argparse.ArgumentParser:
+    """Make the parser of every command, or of those among the words; it sets ``run``."""
     common, client = _parents()
     parser = Parser(
         prog="strawberry",
@@ -28,7 +29,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     texts = (servers.TEXT, talk.TEXT, access.TEXT, live.TEXT, home.TEXT)
-    add_commands(commands, common, client, *texts)
+    add_commands(commands, common, client, *texts, only=words)
     return parser
 
 

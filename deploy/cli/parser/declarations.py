@@ -26,7 +26,7 @@ or ``local`` where not; a module that is left out is the group's, and a function
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -48,14 +48,17 @@ _TYPES: Final[dict[str, Callable[[str], Any]]] = {
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
-def add_commands(commands: Commands, common: Parser, client: Parser, *texts: str) -> None:
+def add_commands(
+    commands: Commands, common: Parser, client: Parser, *texts: str, only: Collection[str] = ()
+) -> None:
     """Make the parsers of all commands that the texts declare.
 
     Args:
         common: The options of every command.
         client: Those of commands that ask a hub.
+        only: Names of commands that may be meant; of the others there is only the name and what it does.
     """
-    declared = _Declarations(commands, common, client)
+    declared = _Declarations(commands, common, client, only)
     for text in texts:
         for block in re.split(r"\n(?=\S)", text.strip()):
             declared.add(*block.splitlines())
@@ -64,8 +67,8 @@ def add_commands(commands: Commands, common: Parser, client: Parser, *texts: str
 class _Declarations:
     """What was declared so far: a command stands below its group, a part above the commands that name it."""
 
-    def __init__(self, commands: Commands, common: Parser, client: Parser) -> None:
-        self._common, self._client = common, client
+    def __init__(self, commands: Commands, common: Parser, client: Parser, only: Collection[str]) -> None:
+        self._common, self._client, self._only = common, client, only
         self._below = {"": commands}
         self._runs = {"": ("", False)}
         self._parts: dict[str, list[str]] = {}
@@ -84,13 +87,16 @@ class _Declarations:
                 module = f"{module}{each}" if each.startswith(":") else each
         self._runs[name] = (module, asks_hub)
         description, self._parts[name] = self._sorted_out(lines)
-        if name.startswith("+"):
+        is_meant = not self._only or name.split(" ")[0] in self._only
+        if name.startswith("+") or (above and not is_meant):
             return
         is_group = below is not None and not below.startswith("[")
         parent = self._client if asks_hub else self._common
         parser = self._below[above].add_parser(
             word, parents=[] if is_group else [parent], help=about, description=description or None
         )
+        if not is_meant:
+            return
         if below is not None:
             title = {"title": f"{below.lower()}s"} if is_group else {"help": "connect something else"}
             self._below[name] = parser.add_subparsers(metavar=below, required=is_group, **title)
