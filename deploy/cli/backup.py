@@ -5,7 +5,8 @@ import getpass
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -16,11 +17,9 @@ from deploy.backup.reading import Summary, unpack
 from deploy.backup.restoring import complete, discard, has_data, plan
 from deploy.backup.writing import check_passphrase, write_backup
 from deploy.cli.terminal.asking import agreed
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.output import Output, note, progress_line
 from deploy.home.directory import Home, only_hub
 from identity.files import make_private_directory
-
-_CLEAR_LINE = "\r\x1b[K"
 
 
 def backup(options: argparse.Namespace) -> None:
@@ -35,15 +34,12 @@ def backup(options: argparse.Namespace) -> None:
     # Made for its owner alone before a byte is in it.
     handle, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
-        with os.fdopen(handle, "wb") as target:
-            size = write_backup(
-                home, target, passphrase, captures=options.captures, progress=_progress("writing")
-            )
+        with os.fdopen(handle, "wb") as target, _progress("writing") as progress:
+            size = write_backup(home, target, passphrase, captures=options.captures, progress=progress)
             target.flush()
             os.fsync(target.fileno())
         Path(partial).rename(file)
     finally:
-        _clear()
         Path(partial).unlink(missing_ok=True)
     written = file.stat().st_size
     Output(options.json).result(
@@ -85,12 +81,10 @@ def restore(options: argparse.Namespace) -> int:
 
 
 def _unpacked(home: Home, options: argparse.Namespace) -> Summary:
-    try:
-        with Path(options.file).open("rb") as source:
-            passphrase = _passphrase(options.passphrase_file, twice=False)
-            return unpack(home, source, passphrase, progress=_progress("checking"))
-    finally:
-        _clear()
+    with Path(options.file).open("rb") as source:
+        passphrase = _passphrase(options.passphrase_file, twice=False)
+        with _progress("checking") as progress:
+            return unpack(home, source, passphrase, progress=progress)
 
 
 def _completed(home: Home, options: argparse.Namespace) -> int:
@@ -146,19 +140,7 @@ def _passphrase(file: str | None, *, twice: bool) -> SecretStr:
     return SecretStr(text)
 
 
-def _progress(what: str) -> Callable[[int, int], None]:
-    shown = -1
-
-    def show(done: int, total: int) -> None:
-        nonlocal shown
-        share = 100 * done // total if total else 100
-        if share != shown and sys.stderr.isatty():
-            print(f"{_CLEAR_LINE}  {what}, {share} %", end="", file=sys.stderr, flush=True)
-            shown = share
-
-    return show
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    with progress_line() as line:
+        yield lambda done, total: line(f"  {what}, {100 * done // total if total else 100} %")

@@ -16,7 +16,7 @@ from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, oll
 from agent_core.sentences.responses import bytes_text
 from contracts.errors import GatewayError, StrawberryError
 from deploy.cli.client import find_hub, find_nearest
-from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.output import Output, note, progress_line, waiting
 from deploy.cli.terminal.progress import Progress
 from deploy.cli.terminal.tables import table
 from deploy.home.directory import Home
@@ -96,45 +96,25 @@ async def pull_model(address: str, key: SecretStr | None, name: str) -> int:
         NotFound: If the library has no such model.
         GatewayError: If nothing answers, or the pull failed.
     """
-    progress, shown = Progress(), _ProgressLine()
+    progress = Progress()
     last: PullStep | None = None
-    try:
-        async with open_ollama(address, key) as ollama, aclosing(ollama.pull(name)) as steps:
-            async for step in steps:
-                last = step
-                shown.show(step, progress.text(step, time.monotonic()))
-    except asyncio.CancelledError:
-        shown.end()
-        note("Stopped. The same command continues from here.")
-        raise
-    finally:
-        shown.end()
+    with progress_line() as show:
+        try:
+            async with open_ollama(address, key) as ollama, aclosing(ollama.pull(name)) as steps:
+                async for step in steps:
+                    show(progress.text(step, time.monotonic()))
+                    if not sys.stderr.isatty() and (last is None or step.status != last.status):
+                        note(step.status)
+                    last = step
+        except asyncio.CancelledError:
+            show("")
+            note("Stopped. The same command continues from here.")
+            raise
     if last is None or last.status != "success":
         raise GatewayError(
             f"Ollama stopped before {name} was complete", hint="Run the same command to continue."
         )
     return progress.bytes_total
-
-
-class _ProgressLine:
-    """One line at a terminal; elsewhere a line for each stage."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-        self._drawn = False
-
-    def show(self, step: PullStep, text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{visible(text)}", end="", file=sys.stderr, flush=True)
-            self._drawn = True
-        elif step.status != self._stage:
-            note(step.status)
-        self._stage = step.status
-
-    def end(self) -> None:
-        if self._drawn:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self._drawn = False
 
 
 def _ollama_text(found: FoundOllama) -> str:

@@ -5,10 +5,9 @@ import os
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote
 
 from contracts.errors import ConfigError
-from deploy.cli.client import HubClient, nearest_of
+from deploy.cli.client import HubClient, api, nearest_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
@@ -47,7 +46,7 @@ def history(options: argparse.Namespace) -> int:
 
 
 def _rename(client: HubClient, options: argparse.Namespace) -> int:
-    renamed = client.request("PATCH", _path(options.id), {"title": options.rename})
+    renamed = client.request("PATCH", api("conversations", options.id), {"title": options.rename})
     title = renamed["title"]
     said = f"The conversation is called {title!r}." if title else "The conversation has no title."
     Output(options.json).result(renamed, text=said)
@@ -56,7 +55,7 @@ def _rename(client: HubClient, options: argparse.Namespace) -> int:
 
 def _export(client: HubClient, options: argparse.Namespace) -> int:
     kind = "json" if options.export.lower().endswith(".json") else "markdown"
-    content = client.download(f"{_path(options.id)}/export?format={kind}")
+    content = client.download(api("conversations", options.id, "export", format=kind))
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if options.yes else os.O_EXCL)
     try:
         # What people said at home is for their own eyes.
@@ -80,7 +79,7 @@ def _delete(client: HubClient, options: argparse.Namespace) -> int:
         if not agreed("\nDelete this conversation for good?", otherwise="Nothing was deleted. Add --yes."):
             note("Nothing was deleted.")
             return 1
-    client.request("DELETE", _path(options.id))
+    client.request("DELETE", api("conversations", options.id))
     Output(options.json).result({"id": options.id, "deleted": True}, text="The conversation is deleted.")
     return 0
 
@@ -91,7 +90,7 @@ _CHANGES: Final = {"delete": _delete, "rename": _rename, "export": _export}
 
 def conversations(client: HubClient, *, limit: int | None = None) -> list[dict[str, Any]]:
     """Return the conversations, newest first: ``id``, ``asked`` (the first question) and ``at``."""
-    found: list[dict[str, Any]] = client.request("GET", f"/api/conversations{_query(limit)}")
+    found: list[dict[str, Any]] = client.request("GET", api("conversations", limit=limit))
     return found
 
 
@@ -101,7 +100,7 @@ def exchanges(client: HubClient, conversation: str, *, limit: int | None = None)
     Raises:
         NotFound: If there is no such conversation.
     """
-    answer = client.request("GET", _path(conversation) + _query(limit))
+    answer = client.request("GET", api("conversations", conversation, limit=limit))
     found: list[dict[str, Any]] = answer["exchanges"]
     return found
 
@@ -147,11 +146,3 @@ def _mark(exchange: dict[str, Any]) -> str:
 
 def _local(at: str) -> str:
     return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
-
-
-def _path(conversation: str) -> str:
-    return f"/api/conversations/{quote(conversation, safe='')}"
-
-
-def _query(limit: int | None) -> str:
-    return "" if limit is None else f"?limit={limit}"

@@ -3,9 +3,8 @@
 import argparse
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import quote, urlencode
 
-from deploy.cli.client import hub_of
+from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import cell, moment, table
 
@@ -18,13 +17,12 @@ def turns(options: argparse.Namespace) -> None:
     """List the latest turns, newest first; or show one, part by part."""
     client, output = hub_of(options), Output(options.json)
     if options.id is not None:
-        turn = client.request("GET", f"/api/turns/{quote(options.id, safe='')}")
+        turn = client.request("GET", api("turns", options.id))
         output.result(turn, text="\n".join(_lines(turn)))
         return
-    wanted = {"limit": options.limit, "outcome": options.outcome, "since": options.since}
-    query = urlencode({name: value for name, value in wanted.items() if value is not None})
+    path = api("turns", limit=options.limit, outcome=options.outcome, since=options.since)
     output.rows(
-        client.request("GET", f"/api/turns?{query}")["turns"],
+        client.request("GET", path)["turns"],
         _COLUMNS,
         empty="There is no such turn. 'strawberry chat' starts one.",
         shown=_shown,

@@ -1,6 +1,15 @@
 """A client of the HTTP API of hubs and spokes."""
 
 from deploy.cli.client.finding import find_hub, find_nearest, find_spoke, hub_of, nearest_of
-from deploy.cli.client.http import HubClient, NeedsConfirmation
+from deploy.cli.client.http import HubClient, NeedsConfirmation, api
 
-__all__ = ["HubClient", "NeedsConfirmation", "find_hub", "find_nearest", "find_spoke", "hub_of", "nearest_of"]
+__all__ = [
+    "HubClient",
+    "NeedsConfirmation",
+    "api",
+    "find_hub",
+    "find_nearest",
+    "find_spoke",
+    "hub_of",
+    "nearest_of",
+]

@@ -8,7 +8,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
 from contracts.problems import ProblemDetails
@@ -19,6 +19,13 @@ _ANSWER_TIMEOUT_S: Final = 900.0
 """As long as the hub allows a turn to take."""
 _MAX_PROOF: Final = 65_536
 _NOT_A_HUB: Final = "Check the address: the hub's own is printed by 'strawberry up'."
+
+
+def api(*parts: str, **query: Any) -> str:
+    """Return the path of an API: each part stands for itself, and what is None is left out of the query."""
+    path = "/api/" + "/".join(quote(part, safe="") for part in parts)
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 class NeedsConfirmation(StrawberryError):

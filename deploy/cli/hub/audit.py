@@ -2,9 +2,8 @@
 
 import argparse
 from typing import Any, Final
-from urllib.parse import urlencode
 
-from deploy.cli.client import hub_of
+from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
 
@@ -14,9 +13,9 @@ _FILTERS: Final = ("q", "user", "device", "outcome", "since", "until", "limit")
 
 def audit(options: argparse.Namespace) -> None:
     """Print the newest records that fit."""
-    given = {name: getattr(options, name) for name in _FILTERS}
-    query = urlencode({name: value for name, value in given.items() if value is not None})
-    found = hub_of(options).request("GET", f"/api/audit?{query}")
+    found = hub_of(options).request(
+        "GET", api("audit", **{name: getattr(options, name) for name in _FILTERS})
+    )
     Output(options.json).rows(found["entries"], _COLUMNS, empty="No records match.", shown=_shown)
     if found["before"] is not None and not options.json:
         note("There is more: --since, --until, --user, --device and --outcome find less, --limit shows more.")

@@ -3,10 +3,9 @@
 import argparse
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import quote
 
 from contracts.errors import ConfigError, Forbidden, NotFound
-from deploy.cli.client import hub_of
+from deploy.cli.client import api, hub_of
 from deploy.cli.hub.tokens import scopes_of
 from deploy.cli.terminal.asking import answer_to
 from deploy.cli.terminal.output import Output, note, waiting
@@ -65,7 +64,9 @@ def add(options: argparse.Namespace) -> None:
 
 def invite(options: argparse.Namespace) -> None:
     """Make an enrolment token for a device that is in the list, also for a revoked one."""
-    answer = hub_of(options).request("POST", _path(options.device) + "/invitations", _lifetime(options))
+    answer = hub_of(options).request(
+        "POST", api("devices", options.device, "invitations"), _lifetime(options)
+    )
     Output(options.json).result(answer, text=_invitation(options.device, answer))
 
 
@@ -97,7 +98,7 @@ def rename(options: argparse.Namespace) -> None:
     """Change the display name of a device; its id stays."""
     if not options.name.strip():
         raise ConfigError("a device needs a name", hint="For example 'Bedroom PC'.")
-    answer = hub_of(options).request("PATCH", _path(options.device), {"name": options.name})
+    answer = hub_of(options).request("PATCH", api("devices", options.device), {"name": options.name})
     Output(options.json).result(
         answer, text=f"{options.device} is now {answer['name']} (in code: devices.{answer['key']})."
     )
@@ -122,7 +123,7 @@ def change(options: argparse.Namespace) -> None:
             hint="Give --area, --floor, --alias, --confirm, --trust-skills, --scope, --owner, --shared "
             "or --not-shared.",
         )
-    answer = hub_of(options).request("PATCH", _path(options.device), body)
+    answer = hub_of(options).request("PATCH", api("devices", options.device), body)
     aliases = ", ".join(answer["aliases"]) or "none"
     Output(options.json).result(
         answer,
@@ -136,7 +137,7 @@ def change(options: argparse.Namespace) -> None:
 
 def revoke(options: argparse.Namespace) -> None:
     """Revoke the tokens of a device; a new invitation makes it join again."""
-    answer = hub_of(options).request("POST", _path(options.device) + "/revoke", {})
+    answer = hub_of(options).request("POST", api("devices", options.device, "revoke"), {})
     Output(options.json).result(
         answer,
         text=f"{answer['name']} is revoked. 'strawberry devices invite {answer['key']}' lets it join again.",
@@ -146,7 +147,7 @@ def revoke(options: argparse.Namespace) -> None:
 def remove(options: argparse.Namespace) -> None:
     """Revoke a device, delete it, and clear its topics."""
     with waiting("removing"):
-        answer = hub_of(options).request("DELETE", _path(options.device))
+        answer = hub_of(options).request("DELETE", api("devices", options.device))
     Output(options.json).result(answer, text=f"{answer['name']} is removed.")
 
 
@@ -169,7 +170,6 @@ def approve(options: argparse.Namespace) -> int:
             f"no device is waiting with the code {options.code}",
             hint="A code is valid once, for ten minutes; 'strawberry spoke join' shows a new one.",
         )
-    path = f"{_JOINING}/{quote(found['code'], safe='')}"
     if not options.yes:
         note(
             f"{found['name']} at {found['source']} wants to join.\n"
@@ -184,14 +184,14 @@ def approve(options: argparse.Namespace) -> int:
             note("Nothing was changed; the code stays valid.")
             return 1
         if not answer:
-            client.request("DELETE", path)
+            client.request("DELETE", api("devices", "join", found["code"]))
             note("The device was refused, and its code is void.")
             return 1
     named = {} if options.name is None else {"name": options.name}
-    approved = client.request("POST", f"{path}/approve", named)
+    approved = client.request("POST", api("devices", "join", found["code"], "approve"), named)
     wanted = {"trusted": options.trust_skills, "shared": options.shared}
     if any(wanted.values()):
-        client.request("PATCH", _path(approved["id"]), wanted)
+        client.request("PATCH", api("devices", approved["id"]), wanted)
     text = f"{approved['name']} is approved. It joins by itself within seconds."
     if not options.trust_skills:
         text += f"\n'strawberry devices review {approved['key']}' then shows what its skills ask for."
@@ -202,7 +202,3 @@ def approve(options: argparse.Namespace) -> int:
 def _normalized(code: str) -> str:
     """Return a code however it was typed: in small letters, with or without its dash."""
     return "".join(letter for letter in code.upper() if letter.isalnum())
-
-
-def _path(device: str) -> str:
-    return f"/api/devices/{quote(device, safe='')}"

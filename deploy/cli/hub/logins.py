@@ -1,18 +1,16 @@
 """``strawberry broker login``, ``logins`` and ``logout``: logins for programs that watch the bus."""
 
 import argparse
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import quote
 
-from contracts.addresses import Endpoint, broker_endpoint, endpoint
-from deploy.cli.client import hub_of
+from contracts.addresses import broker_endpoint, endpoint
+from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import moment
-from deploy.home.brokers.registry import running_broker
+from deploy.home.brokers.registry import OurBroker, running_broker
 from deploy.home.directory import Home
 
-_CLIENTS: Final = "/api/clients"
 _COLUMNS: Final = ("name", "chat", "home_assistant", "created", "expires")
 
 
@@ -21,32 +19,28 @@ def login(options: argparse.Namespace) -> None:
     home = Home.find()
     client = hub_of(options)
     body = {"name": options.name, "chat": options.chat, "home_assistant": options.home_assistant}
-    answer: dict[str, Any] = client.request("POST", _CLIENTS, body)
+    answer: dict[str, Any] = client.request("POST", api("clients"), body)
     kind = client.request("GET", "/api/health")["broker"].get("kind")
     running = running_broker(home) if options.hub is None else None
-    websocket = running.websocket if running is not None else None
     ca = home.certs / "ca.pem"
     Output(options.json).result(
-        {**answer, "websocket": websocket},
-        text=_Login(
-            name=answer["username"],
-            password=answer["password"],
-            address=broker_endpoint(answer["brokers"][0]),
-            websocket=None if websocket is None else endpoint(websocket),
-            beside=broker_endpoint(running.urls[0]) if running is not None else None,
-            ca_file=str(ca) if ca.exists() else "ca.pem (see 'strawberry certs' on the hub)",
-            prefix=answer["prefix"],
-            chat=options.chat,
-            home_assistant=options.home_assistant,
-            # Mosquitto knows no prefixes: a free client id could push a device off the bus.
-            several=kind == "embedded",
-        ).describe(),
+        {**answer, "websocket": running.websocket if running is not None else None},
+        text="\n".join(
+            _described(
+                answer,
+                options,
+                running=running,
+                ca_file=str(ca) if ca.exists() else "ca.pem (see 'strawberry certs' on the hub)",
+                # Mosquitto knows no prefixes: a free client id could push a device off the bus.
+                several=kind == "embedded",
+            )
+        ),
     )
 
 
 def list_logins(options: argparse.Namespace) -> None:
     """Print the valid logins."""
-    rows = hub_of(options).request("GET", _CLIENTS)
+    rows = hub_of(options).request("GET", api("clients"))
     Output(options.json).rows(
         rows,
         _COLUMNS,
@@ -62,7 +56,7 @@ def list_logins(options: argparse.Namespace) -> None:
 def logout(options: argparse.Namespace) -> None:
     """Delete a login and disconnect the programs that use it."""
     client = hub_of(options)
-    answer = client.request("DELETE", f"{_CLIENTS}/{quote(options.name, safe='')}")
+    answer = client.request("DELETE", api("clients", options.name))
     Output(options.json).result(
         answer or {"name": options.name}, text=f"The login {options.name} is deleted."
     )
@@ -74,70 +68,65 @@ _HOME_ASSISTANT: Final = (
 )
 
 
-@dataclass(frozen=True)
-class _Login:
-    """A login as a person reads it, once."""
+def _described(
+    answer: dict[str, Any],
+    options: argparse.Namespace,
+    *,
+    running: OurBroker | None,
+    ca_file: str,
+    several: bool,
+) -> Iterator[str]:
+    """Describe a login to a person, once.
 
-    name: str
-    password: str
-    address: Endpoint
-    websocket: Endpoint | None
-    beside: Endpoint | None
-    ca_file: str
-    prefix: str
-    chat: bool
-    home_assistant: bool
-    several: bool
-
-    def describe(self) -> str:
-        what = "presence and values, but no calls" + ("; it may also chat" if self.chat else "")
-        if self.home_assistant:
-            what = "what is exposed to Home Assistant, and command it"
-        at, over = self.address, self.websocket
-        lines = [
-            f"The login {self.name} may read {what}. The password is shown only now.",
-            "",
-            f"  user name  {self.name}",
-            f"  password   {self.password}",
-            f"  host       {at.host}, port {at.port}{', with TLS' if at.secure else ''}",
-        ]
-        if self.beside is not None and self.beside != at:
-            lines.append(f"             {self.beside.host}, port {self.beside.port} on the hub's own machine")
-        if over is not None:
-            path = f"{over.host}, port {over.port}{', with TLS' if over.secure else ''}"
-            lines.append(f"  WebSocket  {path}")
-        if at.secure:
-            lines.append(f"  authority  {self.ca_file}")
-        more = f", or {self.name}-… for each program" if self.several else ", so one program at a time"
-        if self.home_assistant:
-            lines += [f"  client id  {self.name}", "", *_HOME_ASSISTANT]
-            return "\n".join(lines)
-        programs = "mosquitto_sub and mosquitto_pub" if self.several else "mosquitto_sub and mosquitto_rr"
-        lines += [
-            f"  client id  {self.name}{more}",
-            "",
-            f"In MQTT Explorer: these values, protocol {at.scheme}://, and the client id under Advanced.",
-            "",
-            f"For {programs}, put these lines into the file of that name in ~/.config,",
-            "readable by you alone, so that the password is on no command line:",
-            "",
-            f"  -h {at.host}",
-            f"  -p {at.port}",
-            f"  -u {self.name}",
-            f"  -P {self.password}",
-            # With -I the process id follows.
-            f"  -I {self.name}-" if self.several else f"  -i {self.name}",
-        ]
-        if at.secure:
-            lines.append(f"  --cafile {self.ca_file}")
-        lines += ["", f"and then:  mosquitto_sub -t '{self.prefix}#' -v"]
-        if self.chat:
-            lines.append(f"to chat:   {self._chat()}")
-        return "\n".join(lines)
-
-    def _chat(self) -> str:
-        topic = f"{self.prefix}hub/chat/{self.name}"
-        if not self.several:
-            # Two programs at a time would push each other off; this one asks and hears the answer.
-            return f"mosquitto_rr -t {topic}/request/1 -e {topic}/reply/1 -m 'turn on the lamp'"
-        return f"mosquitto_sub -t '{topic}/reply/#' -v, and publish the message to {topic}/request/1"
+    Args:
+        several: Whether several programs may use it at a time.
+    """
+    name, password, prefix = answer["username"], answer["password"], answer["prefix"]
+    at = broker_endpoint(answer["brokers"][0])
+    what = "presence and values, but no calls" + ("; it may also chat" if options.chat else "")
+    if options.home_assistant:
+        what = "what is exposed to Home Assistant, and command it"
+    yield f"The login {name} may read {what}. The password is shown only now."
+    yield ""
+    yield f"  user name  {name}"
+    yield f"  password   {password}"
+    yield f"  host       {at.host}, port {at.port}{', with TLS' if at.secure else ''}"
+    if running is not None:
+        beside = broker_endpoint(running.urls[0])
+        if beside != at:
+            yield f"             {beside.host}, port {beside.port} on the hub's own machine"
+        if running.websocket is not None and (over := endpoint(running.websocket)) is not None:
+            yield f"  WebSocket  {over.host}, port {over.port}{', with TLS' if over.secure else ''}"
+    if at.secure:
+        yield f"  authority  {ca_file}"
+    if options.home_assistant:
+        yield f"  client id  {name}"
+        yield ""
+        yield from _HOME_ASSISTANT
+        return
+    more = f", or {name}-… for each program" if several else ", so one program at a time"
+    programs = "mosquitto_sub and mosquitto_pub" if several else "mosquitto_sub and mosquitto_rr"
+    yield f"  client id  {name}{more}"
+    yield ""
+    yield f"In MQTT Explorer: these values, protocol {at.scheme}://, and the client id under Advanced."
+    yield ""
+    yield f"For {programs}, put these lines into the file of that name in ~/.config,"
+    yield "readable by you alone, so that the password is on no command line:"
+    yield ""
+    yield f"  -h {at.host}"
+    yield f"  -p {at.port}"
+    yield f"  -u {name}"
+    yield f"  -P {password}"
+    # With -I the process id follows.
+    yield f"  -I {name}-" if several else f"  -i {name}"
+    if at.secure:
+        yield f"  --cafile {ca_file}"
+    yield ""
+    yield f"and then:  mosquitto_sub -t '{prefix}#' -v"
+    topic = f"{prefix}hub/chat/{name}"
+    if options.chat and several:
+        ask = f"publish the message to {topic}/request/1"
+        yield f"to chat:   mosquitto_sub -t '{topic}/reply/#' -v, and {ask}"
+    elif options.chat:
+        # Two programs at a time would push each other off; this one asks and hears the answer.
+        yield f"to chat:   mosquitto_rr -t {topic}/request/1 -e {topic}/reply/1 -m 'turn on the lamp'"

@@ -5,9 +5,8 @@ import difflib
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import quote
 
-from deploy.cli.client import HubClient, hub_of
+from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.terminal.asking import answer_to
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import cell
@@ -22,7 +21,7 @@ def review(options: argparse.Namespace) -> None:
     if options.device is None:
         found = client.request("GET", "/api/devices/review")
     else:
-        found = [client.request("GET", _path(options.device))]
+        found = [client.request("GET", api("devices", options.device, "review"))]
     is_asking = sys.stdin.isatty() and not options.json
     results = []
     for each in filter(lambda each: each["items"], found):
@@ -39,13 +38,9 @@ def review(options: argparse.Namespace) -> None:
 def _decide(client: HubClient, each: dict[str, Any], *, approve: bool) -> dict[str, Any]:
     # The digest makes sure that nothing is decided that was not shown.
     body = {"digest": each["digest"], "approve": approve}
-    decided: dict[str, Any] = client.request("POST", _path(each["id"]), body)
+    decided: dict[str, Any] = client.request("POST", api("devices", each["id"], "review"), body)
     note(f"{each['name']}: {len(each['items'])} {'approved' if approve else 'denied'}.")
     return decided
-
-
-def _path(device: str) -> str:
-    return f"/api/devices/{quote(device, safe='')}/review"
 
 
 def _shown(device: dict[str, Any]) -> str:

@@ -4,10 +4,9 @@ import argparse
 import json
 import sys
 from typing import Any, Final
-from urllib.parse import quote, urlencode
 
 from contracts.errors import ConfigError, StrawberryError
-from deploy.cli.client import NeedsConfirmation, hub_of
+from deploy.cli.client import NeedsConfirmation, api, hub_of
 from deploy.cli.terminal.asking import agreed, call_question
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.logs.terminal import visible
@@ -24,7 +23,7 @@ def list_skills(options: argparse.Namespace) -> None:
 
 def search(options: argparse.Namespace) -> None:
     """Print the methods that match some words, best first."""
-    path = "/api/skills/search?" + urlencode({"q": " ".join(options.query)})
+    path = api("skills", "search", q=" ".join(options.query))
     _print_skills(options, path, empty="No skill matches. 'strawberry skills list' shows them all.")
 
 
@@ -48,7 +47,7 @@ def _shown(found: dict[str, Any]) -> dict[str, Any]:
 
 def describe(options: argparse.Namespace) -> None:
     """Print a skill with its methods, or the signature and documentation of one method."""
-    answer = hub_of(options).request("GET", "/api/skills/describe?" + urlencode({"path": options.path}))
+    answer = hub_of(options).request("GET", api("skills", "describe", path=options.path))
     Output(options.json).result(answer, text=answer["text"])
 
 
@@ -56,7 +55,7 @@ def prefer(options: argparse.Namespace) -> None:
     """Set, reset or print the order in which devices serve a device-agnostic skill."""
     if options.reset and options.devices:
         raise ConfigError("--reset takes no DEVICE", hint="Leave one of the two out.")
-    client, path = hub_of(options), f"/api/skills/{quote(options.skill, safe='')}/providers"
+    client, path = hub_of(options), api("skills", options.skill, "providers")
     if options.devices or options.reset:
         found = client.request("PUT", path, {"devices": options.devices})
     else:

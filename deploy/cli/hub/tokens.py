@@ -4,10 +4,9 @@ import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import quote
 
 from contracts.errors import ConfigError, Forbidden, NotFound
-from deploy.cli.client import HubClient, hub_of
+from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
@@ -61,7 +60,7 @@ def revoke(options: argparse.Namespace) -> int:
             ):
                 note("Nothing was changed.")
                 return 1
-            client.request("DELETE", f"/api/tokens/{quote(token['jti'], safe='')}")
+            client.request("DELETE", api("tokens", token["jti"]))
             Output(options.json).result(token, text=f"The token {token['name'] or token['jti']} is revoked.")
             return 0
         case []:

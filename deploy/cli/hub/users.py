@@ -2,10 +2,9 @@
 
 import argparse
 from typing import Any, Final
-from urllib.parse import quote
 
 from contracts.errors import NotFound
-from deploy.cli.client import hub_of
+from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
@@ -37,7 +36,7 @@ def add(options: argparse.Namespace) -> None:
 
 def code(options: argparse.Namespace) -> None:
     """Print a new code, for somebody who has forgotten their password or has not chosen one."""
-    answer = hub_of(options).request("POST", f"{_path(options.user)}/code", {})
+    answer = hub_of(options).request("POST", api("users", options.user, "code"), {})
     Output(options.json).result(answer, text=_code(answer))
 
 
@@ -55,13 +54,13 @@ def _code(answer: dict[str, Any]) -> str:
 
 def rename(options: argparse.Namespace) -> None:
     """Call a person something else; their id stays."""
-    answer = hub_of(options).request("PATCH", _path(options.user), {"name": options.name})
+    answer = hub_of(options).request("PATCH", api("users", options.user), {"name": options.name})
     Output(options.json).result(answer, text=f"{options.user} is now {answer['name']}.")
 
 
 def role(options: argparse.Namespace) -> None:
     """Change the role of a person, which ends their sessions."""
-    answer = hub_of(options).request("PATCH", _path(options.user), {"role": options.role})
+    answer = hub_of(options).request("PATCH", api("users", options.user), {"role": options.role})
     Output(options.json).result(
         answer, text=f"{answer['name']} has the role {answer['role']} now, and has to log in again."
     )
@@ -79,7 +78,7 @@ def remove(options: argparse.Namespace) -> int:
     ):
         note("Nothing was changed.")
         return 1
-    answer = client.request("DELETE", _path(user["id"]))
+    answer = client.request("DELETE", api("users", user["id"]))
     Output(options.json).result(answer, text=f"{answer['name']} is removed.")
     return 0
 
@@ -90,7 +89,3 @@ def _found(users: list[dict[str, Any]], user: str) -> dict[str, Any]:
     if found is None:
         raise NotFound(f"there is no user {user!r}", hint="'strawberry users list' shows all of them.")
     return found
-
-
-def _path(user: str) -> str:
-    return f"/api/users/{quote(user, safe='')}"

@@ -69,6 +69,20 @@ def _document(value: Any, *, indent: int | None = None) -> str:
 
 
 @contextmanager
+def progress_line() -> Iterator[Callable[[str], None]]:
+    """Yield what shows a text in one line of a terminal, which is clear at the end; nothing elsewhere."""
+
+    def show(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"{_CLEAR_LINE}{visible(text)}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        show("")
+
+
+@contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show a person at a terminal that something that takes over a second is under way."""
     if not sys.stderr.isatty():
@@ -78,9 +92,9 @@ def waiting(what: str) -> Iterator[None]:
 
     def show() -> None:
         started = time.monotonic()
-        while not done.wait(_TICK_S):
-            print(f"\r  {what}, {time.monotonic() - started:.0f} s ", end="", file=sys.stderr, flush=True)
-        print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
+        with progress_line() as line:
+            while not done.wait(_TICK_S):
+                line(f"  {what}, {time.monotonic() - started:.0f} s ")
 
     ticker = threading.Thread(target=show, name="show waiting", daemon=True)
     ticker.start()

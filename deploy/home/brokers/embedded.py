@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from contracts.addresses import LOOPBACK
-from deploy.home.brokers.registry import OurBroker, announced, announcement, only_broker, report_broker
+from deploy.home.brokers.registry import (
+    OurBroker,
+    announced,
+    announcement,
+    listeners,
+    only_broker,
+    report_broker,
+)
 from deploy.home.directory import Home
 from deploy.home.running import Reporter, forever
-from deploy.settings.options import ANY, PORT_OPTIONS, BrokerPorts, LanOptions, chosen_by
+from deploy.settings.options import PORT_OPTIONS, BrokerPorts, LanOptions, chosen_by
 from identity.keys import PublicKey
 
 _OPEN_FILES: Final = 4_096
@@ -66,21 +72,12 @@ async def _enter_embedded(
 ) -> OurBroker:
     """Open the embedded broker: on loopback, and for other machines by ``lan``."""
     context = lan.context if lan is not None else None
-    insecure = lan is not None and context is None
-    listeners = [Listener(host=ANY if insecure else LOOPBACK, port=ports.mqtt, insecure=insecure)]
-    if context is not None:
-        listeners.append(Listener(host=ANY, port=ports.mqtts, tls=context))
-    if ports.websocket is not None:
-        host = LOOPBACK if lan is None else ANY
-        listeners.append(
-            Listener(host=host, port=ports.websocket, transport="websocket", tls=context, insecure=insecure)
-        )
     _allow_connections()
     settings = EmbeddedSettings(
         data_dir=home.broker,
         hub_id=issuer.hub_id,
         hub_key=issuer.key,
-        listeners=tuple(listeners),
+        listeners=listeners(Listener, ports, lan=lan, tls=context),
     )
     found: list[OurBroker] = []
 

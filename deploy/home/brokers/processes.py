@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from chat.tasks import open_tasks
-from contracts.addresses import LOOPBACK, broker_endpoint
+from contracts.addresses import broker_endpoint
 from contracts.errors import ConfigError, StrawberryError
 from deploy.home.brokers.registry import (
     OurBroker,
     announced,
     announcement,
+    listeners,
     only_broker,
     report_broker,
     running_broker,
@@ -23,7 +24,7 @@ from deploy.home.brokers.registry import (
 from deploy.home.child import Child, keep_running, start_broker
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
-from deploy.settings.options import ANY, PORT_OPTIONS, BrokerPorts, Exposure, chosen_by
+from deploy.settings.options import PORT_OPTIONS, BrokerPorts, Exposure, chosen_by
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage.store import open_store
@@ -95,22 +96,11 @@ async def enter_mosquitto(
     stack.enter_context(only_broker(home))
     identity = await load_identity(home)
     certificate = lan.certificate if lan is not None else None
-    insecure = lan is not None and certificate is None
-    listeners = [MosquittoListener(host=ANY if insecure else LOOPBACK, port=ports.mqtt, insecure=insecure)]
-    if certificate is not None:
-        listeners.append(MosquittoListener(host=ANY, port=ports.mqtts, tls=certificate))
-    if ports.websocket is not None:
-        host = LOOPBACK if lan is None else ANY
-        listeners.append(
-            MosquittoListener(
-                host=host, port=ports.websocket, transport="websocket", tls=certificate, insecure=insecure
-            )
-        )
     settings = MosquittoSettings(
         data_dir=home.broker / "mosquitto",
         hub_id=identity.hub_id,
         key=identity.key,
-        listeners=tuple(listeners),
+        listeners=listeners(MosquittoListener, ports, lan=lan, tls=certificate),
     )
     with chosen_by(PORT_OPTIONS):
         running = await stack.enter_async_context(open_mosquitto(settings))

@@ -2,17 +2,17 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from contracts.addresses import LOOPBACK, Endpoint, broker_endpoint, is_loopback
 from contracts.errors import ConfigError
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
-from deploy.settings.options import BrokerPorts
+from deploy.settings.options import ANY, BrokerPorts
 from identity.certificates import own_names
 from identity.files import is_held, only_one, write_private
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deploy.home.lan import Lan
 
 OurKind = Literal["embedded", "mosquitto"]
+_Listener = TypeVar("_Listener")
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,6 @@ class OurBroker:
     ca: str | None = None
     insecure: bool = False
 
-    def listens_at(self, url: str) -> bool:
-        """Return whether this is the broker at that address."""
-        return self.own_name_of(url) is not None
-
     def own_name_of(self, url: str) -> str | None:
         """Return this broker's own way to write an address; None if the address is not one of its own.
 
@@ -61,7 +58,7 @@ def find_ours(home: Home, url: str) -> OurBroker | None:
     Reads files and sends nothing.
     """
     for broker in (running_broker(home), provisioned_broker(home)):
-        if broker is not None and broker.listens_at(url):
+        if broker is not None and broker.own_name_of(url) is not None:
             return broker
     return None
 
@@ -122,6 +119,25 @@ def announcement(
     local = f"mqtt://{LOOPBACK}:{bound[0]}"
     # The loopback address is for devices on this machine; others ignore it.
     return OurBroker(kind, urls=(local,), addresses=(*addresses, local), websocket=web)
+
+
+def listeners(
+    make: Callable[..., _Listener], ports: BrokerPorts, *, lan: "Lan | None", tls: object
+) -> tuple[_Listener, ...]:
+    """Return where a broker of our own listens: on loopback, and for other machines by ``lan``.
+
+    Args:
+        make: Makes one, of the kind of broker that it is.
+        tls: What it needs to speak TLS; None where it does not.
+    """
+    insecure = lan is not None and tls is None
+    found = [make(host=ANY if insecure else LOOPBACK, port=ports.mqtt, insecure=insecure)]
+    if tls is not None:
+        found.append(make(host=ANY, port=ports.mqtts, tls=tls))
+    if ports.websocket is not None:
+        host = LOOPBACK if lan is None else ANY
+        found.append(make(host=host, port=ports.websocket, transport="websocket", tls=tls, insecure=insecure))
+    return tuple(found)
 
 
 def report_broker(report: Reporter, broker: OurBroker) -> None:
