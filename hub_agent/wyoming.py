@@ -16,15 +16,14 @@ from wyoming.handle import Handled, NotHandled
 from wyoming.info import Attribution, Describe, HandleModel, HandleProgram, Info
 from wyoming.ping import Ping, Pong
 
-from bus.ports import listen
 from chat.tasks import open_tasks
 from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import NotFound, StrawberryError
 from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import WyomingSettings
 from hub_registry.access.bearer import Bearer
-from voice.serving import Allowed, open_server
-from voice.wyoming.connection import Connection, over, read_as, text_of
+from voice.serving import open_server
+from voice.wyoming.connection import Connection, read_as, text_of
 
 _log = logging.getLogger(__name__)
 
@@ -41,14 +40,12 @@ async def open_handle_service(
     Raises:
         ConfigError: If the port is taken, or others could use it whom nobody allowed.
     """
-    allowed = Allowed(settings.allow)
-    allowed.check(settings.host, protocol="Wyoming")
     service = _HandleService(settings.user, assistant, _info(version))
-    with listen(settings.host, settings.port, purpose="Wyoming") as listener:
-        port = listener.getsockname()[1]
-        async with open_server(listener, over(service.serve), allowed, protocol="Wyoming"):
-            _log.info("Wyoming handle service on %s:%d, as %s", settings.host, port, settings.user)
-            yield port
+    async with open_server(
+        service.serve, host=settings.host, port=settings.port, allow=settings.allow, protocol="Wyoming"
+    ) as port:
+        _log.info("Wyoming handle service on %s:%d, as %s", settings.host, port, settings.user)
+        yield port
 
 
 class _HandleService:
@@ -57,8 +54,9 @@ class _HandleService:
         self._assistant = assistant
         self._info = info
 
-    async def serve(self, connection: Connection) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection; what it asked for ends with it."""
+        connection = Connection(reader, writer)
         async with open_tasks() as tasks:
             last: asyncio.Task[None] | None = None
             while (event := await connection.read()) is not None:

@@ -1,7 +1,6 @@
 """A running spoke: joins its hub, loads its skills, and serves calls until it is stopped."""
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from agent_core.models.entries import GatewayKind, Models
 from agent_core.skills.loader import LoadProblem
 from bus.link import Link, open_link
 from bus.rpc import Responder
+from chat.tasks import open_tasks
 from identity.envelope import Seal
 from identity.files import only_one
 from spoke.membership.joining import join
@@ -106,7 +106,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             enrolment, key=identity.key, settings=settings, clock=clock, is_confirmed=identity.is_confirmed
         )
         device, seal = enrolment.device, Seal(enrolment.hub_id, identity.key)
-        outlet = SkillOutlet(device=device, bounds=settings.publishing)
+        outlet = SkillOutlet(device=device)
         host = await SkillHost.load(settings, device=device, sink=outlet)
         await stack.enter_async_context(host)
         outlet.serve(each.skill for each in host.registrations)
@@ -162,7 +162,8 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         # Before the link connects, so that one SUBSCRIBE carries everything.
         await stack.enter_async_context(responder)
         # It already looks on while the link waits for the broker: the first login may be refused.
-        await stack.enter_async_context(_running({"membership": membership.run(link)}))
+        tasks = await stack.enter_async_context(open_tasks())
+        tasks.create_task(membership.run(link), name="membership")
         url = None
         if settings.chat is not None:
             # Before the broker is waited for: a spoke answers people with or without it.
@@ -184,14 +185,9 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             url = await stack.enter_async_context(server.open())
         await stack.enter_async_context(link)
         stack.push_async_callback(presence.leave)
-        await stack.enter_async_context(
-            _running(
-                {
-                    "presence": presence.run(),
-                    "what skills publish": outlet.run(link),
-                }
-            )
-        )
+        tasks = await stack.enter_async_context(open_tasks())
+        tasks.create_task(presence.run(), name="presence")
+        tasks.create_task(outlet.run(link), name="what skills publish")
         # First of all: calls of turns that run here may end before their turns are stopped.
         stack.push_async_callback(host.stop, grace_s=settings.stop_grace_s)
         yield Spoke(
@@ -205,18 +201,3 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             _membership=membership,
             _server=server,
         )
-
-
-@asynccontextmanager
-async def _running(services: Mapping[str, Coroutine[None, None, None]]) -> AsyncIterator[None]:
-    """Run services until the context is left; if one fails, so does the context."""
-    tasks = asyncio.TaskGroup()
-    await tasks.__aenter__()
-    started = [tasks.create_task(service, name=name) for name, service in services.items()]
-    try:
-        yield
-    finally:
-        for task in started:
-            task.cancel()
-        # The body's own exception is not handed to the group, which would wrap it in another.
-        await tasks.__aexit__(None, None, None)

@@ -17,22 +17,6 @@ class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class PublishingBounds(_Settings):
-    """Limits on what all skills of a spoke together publish with ``state`` and ``emit``.
-
-    Attributes:
-        states: Different values; the hub refuses a device that fills the broker with retained topics.
-        waiting_events: Events that wait to be sent; the next one is dropped.
-        rate: Messages per second on average.
-        burst: Messages at once.
-    """
-
-    states: Annotated[int, Field(gt=0)] = 512
-    waiting_events: Annotated[int, Field(gt=0)] = 256
-    rate: Annotated[float, Field(gt=0)] = 20
-    burst: Annotated[int, Field(gt=0)] = 100
-
-
 class ChatSettings(_Settings):
     """How a spoke answers those who talk to it on its own machine.
 
@@ -113,7 +97,6 @@ class SpokeSettings(_Settings):
     away_s: Annotated[float, Field(ge=0)] = 60
     rejected_s: Annotated[float, Field(gt=0)] = 600
     refresh_s: Annotated[float, Field(gt=0)] = 300
-    publishing: PublishingBounds = PublishingBounds()
     runner: RunnerSettings = RunnerSettings()
     chat: ChatSettings | None = ChatSettings()
     models: Models = Models()

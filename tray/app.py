@@ -21,8 +21,7 @@ from tray.icon import icon
 from tray.instance import only_tray, show_running
 from tray.menu import TrayMenu
 from tray.shortcut import listen
-from tray.spoke import Find, Seen, SpokeWatch
-from tray.states import state_line
+from tray.spoke import Find, Seen, SpokeWatch, state_line
 from tray.texts import Text
 
 _WATCHER: Final = "org.kde.StatusNotifierWatcher"

@@ -10,8 +10,7 @@ from contracts.errors import StrawberryError
 from tray.autostart import Autostart
 from tray.background import Background
 from tray.chat.exchange import one_line
-from tray.spoke import Find, Seen, SpokeWatch
-from tray.states import state_line
+from tray.spoke import Find, Seen, SpokeWatch, state_line
 from tray.texts import Text
 
 _RECENT: Final = 6

@@ -12,6 +12,7 @@ from contracts.devices.presence import SpokeSummary
 from contracts.errors import NotFound, StrawberryError
 from contracts.rates import Backoff
 from tray.background import Background
+from tray.texts import Text
 
 State = Literal["hub", "alone", "talking", "muted", "absent"]
 """What the icon shows; ``talking`` from the wake word to the end of the answer."""
@@ -75,6 +76,27 @@ class Seen:
         if self.voice is not None and self.voice.state in _TALKING:
             return "talking"
         return "hub" if self.spoke.hub_online else "alone"
+
+
+def state_line(seen: Seen, text: Text) -> str:
+    """Return the state in a few words: who answers, and what the voice does."""
+    if seen.spoke is None:
+        return text("The spoke is not running")
+    who = text("Connected to the hub") if seen.spoke.hub_online else text("Alone: the hub is away")
+    if seen.voice is None:
+        return who
+    voice = text("muted") if seen.voice.muted else _voices(text).get(seen.voice.state, "")
+    return f"{who} · {voice}" if voice else who
+
+
+def _voices(text: Text) -> dict[str, str]:
+    return {
+        "listening": text("waits for its name"),
+        "hearing": text("listens"),
+        "thinking": text("thinks"),
+        "talking": text("talks"),
+        "broken": text("voice broken"),
+    }
 
 
 class SpokeWatch(QObject):

@@ -6,15 +6,14 @@ nothing is listened to.
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
-from contracts.errors import ConfigError, InvalidMessage, SoundError
+from contracts.errors import InvalidMessage, SoundError
 from voice.engines import WakeWord
 from voice.pipeline import MayAnswer
-from voice.serving import Allowed, open_server
+from voice.serving import open_server
 from voice.settings import SatelliteSettings
 from voice.sound.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 
@@ -215,7 +214,6 @@ async def open_satellite(settings: SatelliteSettings, device: Satellite, names: 
         ConfigError: If it cannot listen there, or others could use it whom nobody allowed.
         SpeechError: If a package is not installed.
     """
-    allowed = Allowed(settings.allow)
     if settings.protocol == "wyoming":
         from voice.wyoming.satellite import wyoming_satellite
 
@@ -224,19 +222,11 @@ async def open_satellite(settings: SatelliteSettings, device: Satellite, names: 
         from voice.esphome import esphome_satellite
 
         serve, protocol = esphome_satellite(device, names), "ESPHome"
-    allowed.check(settings.host, protocol=protocol)
     port = _PORTS[settings.protocol] if settings.port is None else settings.port
-    try:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        listener = socket.create_server((settings.host, port), family=family)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen for {protocol} on {settings.host}:{port}: {error.strerror}",
-            hint="Set another port in [voice.satellite].",
-        ) from None
-    with listener:
-        async with open_server(listener, serve, allowed, protocol=protocol):
-            yield int(listener.getsockname()[1])
+    async with open_server(
+        serve, host=settings.host, port=port, allow=settings.allow, protocol=protocol
+    ) as opened:
+        yield opened
 
 
 async def listen(device: Satellite, microphone: Callable[[], Microphone]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-import socket
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from ipaddress import ip_address, ip_network
@@ -70,14 +70,20 @@ class Allowed:
 
 @asynccontextmanager
 async def open_server(
-    listener: socket.socket, serve: Serve, allowed: Allowed, *, protocol: str
-) -> AsyncIterator[None]:
-    """Serve connections for as long as the context is open.
+    serve: Serve, *, host: str, port: int, allow: Collection[str] = (), protocol: str
+) -> AsyncIterator[int]:
+    """Serve connections for as long as the context is open; it yields the port.
 
     Args:
-        listener: A socket that listens.
+        port: 0 takes any free one.
+        allow: See `Allowed`.
         protocol: As the log names it.
+
+    Raises:
+        ConfigError: If it cannot listen there, or others could use it whom nobody allowed.
     """
+    allowed = Allowed(allow)
+    allowed.check(host, protocol=protocol)
     slots = Slots(each=_EACH, total=_MOST)
     async with open_tasks() as tasks:
 
@@ -109,9 +115,15 @@ async def open_server(
                     writer.transport.abort()
                     slots.give_back(peer)
 
-        server = await asyncio.start_server(met, sock=listener, limit=MOST_LINE)
         try:
-            yield
+            server = await asyncio.start_server(met, host, port, limit=MOST_LINE)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen for {protocol} on {host}:{port}: {os.strerror(error.errno or 0)}",
+                hint="Set another port.",
+            ) from None
+        try:
+            yield int(server.sockets[0].getsockname()[1])
         finally:
             server.close()
 

@@ -67,7 +67,7 @@ async def _ask(enrolment: Enrolment, hub: Hub) -> HubAnswer | None:
     answer = None
     for token in reversed(enrolment.bearers):
         with contextlib.suppress(HubUnreachable):
-            answer = await hub.http.get("/api/bus", bearer=token, timeout_s=_PATIENCE_S)
+            answer = await hub.http.request("GET", "/api/bus", bearer=token, timeout_s=_PATIENCE_S)
             if answer.status == 200:
                 break
     return answer

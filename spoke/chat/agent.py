@@ -89,6 +89,8 @@ class Agent:
         self._questions = Questions()
         self._turns = Turns(record, tasks=tasks, slots=Slots(each=chat.open_turns))
         self._local: LocalAgent | None = None
+        # Conversations whose last notice was that this device works offline.
+        self._offline: set[str] = set()
 
     async def ask(self, request: ChatRequest, caller: None) -> Turn:
         """See `chat.service.ChatService`.
@@ -243,14 +245,14 @@ class Agent:
         return streamed(partial(self._answer, turn), name=f"turn {turn.id}")
 
     async def _answer(self, turn: Turn, emit: Emit) -> None:
-        # Recorded by itself: who answered a turn does not tell which notice was given. A doubtful one is
+        # Kept by itself: who answered a turn does not tell which notice was given. A doubtful one is
         # answered here without that of working offline, and one that breaks off is answered by neither.
-        was_offline = await self._record.works_offline(turn.conversation)
+        was_offline = turn.conversation in self._offline
 
         async def began() -> None:
             if was_offline:
                 emit(Notice(text="The hub is back."))
-                await self._record.set_offline(turn.conversation, offline=False)
+                self._offline.discard(turn.conversation)
 
         try:
             await self._hub.run(turn, emit, began=began)
@@ -260,7 +262,7 @@ class Agent:
                 return
             if not was_offline and self._settings.models.usable:
                 emit(Notice(text=f"Working offline: {refusal}."))
-                await self._record.set_offline(turn.conversation, offline=True)
+                self._offline.add(turn.conversation)
             await self._answer_here(turn, emit, reason=str(refusal), can_act=True)
         except Unsure as doubt:
             if turn.request.agent not in AGENTS:

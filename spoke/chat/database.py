@@ -32,11 +32,6 @@ _SCHEMA: Final = """
         UNIQUE (home, id)
     );
     CREATE INDEX turn_conversation ON turn (home, conversation, at);
-    CREATE TABLE offline (
-        home TEXT NOT NULL,
-        conversation TEXT NOT NULL,
-        PRIMARY KEY (home, conversation)
-    ) WITHOUT ROWID;
 """
 
 _PRAGMAS: Final = (
@@ -55,26 +50,16 @@ class Database:
         self._connection = connection
         self._thread = thread
 
-    async def read(self, work: Work[T]) -> T:
-        """Run work that only reads.
-
-        Raises:
-            StorageError: If the database cannot be used.
-        """
-        return await self._run("BEGIN", work)
-
-    async def write(self, work: Work[T]) -> T:
-        """Run work that writes: all of it is stored when this returns, or none.
+    async def run(self, work: Work[T]) -> T:
+        """Run work: all that it writes is stored when this returns, or nothing.
 
         Raises:
             StorageError: If the database cannot be used; nothing is stored then.
         """
-        return await self._run("BEGIN IMMEDIATE", work)
 
-    async def _run(self, begin: str, work: Work[T]) -> T:
         def transaction() -> T:
             try:
-                self._connection.execute(begin)
+                self._connection.execute("BEGIN IMMEDIATE")
                 # Commits at the end; rolls back where the work raises.
                 with self._connection:
                     return work(self._connection)

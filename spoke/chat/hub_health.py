@@ -135,7 +135,7 @@ class HubHealth:
             met = self._met
             if met is not None and met.http.url == self._enrolment().hub_url:
                 try:
-                    answer = await met.http.get(WELL_KNOWN, timeout_s=2 * limit_s + 1)
+                    answer = await met.http.request("GET", WELL_KNOWN, timeout_s=2 * limit_s + 1)
                     if answer.status != 200:
                         raise no_hub(met.http.url, answer)
                     card = HubCard.model_validate(answer.body)

@@ -135,7 +135,9 @@ class HubTurns:
             GatewayError: If the hub does not take it for another reason.
         """
         path = f"/api/turns/{turn}/confirmations/{question}"
-        answer = await self._running[turn].http.post(path, {"approve": approve}, bearer=self._health.bearer)
+        answer = await self._running[turn].http.request(
+            "POST", path, {"approve": approve}, bearer=self._health.bearer
+        )
         if answer.status != 200:
             message, hint = answer.error
             kind = {404: NotFound, 409: Conflict}.get(answer.status, GatewayError)
@@ -217,7 +219,8 @@ class HubTurns:
         """
         try:
             async with asyncio.timeout_at(until):
-                answer = await hub.http.post(
+                answer = await hub.http.request(
+                    "POST",
                     f"/api/turns/{turn}/cancel",
                     {},
                     bearer=self._health.bearer,

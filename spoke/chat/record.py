@@ -23,8 +23,6 @@ _log = logging.getLogger(__name__)
 
 _PUSH_BYTES: Final = 256 * 1024
 """Of one push; the hub takes requests of a megabyte."""
-_MOST_CANCELLED: Final = 10_000
-"""Turns that were cancelled before they arrived: remembered as long as the spoke runs."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,8 @@ class SpokeRecord:
         self._home = home
         self._clock = clock
         self._recorded = recorded
-        self._cancelled: dict[str, None] = {}
+        # Turns that were cancelled before they arrived: only the owner's programs can name any.
+        self._cancelled: set[str] = set()
 
     async def clean_up(self) -> None:
         """Mark turns that an earlier process left running as cancelled."""
@@ -71,7 +70,7 @@ class SpokeRecord:
                     (ended.model_dump_json(), number),
                 )
 
-        await self._database.write(work)
+        await self._database.run(work)
 
     # Running turns
 
@@ -99,7 +98,7 @@ class SpokeRecord:
             self._put(connection, record, in_outbox=True)
             return True
 
-        if not await self._database.write(work):
+        if not await self._database.run(work):
             raise came_before(turn.id)
 
     async def end(self, turn: Turn) -> None:
@@ -124,19 +123,17 @@ class SpokeRecord:
                 )
                 self._put(connection, ended, in_outbox=not turn.at_hub)
 
-        await self._database.write(work)
+        await self._database.run(work)
         if not turn.at_hub:
             self._recorded()
 
     async def state(self, user: str, turn: str, *, through: str | None) -> TurnState:
         """See `chat.turns.TurnStore`."""
         if turn not in self._cancelled:
-            known = await self._database.read(lambda connection: self._find(connection, turn))
+            known = await self._database.run(lambda connection: self._find(connection, turn))
             if known is not None:
                 return known.state
-            self._cancelled[turn] = None
-            if len(self._cancelled) > _MOST_CANCELLED:
-                del self._cancelled[next(iter(self._cancelled))]
+            self._cancelled.add(turn)
         return "not_started"
 
     # Reading
@@ -160,7 +157,7 @@ class SpokeRecord:
             ).fetchall()
             return [TurnRecord.model_validate_json(body) for (body,) in reversed(rows)]
 
-        return await self._database.read(work)
+        return await self._database.run(work)
 
     async def conversations(self, *, limit: int) -> list[ConversationSummary]:
         """Return the conversations of this device, newest first."""
@@ -178,29 +175,7 @@ class SpokeRecord:
                 for id_, said in rows
             ]
 
-        return await self._database.read(work)
-
-    async def works_offline(self, conversation: str) -> bool:
-        """Return whether the last notice in this conversation was that this device works offline."""
-
-        def work(connection: sqlite3.Connection) -> bool:
-            query = "SELECT 1 FROM offline WHERE home = ? AND conversation = ?"
-            return connection.execute(query, (self._home, conversation)).fetchone() is not None
-
-        return await self._database.read(work)
-
-    async def set_offline(self, conversation: str, *, offline: bool) -> None:
-        """Record the notice that this device works offline, or that the hub is back."""
-        change = (
-            "INSERT OR IGNORE INTO offline VALUES (?, ?)"
-            if offline
-            else "DELETE FROM offline WHERE home = ? AND conversation = ?"
-        )
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(change, (self._home, conversation))
-
-        await self._database.write(work)
+        return await self._database.run(work)
 
     # Outbox
 
@@ -222,7 +197,7 @@ class SpokeRecord:
                 page.append(TurnRecord.model_validate_json(body))
             return page
 
-        return await self._database.read(work)
+        return await self._database.run(work)
 
     async def pushed(self, turns: Iterable[str]) -> None:
         """Remove turns from the outbox."""
@@ -233,7 +208,7 @@ class SpokeRecord:
                 "UPDATE turn SET in_outbox = 0 WHERE home = ? AND id = ?", [(self._home, id_) for id_ in ids]
             )
 
-        await self._database.write(work)
+        await self._database.run(work)
 
     # Cache
 
@@ -248,7 +223,7 @@ class SpokeRecord:
             latest = {conversation: datetime.fromisoformat(said) for conversation, _, said in rows}
             return Cached(max((number for _, number, _ in rows), default=0), latest)
 
-        return await self._database.read(work)
+        return await self._database.run(work)
 
     async def cache(self, turns: Sequence[TurnRecord]) -> None:
         """Store turns as the hub records them."""
@@ -262,7 +237,7 @@ class SpokeRecord:
                 if turn.state != "running" and (row is None or not row[0]):
                     self._put(connection, turn, in_outbox=False)
 
-        await self._database.write(work)
+        await self._database.run(work)
 
     async def evict(self, before: Cached, *, known: Collection[str]) -> None:
         """Drop the conversations that the hub does not name any more.
@@ -279,19 +254,17 @@ class SpokeRecord:
                     (self._home, conversation, before.number),
                 )
 
-        await self._database.write(work)
+        await self._database.run(work)
 
     async def forget(self, conversation: str) -> None:
         """Delete a conversation here."""
 
         def work(connection: sqlite3.Connection) -> None:
-            for table in ("turn", "offline"):
-                connection.execute(
-                    f"DELETE FROM {table} WHERE home = ? AND conversation = ?",  # noqa: S608  two constants
-                    (self._home, conversation),
-                )
+            connection.execute(
+                "DELETE FROM turn WHERE home = ? AND conversation = ?", (self._home, conversation)
+            )
 
-        await self._database.write(work)
+        await self._database.run(work)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)

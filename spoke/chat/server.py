@@ -39,7 +39,7 @@ from spoke.membership.enrolment import Enrolment
 from spoke.presence.clock import HubClock
 from spoke.settings import ChatSettings, SpokeSettings
 from spoke.skill_host import SkillHost
-from spoke.speech.speech import Speech
+from spoke.speech import Speech
 
 if TYPE_CHECKING:
     from spoke.chat.agent import Agent

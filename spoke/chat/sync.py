@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -14,7 +13,7 @@ from contracts.chat import ConversationSummary, PushedTurns, TurnRecord
 from contracts.chat.vocabulary import Vocabulary
 from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.rates import Backoff
-from contracts.wire import Json
+from contracts.wire import Json, Part
 from spoke.chat.hub_health import HubHealth
 from spoke.chat.record import SpokeRecord
 from spoke.membership.hub_http import HubAnswer
@@ -31,40 +30,37 @@ _CONVERSATIONS: Final = "/api/conversations"
 _VOCABULARY: Final = "/api/vocabulary"
 _TURNS_CACHED: Final = 100
 """Of each conversation; as many as an answer without the hub has as its context."""
+_CONVERSATIONS_CACHED: Final = 50
+"""The newest ones."""
+_EVERY_S: Final = 300.0
+"""Between two times, besides after a turn: what was said elsewhere in a shared conversation is read then."""
+_RETRY_S: Final = (2.0, 30.0)
+"""First and longest wait after a failure; the longest is how late a turn may reach a hub that is back."""
 _NOT_TAKEN: Final = (413, 422)
 """Statuses of a hub that does not take what was pushed, however often it is sent."""
 
+
+class _Named(Part):
+    id: str
+
+
+class _Listed(Part):
+    data: list[_Named]
+
+
 _RECORDED: Final = TypeAdapter(dict[str, list[str]])
-_LISTED: Final = TypeAdapter(list[dict[str, Json]])
+_LISTED: Final = TypeAdapter(_Listed)
 _SUMMARIES: Final = TypeAdapter(list[ConversationSummary])
 _SAYABLE: Final = TypeAdapter(Vocabulary)
 _EXCHANGES: Final = TypeAdapter(list[TurnRecord])
 
 
-@dataclass(frozen=True)
-class SyncSettings:
-    """When the spoke syncs, besides after a turn.
-
-    Attributes:
-        every_s: Between two times; what was said elsewhere in a shared conversation is read then.
-        retry_s: After a failure; doubles up to ``retry_max_s``, which is how late a turn may reach a hub that
-            is back.
-        conversations: How many conversations the cache holds: the newest.
-    """
-
-    every_s: float = 300
-    retry_s: float = 2
-    retry_max_s: float = 30
-    conversations: int = 50
-
-
 class Sync:
     """Brings what was said here to the hub, and reads the hub's record."""
 
-    def __init__(self, record: SpokeRecord, hub: HubHealth, *, settings: SyncSettings | None = None) -> None:
+    def __init__(self, record: SpokeRecord, hub: HubHealth) -> None:
         self._record = record
         self._hub = hub
-        self._settings = settings or SyncSettings()
         self._wanted = asyncio.Event()
         self._one = asyncio.Lock()
 
@@ -84,7 +80,7 @@ class Sync:
                 page = page[:1] if alone else page
                 hub = await self._hub.hub()
                 body = PushedTurns(turns=tuple(page)).model_dump(mode="json")
-                answer = await hub.http.post(_TURNS, body, bearer=self._hub.bearer)
+                answer = await hub.http.request("POST", _TURNS, body, bearer=self._hub.bearer)
                 if answer.status in _NOT_TAKEN and not alone:
                     # One that the hub can never take must not keep back the others.
                     alone = True
@@ -117,34 +113,19 @@ class Sync:
             StrawberryError: If the hub cannot be asked.
         """
         before = await self._record.cached()
-        known = await self.conversations(limit=self._settings.conversations)
+        known = await self.conversations(limit=_CONVERSATIONS_CACHED)
         for each in known:
             if before.latest.get(each.id) != each.at:
                 await self._record.cache(await self.turns(each.id, limit=_TURNS_CACHED))
         await self._record.evict(before, known=[each.id for each in known])
 
     async def agent_names(self) -> list[str]:
-        """Return the names of the hub's agents.
-
-        Raises:
-            StrawberryError: If the hub cannot be asked.
-        """
-        hub, answer = await self._ask("GET", _AGENTS)
-        if answer.status != 200:
-            raise refusal_of(hub, answer)
-        data = answer.body.get("data") if isinstance(answer.body, dict) else None
-        return [each["id"] for each in _parsed(_LISTED, hub, data)]
+        """Return the names of the hub's agents; see `conversations` for the errors."""
+        return [each.id for each in (await self._read(_AGENTS, _LISTED)).data]
 
     async def vocabulary(self, language: str) -> Vocabulary:
-        """Return what can be said in this home.
-
-        Raises:
-            StrawberryError: If the hub cannot be asked.
-        """
-        hub, answer = await self._ask("GET", f"{_VOCABULARY}?language={quote(language, safe='')}")
-        if answer.status != 200:
-            raise refusal_of(hub, answer)
-        return _parsed(_SAYABLE, hub, answer.body)
+        """Return what can be said in this home; see `conversations` for the errors."""
+        return await self._read(f"{_VOCABULARY}?language={quote(language, safe='')}", _SAYABLE)
 
     async def conversations(self, *, limit: int) -> list[ConversationSummary]:
         """Return the conversations that the hub has of this device.
@@ -152,10 +133,7 @@ class Sync:
         Raises:
             StrawberryError: If the hub cannot be asked.
         """
-        hub, answer = await self._ask("GET", f"{_CONVERSATIONS}?limit={limit}")
-        if answer.status != 200:
-            raise refusal_of(hub, answer)
-        return _parsed(_SUMMARIES, hub, answer.body)
+        return await self._read(f"{_CONVERSATIONS}?limit={limit}", _SUMMARIES)
 
     async def turns(self, conversation: str, *, limit: int, before: str | None = None) -> list[TurnRecord]:
         """Return the last turns of a conversation as the hub records them; none if it knows no such one.
@@ -212,7 +190,7 @@ class Sync:
 
     async def run(self) -> None:
         """Sync again and again until cancelled; a hub that is away is not an error."""
-        backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
+        backoff = Backoff(*_RETRY_S)
         wait_s, told, refreshed = 0.0, "", float("-inf")
         loop = asyncio.get_running_loop()
         while True:
@@ -222,7 +200,7 @@ class Sync:
             self._wanted.clear()
             try:
                 await self.push()
-                if loop.time() - refreshed >= self._settings.every_s:
+                if loop.time() - refreshed >= _EVERY_S:
                     await self.refresh()
                     refreshed = loop.time()
             except StrawberryError as error:
@@ -231,7 +209,13 @@ class Sync:
                 told, wait_s = error.message, backoff.next()
             else:
                 backoff.reset()
-                wait_s, told = self._settings.every_s, ""
+                wait_s, told = _EVERY_S, ""
+
+    async def _read(self, path: str, kind: TypeAdapter[T]) -> T:
+        hub, answer = await self._ask("GET", path)
+        if answer.status != 200:
+            raise refusal_of(hub, answer)
+        return _parsed(kind, hub, answer.body)
 
     async def _ask(self, method: str, path: str, body: Json = None) -> tuple[Hub, HubAnswer]:
         hub = await self._hub.hub()

@@ -41,7 +41,7 @@ class Enrolment(DeviceBus):
         device: The device's id.
         key_id: Fingerprint of the key that the hub has bound to it.
         token: The device token for HTTP.
-        bus_token: The one for the login on the bus; None from before there were two, when ``token`` was both.
+        bus_token: The one for the login on the bus.
         hub_key: The one key whose calls are obeyed.
         brokers: Addresses of the bus, the best first.
         invitation: SHA-256 of the enrolment token that was used, so that another one is recognised.
@@ -58,7 +58,7 @@ class Enrolment(DeviceBus):
     device: DeviceId
     key_id: str
     token: Secret
-    bus_token: Secret | None = None
+    bus_token: Secret
     hub_key: Key
     invitation: str = ""
     renewed: Secret | None = None
@@ -145,8 +145,7 @@ class Enrolment(DeviceBus):
     @property
     def bus_tokens(self) -> tuple[SecretStr, ...]:
         """The tokens that the broker may accept, the newest first."""
-        present = self.bus_token or self.token
-        return (self.renewed_bus_token, present) if self.renewed_bus_token else (present,)
+        return (self.renewed_bus_token, self.bus_token) if self.renewed_bus_token else (self.bus_token,)
 
     def claims(self, token: SecretStr) -> Claims:
         """Return the claims of one of this device's tokens for HTTP, even if it has expired.

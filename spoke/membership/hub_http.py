@@ -123,26 +123,6 @@ class HubHttp:
         """Whether others could read what is sent there."""
         return is_readable(self.url)
 
-    async def get(
-        self, path: str, *, bearer: SecretStr | None = None, timeout_s: float = _TIMEOUT_S
-    ) -> HubAnswer:
-        """Send a GET request.
-
-        Raises:
-            HubUnreachable: If no answer came.
-        """
-        return await self.request("GET", path, bearer=bearer, timeout_s=timeout_s)
-
-    async def post(
-        self, path: str, body: Json, *, bearer: SecretStr | None = None, timeout_s: float = _TIMEOUT_S
-    ) -> HubAnswer:
-        """Send a JSON object.
-
-        Raises:
-            HubUnreachable: If no answer came; the hub may have acted all the same.
-        """
-        return await self.request("POST", path, body, bearer=bearer, timeout_s=timeout_s)
-
     async def request(
         self,
         method: str,

@@ -38,9 +38,6 @@ _SHORTEST_S: Final = 0.05
 _LONGEST_S: Final = 30.0
 """Bounds of the polling interval, whatever the hub asks for."""
 
-_CODES: Final = 5
-"""A hub that forgets more codes than this in a row has another fault."""
-
 _AGAIN: Final = "Run 'strawberry spoke join' again for a new code."
 
 
@@ -64,13 +61,12 @@ class JoinCode:
 async def join_by_code(settings: SpokeSettings, *, name: str, show: Callable[[JoinCode], None]) -> Enrolment:
     """Request a code, show it, and wait for the decision; nothing is stored before.
 
-    A revoked device joins again with its old key. If the hub restarts and forgets the code, a new one is
-    requested.
+    A revoked device joins again with its old key.
 
     Args:
         settings: ``hub_url`` may be left out if the device has joined before.
         name: Display name of this device.
-        show: Called with each code, normally once.
+        show: Called with the code.
 
     Returns:
         The stored enrolment.
@@ -79,7 +75,7 @@ async def join_by_code(settings: SpokeSettings, *, name: str, show: Callable[[Jo
         ConfigError: If there is no address, the device has joined already, a spoke runs with this home,
             or the hub has another key than expected.
         HubUnreachable: If no hub answers there. `HubUntrusted` if its certificate is not valid.
-        Unauthorized: If the code was refused or expired.
+        Unauthorized: If the code was refused or expired, or the hub was restarted and has forgotten it.
         InvalidMessage: If the server is not a hub, or not the one with this fingerprint.
     """
     with only_one(
@@ -146,12 +142,8 @@ def _request(name: str, key: KeyPair) -> JoinRequest:
         raise ConfigError("a device name has 1 to 64 characters", hint="Set one with --name.") from None
 
 
-class _Forgotten(Exception):
-    """The hub no longer knows the code."""
-
-
 class _Joining:
-    """One attempt to join, over as many codes as it takes."""
+    """One attempt to join."""
 
     def __init__(
         self, url: str, *, request: JoinRequest, key: KeyPair, settings: SpokeSettings, clock: HubClock
@@ -166,34 +158,15 @@ class _Joining:
         """Wait for the decision; return the enrolment and the hub whose fingerprint was shown."""
         hub = await _meet(self._url, self._key, self._settings)
         asked = await self._ask(hub)
-        for _ in range(_CODES):
-            ends_at = time.monotonic() + asked.expires_in_s
-            fingerprint = join_fingerprint(hub_key=hub.card.key, device_key=self._key.kid, ca=hub.ca)
-            show(JoinCode(asked.code, fingerprint, hub.http.url, asked.expires_in_s))
-            try:
-                return await self._decision(hub, asked, ends_at), hub
-            except _Forgotten:
-                _log.info("the hub no longer knows the code %s; requesting another", asked.code)
-            hub, asked = await self._ask_again()
-        raise HubUnreachable(f"the hub {self._url} forgets every code", hint="Look at its log.")
-
-    async def _ask_again(self) -> tuple[Hub, JoinAsked]:
-        """Request another code, and wait while the hub restarts."""
-        while True:
-            try:
-                # Verified again: the fingerprint that is compared must be of what is trusted afterwards.
-                hub = await _meet(self._url, self._key, self._settings)
-                return hub, await self._ask(hub)
-            except HubUntrusted:
-                raise
-            except HubUnreachable as error:
-                _log.info("waiting for the hub: %s", error)
-                await asyncio.sleep(self._settings.retry_max_s)
+        ends_at = time.monotonic() + asked.expires_in_s
+        fingerprint = join_fingerprint(hub_key=hub.card.key, device_key=self._key.kid, ca=hub.ca)
+        show(JoinCode(asked.code, fingerprint, hub.http.url, asked.expires_in_s))
+        return await self._decision(hub, asked, ends_at), hub
 
     async def _ask(self, hub: Hub) -> JoinAsked:
         backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
         while True:
-            answer = await hub.http.post(_JOIN, self._request.model_dump(mode="json"))
+            answer = await hub.http.request("POST", _JOIN, self._request.model_dump(mode="json"))
             if answer.status not in TRY_LATER:
                 break
             delay = answer.retry_after_s or backoff.next()
@@ -211,7 +184,7 @@ class _Joining:
         while time.monotonic() < ends_at:
             await asyncio.sleep(min(delay, _LONGEST_S))
             try:
-                answer = await hub.http.post(_POLL, poll)
+                answer = await hub.http.request("POST", _POLL, poll)
             except HubUntrusted:
                 raise
             except HubUnreachable as error:
@@ -226,7 +199,7 @@ class _Joining:
             if answer.status in (401, 403, 404, 410):
                 if time.monotonic() >= ends_at:
                     break
-                raise _Forgotten
+                raise Unauthorized(f"the hub no longer knows the code {asked.code}", hint=_AGAIN)
             if answer.status != 200:
                 raise refusal(hub.http.url, answer, hint=_AGAIN)
             if (enrolment := self._enrolled(hub, parsed(JoinState, hub, answer.body))) is not None:

@@ -153,7 +153,7 @@ async def _enrol(
         try:
             hub = await meet(url, hub_key=settings.hub_key, key=key, insecure=settings.insecure)
             body = {"token": token.get_secret_value(), "public_key": key.public.jwk()}
-            answer = await hub.http.post(_ENROL, body)
+            answer = await hub.http.request("POST", _ENROL, body)
             if answer.status not in TRY_LATER:
                 break
             reason = answer.error[0] or f"the hub at {hub.http.url} answered {answer.status}"

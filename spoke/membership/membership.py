@@ -162,8 +162,6 @@ class Membership:
         return is_due and self.enrolment.renewed is None and not self._is_rejected
 
     def _due(self) -> float:
-        if self.enrolment.bus_token is None:
-            return 0.0
         try:
             claims = self.enrolment.claims(self.enrolment.token)
         except Unauthorized:

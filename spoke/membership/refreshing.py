@@ -70,7 +70,7 @@ async def refresh(enrolment: Enrolment, hub: Hub, *, clock: HubClock, timeout_s:
     """
     refusal = Unauthorized("the hub accepts none of this device's tokens")
     for token in enrolment.bearers:
-        answer = await hub.http.get(_BUS, bearer=token, timeout_s=timeout_s)
+        answer = await hub.http.request("GET", _BUS, bearer=token, timeout_s=timeout_s)
         set_clock(clock, answer)
         if answer.status == 200:
             return enrolment.settled_on(token).updated(parsed(DeviceBus, hub, answer.body), hub=hub)
@@ -95,7 +95,7 @@ async def renewed(enrolment: Enrolment, hub: Hub, *, clock: HubClock) -> Enrolme
         HubUnreachable: If no answer arrived; the present token stays valid.
         InvalidMessage: If the answer is not one of this hub for this device.
     """
-    answer = await hub.http.post(_RENEW, {}, bearer=enrolment.token)
+    answer = await hub.http.request("POST", _RENEW, {}, bearer=enrolment.token)
     set_clock(clock, answer)
     if answer.status != 200:
         raise refusal_of(hub, answer)

@@ -66,7 +66,7 @@ async def meet(
     is_by_key = hub_key is not None or compared
     check_address(url, insecure=insecure)
     asking = HubHttp(url, verify=not is_by_key)
-    card = _card(asking.url, await asking.get(WELL_KNOWN, timeout_s=timeout_s))
+    card = _card(asking.url, await asking.request("GET", WELL_KNOWN, timeout_s=timeout_s))
     if hub_key is not None:
         check_fingerprint(hub_key, card.key, url=asking.url, hint=_WHICH_KEY)
     ca = _vouched(card, url=asking.url)

@@ -1,21 +1,14 @@
 """Status of the hub's processes, as a spoke receives it."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
 
 from bus.link import Message
 from contracts import topics
 from contracts.devices.presence import HubStatus
 from identity.envelope import unseal
 from identity.keys import PublicKey
-
-_log = logging.getLogger(__name__)
-
-_MAX_INSTANCES: Final = 32
-_MAX_SESSIONS: Final = 256
 
 
 @dataclass
@@ -67,9 +60,6 @@ class HubPresence:
     def _take(self, name: str, status: HubStatus) -> bool:
         known = self._instances.get(name)
         if known is None or status.started_at > known.started_at:
-            if known is None and len(self._instances) >= _MAX_INSTANCES:
-                _log.warning("the hub has more than %d processes; ignoring %s", _MAX_INSTANCES, name)
-                return False
             known = self._instances[name] = _Instance(status.started_at)
         elif status.started_at < known.started_at:
             return False
@@ -81,8 +71,6 @@ class HubPresence:
         return False
 
     def _begin(self, instance: _Instance, status: HubStatus) -> bool:
-        while len(instance.sessions) >= _MAX_SESSIONS:
-            del instance.sessions[next(iter(instance.sessions))]
         instance.sessions[status.session] = None
         instance.is_online = status.state == "online"
         if instance.is_online:

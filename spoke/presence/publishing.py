@@ -14,10 +14,15 @@ from contracts.devices.presence import Emitted, State
 from contracts.errors import Disconnected
 from contracts.rates import TokenBucket
 from contracts.wire import Json
-from spoke.settings import PublishingBounds
 
 _log = logging.getLogger(__name__)
 
+_STATES = 512
+"""Different values of all skills together: the hub refuses a device that fills the broker with more."""
+_WAITING_EVENTS = 256
+"""Events that wait to be sent; the next one is dropped."""
+_RATE, _BURST = 20.0, 100.0
+"""Messages a second on average, and at once."""
 _COMPLAIN_EVERY_S = 60.0
 """A skill that publishes too much is logged once a minute, not once a message."""
 
@@ -30,9 +35,8 @@ class SkillOutlet:
     not restore topics that the hub has cleared.
     """
 
-    def __init__(self, *, device: str, bounds: PublishingBounds) -> None:
+    def __init__(self, *, device: str) -> None:
         self._device = device
-        self._bounds = bounds
         self._link: Link | None = None
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -65,12 +69,12 @@ class SkillOutlet:
         with self._lock:
             if not self._is_offered(skill):
                 return
-            is_full = topic not in self._values and len(self._values) >= self._bounds.states
+            is_full = topic not in self._values and len(self._values) >= _STATES
             if not is_full:
                 self._values[topic] = payload
                 self._due[topic] = None
         if is_full:
-            self._complain(skill, f"more than {self._bounds.states} values", name)
+            self._complain(skill, f"more than {_STATES} values", name)
         else:
             self._wake()
 
@@ -85,7 +89,7 @@ class SkillOutlet:
             self._complain(skill, "events while there is no connection", name)
             return
         with self._lock:
-            is_full = len(self._events) >= self._bounds.waiting_events
+            is_full = len(self._events) >= _WAITING_EVENTS
             if not is_full:
                 self._events.append(message)
         if is_full:
@@ -98,7 +102,7 @@ class SkillOutlet:
         self._link = link
         forget = link.on_connected(self._send_all_again)
         try:
-            pace = TokenBucket(burst=self._bounds.burst, per_second=self._bounds.rate)
+            pace = TokenBucket(burst=_BURST, per_second=_RATE)
             while True:
                 message = self._next()
                 if message is None:

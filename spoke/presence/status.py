@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from typing import Literal
 
 from bus.link import Message
 from contracts import topics
@@ -10,9 +10,6 @@ from contracts.devices.presence import DeviceStatus
 from contracts.devices.registration import Registration
 from contracts.errors import InvalidMessage
 from identity.envelope import Seal, unseal
-
-_MAX_SAID: Final = 1_024
-"""Published statuses that are remembered until the broker echoes them."""
 
 
 class OwnStatus:
@@ -32,7 +29,7 @@ class OwnStatus:
         self._manifest = dict(manifest)
         self._version = version
         self._seq = 0
-        self._said: dict[bytes, bool] = {}
+        self._said: set[bytes] = set()  # until the broker echoes them
 
     def begin(self) -> Message:
         """Begin the next connection and return its Last Will.
@@ -57,7 +54,9 @@ class OwnStatus:
 
     def is_echo(self, payload: bytes) -> bool:
         """Return whether this is the first echo of a published status; a second one is a replay."""
-        return self._said.pop(payload, False)
+        is_echo = payload in self._said
+        self._said.discard(payload)
+        return is_echo
 
     def is_later(self, payload: bytes) -> bool:
         """Return whether a status has this device's signature and is newer than all that it published.
@@ -84,9 +83,7 @@ class OwnStatus:
         return Message(self.topic, self._seal.seal(self.topic, status), topics.STATUS.qos, retain=True)
 
     def _remembered(self, message: Message) -> Message:
-        while len(self._said) >= _MAX_SAID:
-            del self._said[next(iter(self._said))]
-        self._said[message.payload] = True
+        self._said.add(message.payload)
         return message
 
 

@@ -102,7 +102,7 @@ async def test_it_works_under_a_base_path(tmp_path: Path) -> None:
         device = await home.device("Bedroom PC")
         for url in (home.hub.url, home.hub.url.removesuffix("/strawberry")):
             hub = HubHttp(url, hub_key=home.hub.registry.key.kid, key=device.key)
-            assert (await hub.get("/api/bus", bearer=SecretStr(device.token))).status == 200
+            assert (await hub.request("GET", "/api/bus", bearer=SecretStr(device.token))).status == 200
         proof = make_proof(
             device.key,
             method="GET",

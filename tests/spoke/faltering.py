@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from tests.spoke.hub import CARD, DEVICE, HUB, StandInHub
 PUSH = "/api/turns"
 CHAT = "/v1/chat/completions"
 CANCEL = "/cancel"
-TLS = "a handshake"
 
 
 @dataclass
@@ -31,26 +29,22 @@ class FalteringHub:
         seen: The requests that came, by how their paths end.
         state: Of every turn that is taken back.
         status: Of the answer to a message.
-        handshakes: How many it makes, where it speaks TLS, before it hangs there too.
     """
 
-    tls: ssl.SSLContext | None = None
-    ca: str | None = None
     hangs: set[str] = field(default_factory=set)
     breaks: set[str] = field(default_factory=set)
     seen: list[str] = field(default_factory=list)
     state: str = "not_started"
     status: int = 200
-    handshakes: int = 1_000
     key: KeyPair = field(default_factory=KeyPair.generate)
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self._door = Door(self._serve)
+        self._door = Door(self._answer)
 
     @property
     def url(self) -> str:
-        return f"http{'s' if self.tls else ''}://127.0.0.1:{self._door.port}"
+        return f"http://127.0.0.1:{self._door.port}"
 
     @property
     def enrolment(self) -> Enrolment:
@@ -61,6 +55,7 @@ class FalteringHub:
             device=DEVICE,
             key_id="",
             token=SecretStr("token"),
+            bus_token=SecretStr("token"),
             hub_key=self.key.public,
             brokers=(),
             prefix="",
@@ -73,16 +68,6 @@ class FalteringHub:
         async with self._door:
             yield self
             self.go.set()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.tls is not None:
-            if not self.handshakes:
-                self.seen.append(TLS)
-                await self.go.wait()
-                return
-            self.handshakes -= 1
-            await writer.start_tls(self.tls)
-        await self._answer(reader, writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -117,7 +102,7 @@ class FalteringHub:
     def _json(self, end: str) -> bytes:
         made: dict[str, Any] = {CANCEL: {"state": self.state}}.get(end, {})
         if end == CARD:
-            card = StandInHub(brokers=[], key=self.key, ca=self.ca).answer(CARD, {})
+            card = StandInHub(brokers=[], key=self.key).answer(CARD, {})
             made = dict(card[1])
         return json.dumps(made).encode()
 

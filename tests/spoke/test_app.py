@@ -1,28 +1,13 @@
 """A whole spoke against a broker and a hub."""
 
 import asyncio
-import hashlib
 import json
 
 import httpx
 
-from contracts import topics
 from spoke.app import open_spoke
 from tests.ports import free_port
-from tests.spoke.home import DEVICE, BusSide, Place, StandInHub, serving, wait_for
-
-
-async def test_a_new_spoke_joins_announces_itself_and_answers_a_call(
-    hub: StandInHub, bus: BusSide, place: Place
-) -> None:
-    async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-        await spoke.announced()
-        status = await bus.online()
-        assert await bus.call("write", "hello") == "wrote hello"
-    assert (spoke.device, spoke.skills) == (DEVICE, ("JournalSkill",))
-    assert place.journal == ["hello"]
-    topic = topics.SKILL.build(device=DEVICE, skill="JournalSkill")
-    assert status.skills == {"JournalSkill": hashlib.sha256(bus.payloads(topic)[-1]).hexdigest()}
+from tests.spoke.home import Place, StandInHub, serving, wait_for
 
 
 async def test_a_spoke_answers_people_while_it_still_waits_for_a_broker(place: Place) -> None:

@@ -6,9 +6,7 @@ import socket
 from typing import Any
 
 import pytest
-from zeroconf import ServiceInfo, const
-from zeroconf._dns import DNSPointer
-from zeroconf._protocol.outgoing import DNSOutgoing
+from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
 from contracts import addresses
@@ -78,23 +76,3 @@ async def test_an_announcement_is_believed_in_nothing_and_spoils_no_terminal() -
     )
     assert [(each.name, each.key) for each in found] == [("Bare", ""), ("Flag", ""), ("Odd", "k[2J")]
     assert {each.url for each in found} == {"http://127.0.0.1:8443"}
-
-
-@pytest.mark.slow
-async def test_a_name_that_no_hub_can_have_hides_no_other() -> None:
-    async with AsyncZeroconf(interfaces=LOOPBACK) as network, asyncio.TaskGroup() as tasks:
-
-        async def lie() -> None:
-            while True:
-                said = DNSOutgoing(const._FLAGS_QR_RESPONSE | const._FLAGS_AA)
-                pointed = f"evil\x1b[2J.{addresses.DNS_SD_SERVICE}"
-                said.add_answer_at_time(
-                    DNSPointer(addresses.DNS_SD_SERVICE, const._TYPE_PTR, const._CLASS_IN, 4500, pointed), 0
-                )
-                network.zeroconf.async_send(said)
-                await asyncio.sleep(0.2)
-
-        lying = tasks.create_task(lie())
-        found = await heard(announcement("Home", id="home-1", tls="1"))
-        lying.cancel()
-    assert "Home" in [each.name for each in found]

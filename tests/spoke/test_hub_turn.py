@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +17,7 @@ from spoke.chat.hub_health import HubHealth
 from spoke.chat.hub_turn import HubTurns
 from spoke.membership.hub_http import HubHttp
 from spoke.settings import ChatSettings
-from tests.hub_registry.spokes import eventually
-from tests.spoke.certificates import Authority
-from tests.spoke.faltering import CANCEL, CHAT, PUSH, TLS, FalteringHub, SetClock
+from tests.spoke.faltering import CANCEL, CHAT, PUSH, FalteringHub, SetClock
 from tests.spoke.home import wait_for
 from tests.spoke.hub import CARD
 
@@ -29,7 +26,6 @@ HUB_S = 4_000.0
 
 CHECK_S = 1e6
 NEVER_S = 1e9
-RETRY_S = 1e3
 
 STEPS = (PUSH, CARD, CHAT, CANCEL)
 """Each has a quarter."""
@@ -78,8 +74,7 @@ class Asker:
             asking = tasks.create_task(self.ask())
             for step in steps:
                 await wait_for(partial(hangs, step), f"the hub to hang at {step}")
-                quarters = STEPS.index(CHAT if step == TLS else step) + 1
-                self.clock.set(start + HUB_S * quarters / 4)
+                self.clock.set(start + HUB_S * (STEPS.index(step) + 1) / 4)
             # Not by the clock that is set.
             await wait_for(asking.done, "it to be clear who answers")
         return asking.result()
@@ -92,13 +87,13 @@ async def hub() -> AsyncIterator[FalteringHub]:
 
 
 @asynccontextmanager
-async def asking(hub: FalteringHub, *, retry_s: float = NEVER_S) -> AsyncIterator[Asker]:
+async def asking(hub: FalteringHub) -> AsyncIterator[Asker]:
     """Somebody who asks a hub."""
-    settings = ChatSettings(hub_s=HUB_S, check_s=CHECK_S, retry_s=retry_s, retry_max_s=retry_s)
+    settings = ChatSettings(hub_s=HUB_S, check_s=CHECK_S, retry_s=NEVER_S, retry_max_s=NEVER_S)
 
     async def push() -> None:
         with suppress(StrawberryError):
-            await HubHttp(hub.url, verify=hub.tls is None).get(PUSH, timeout_s=HUB_S)
+            await HubHttp(hub.url).request("GET", PUSH, timeout_s=HUB_S)
 
     async with open_tasks() as tasks:
         health = HubHealth(lambda: hub.enrolment, key=KeyPair.generate(), settings=settings, tasks=tasks)
@@ -135,29 +130,6 @@ async def test_wherever_the_hub_hangs_who_answers_is_clear_within_one_time(
         assert asker.begun == (outcome is None)
 
 
-async def test_what_the_first_steps_leave_is_there_for_the_first_chunk(hub: FalteringHub) -> None:
-    hub.hangs = {CHAT}
-    async with asking(hub) as asker, asyncio.TaskGroup() as tasks:
-        start = asker.clock()
-        answering = tasks.create_task(asker.ask())
-        await wait_for(lambda: CHAT in hub.seen, "the message to come")
-        asker.clock.set(start + 0.74 * HUB_S)
-        hub.go.set()
-        assert await answering is None
-        assert hub.seen == [PUSH, CARD, CHAT]
-
-
-async def test_what_a_connection_that_breaks_leaves_is_there_for_taking_back(hub: FalteringHub) -> None:
-    hub.breaks, hub.hangs = {CHAT}, {CANCEL}
-    async with asking(hub) as asker, asyncio.TaskGroup() as tasks:
-        start = asker.clock()
-        answering = tasks.create_task(asker.ask())
-        await wait_for(lambda: CANCEL in hub.seen, "the message to be taken back")
-        asker.clock.set(start + 0.99 * HUB_S)
-        hub.go.set()
-        assert await answering is NotServed
-
-
 @pytest.mark.parametrize("state", ["running", "finished", "cancelled"])
 async def test_what_the_hub_has_begun_is_in_doubt(hub: FalteringHub, state: str) -> None:
     hub.breaks, hub.state = {CHAT}, state
@@ -174,14 +146,6 @@ async def test_what_the_hub_refuses_is_taken_back_unless_it_says_that_it_ran_not
             hub.seen.clear()
             assert await asker.ask() is NotServed
             assert hub.seen == asked
-
-
-async def test_a_message_that_found_no_connection_leaves_no_doubt(tmp_path: Path) -> None:
-    authority = Authority()
-    hub = FalteringHub(tls=authority.context(tmp_path), ca=authority.pem, handshakes=2)
-    async with hub.serving(), asking(hub) as asker:
-        assert await asker.ask_while_it_hangs(TLS) is NotServed
-        assert hub.seen == [PUSH, CARD, TLS]
 
 
 @pytest.mark.parametrize("step", [CARD, CHAT])
@@ -210,30 +174,6 @@ async def test_a_machine_that_is_found_to_be_off_after_a_while_is_not_waited_for
         seen = list(hub.seen)
         assert await asker.ask() is NotServed
         assert hub.seen == seen
-
-
-async def test_a_silent_hub_is_tried_in_the_background_until_it_answers(hub: FalteringHub) -> None:
-    hub.hangs = {CARD}
-    async with asking(hub, retry_s=RETRY_S) as asker:
-        assert await asker.ask_while_it_hangs(CARD) is NotServed
-        hub.seen.clear()
-
-        def is_tried(times: int) -> bool:
-            asker.clock.set(asker.clock() + RETRY_S)
-            return hub.seen == times * [CARD]
-
-        await wait_for(partial(is_tried, 1), "the hub to be tried")
-        # In vain.
-        asker.clock.set(asker.clock() + CHECK_S)
-        assert await asker.ask() is NotServed
-        hub.hangs.clear()
-        await wait_for(partial(is_tried, 2), "the hub to be tried again")
-
-        async def answers() -> bool:
-            return await asker.ask() is None
-
-        await eventually(answers)
-        assert hub.seen == [CARD, CARD, PUSH, CARD, CHAT]
 
 
 async def test_a_hub_that_refuses_connections_is_tried_with_each_message() -> None:

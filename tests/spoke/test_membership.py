@@ -24,7 +24,6 @@ from spoke.app import open_spoke
 from spoke.membership.joining import join
 from spoke.presence.clock import HubClock
 from tests.mosquitto import HINT, Mosquitto
-from tests.ports import free_port
 from tests.requirements import require
 from tests.spoke.home import Place, on_bus, wait_for
 from tests.spoke.hub import BUS, DEVICE, RENEW, StandInHub, serving
@@ -42,13 +41,6 @@ def another(tmp_path: Path) -> Iterator[Mosquitto]:
         yield broker
 
 
-async def test_an_address_without_answer_leads_to_the_next_one(mosquitto: Mosquitto, place: Place) -> None:
-    nowhere = f"mqtt://127.0.0.1:{free_port()}"
-    with serving(StandInHub(brokers=[nowhere, mosquitto.url])) as hub:
-        async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-            await asyncio.wait_for(spoke.announced(), 30)
-
-
 async def test_a_bus_that_moves_while_the_spoke_runs_is_followed_in_the_same_epoch(
     mosquitto: Mosquitto, another: Mosquitto, place: Place
 ) -> None:
@@ -64,17 +56,6 @@ async def test_a_bus_that_moves_while_the_spoke_runs_is_followed_in_the_same_epo
             assert json.loads(seen[0].payload)["epoch"] == spoke.epoch
     stored = json.loads((place.home / "spoke" / "enrolment.json").read_text())
     assert (stored["brokers"], stored["prefix"]) == ([another.url], "moved/")
-
-
-async def test_a_hub_that_was_away_at_the_start_is_asked_until_it_answers(
-    mosquitto: Mosquitto, place: Place
-) -> None:
-    with serving(StandInHub(brokers=[mosquitto.url])) as hub:
-        await join(place.settings(hub), token=hub.invite(), clock=HubClock())
-    async with open_spoke(place.settings(hub)) as spoke:
-        await asyncio.wait_for(spoke.announced(), 30)
-        with serving(hub, port=hub.port):
-            await wait_for(lambda: BUS in hub.requests, "the question")
 
 
 async def test_a_revoked_spoke_says_so_once_and_leaves_everybody_in_peace(

@@ -50,13 +50,6 @@ def skills(named: Named) -> Iterator[OwnSkills]:
     made.close()
 
 
-async def test_the_id_serves_until_the_hub_has_given_names(skills: OwnSkills) -> None:
-    found = await skills.search("lamp")
-    assert found.results[0].path == "devices.vm_2.LampSkill.turn_on"
-    target = await skills.resolve("device.LampSkill.turn_on")
-    assert (target.device, target.device_name) == ("vm_2", "vm 2")
-
-
 async def test_a_renamed_device_goes_by_its_new_names(skills: OwnSkills, named: Named) -> None:
     named.profile = DeviceProfile(name="Entrance Hall", key="entrance_hall", aliases=("Hall",), area="Ground")
     skills.refresh()

@@ -14,7 +14,6 @@ from contracts.errors import ConfigError
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from spoke.app import open_spoke
-from spoke.presence.clock import next_epoch
 from spoke.presence.status import OwnStatus
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import DEVICE, HUB, BusSide, Place, StandInHub, on_bus, serving, wait_for
@@ -31,20 +30,6 @@ class BriefSkill(Skill):
     def tell(self) -> None:
         """Publish a value."""
         self.state("mood", 1)
-'''
-BROKEN = '''
-from spoke import Skill
-
-
-class BrokenSkill(Skill):
-    """Does not come up."""
-
-    async def setup(self) -> None:
-        self.state("mood", 1)
-        raise RuntimeError("no such hardware")
-
-    def tell(self) -> None:
-        """Never runs."""
 '''
 QUIET_S = 0.4
 """How long a test listens before it says that nothing came; many times what an answer takes."""
@@ -65,12 +50,6 @@ async def test_each_start_has_a_higher_epoch_whatever_the_clock_says(
     async with open_spoke(place.settings(hub)) as second:
         status = await bus.online(2)
     assert first.epoch < second.epoch == status.epoch == 4102444800001
-
-
-def test_a_state_file_that_is_lost_or_damaged_leaves_the_clock(place: Place) -> None:
-    first = next_epoch(place.home)
-    (place.home / "state.json").write_text("{")
-    assert next_epoch(place.home) >= first > 1_700_000_000_000
 
 
 async def test_a_stopped_spoke_says_that_it_goes(hub: StandInHub, bus: BusSide, place: Place) -> None:
@@ -163,20 +142,6 @@ async def test_a_replayed_status_of_its_own_is_said_again(
         assert status.connection == first.connection + 1
 
 
-async def test_a_flood_of_false_statuses_is_not_answered_one_by_one(
-    hub: StandInHub, bus: BusSide, place: Place
-) -> None:
-    async with open_spoke(place.settings(hub, reclaim_s=60.0), token=hub.invite()):
-        first = await bus.online()
-        for number in range(20):
-            await bus.link.publish(STATUS, b'{"false":%d}' % number, retain=True)
-        await bus.online(2)
-        for number in range(20):
-            await bus.link.publish(STATUS, b'{"more":%d}' % number, retain=True)
-        await asyncio.sleep(QUIET_S)
-    assert max(status.connection for status in bus.statuses) == first.connection + 1
-
-
 async def test_a_clone_with_its_key_is_named_in_the_log(
     hub: StandInHub, bus: BusSide, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -211,18 +176,6 @@ async def test_a_skill_that_was_removed_while_the_spoke_was_off_leaves_nothing_b
         assert await bus.call("write", "last") == "wrote last"
         assert bus.payloads(value)[-1] == b""
     assert set(status.skills) == {"JournalSkill"}
-
-
-async def test_a_skill_whose_set_up_failed_publishes_nothing(
-    hub: StandInHub, bus: BusSide, place: Place
-) -> None:
-    place.add_skill("broken.py", BROKEN)
-    async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-        await bus.online()
-        assert await bus.call("note", 5) is None
-        await wait_for(lambda: any("/state/" in message.topic for message in bus.seen), "a value")
-    assert [problem.path for problem in spoke.problems]
-    assert not [message.topic for message in bus.seen if "BrokenSkill" in message.topic]
 
 
 async def test_heartbeats_tell_how_the_spoke_is(hub: StandInHub, bus: BusSide, place: Place) -> None:

@@ -1,15 +1,13 @@
 """What skills publish by themselves, through a whole spoke."""
 
 import asyncio
-import threading
 
 import pytest
 
 from contracts import topics
 from contracts.devices.presence import Emitted, State
 from spoke.app import open_spoke
-from spoke.presence.publishing import SkillOutlet
-from spoke.settings import PublishingBounds
+from spoke.presence import publishing
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import DEVICE, BusSide, Place, StandInHub, on_bus, serving, wait_for
 
@@ -25,31 +23,31 @@ def events(bus: BusSide) -> list[Emitted]:
     return [event for one in bus.payloads(SHOUTED) if isinstance(event := topics.EVENT.parse(one), Emitted)]
 
 
-async def test_a_value_stays_on_the_bus_with_its_unit(hub: StandInHub, bus: BusSide, place: Place) -> None:
+async def test_a_value_stays_on_the_bus_and_an_event_names_its_skill(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
     async with open_spoke(place.settings(hub), token=hub.invite()):
         await bus.online()
         await bus.call("note", 7)
         await wait_for(lambda: bus.payloads(MOOD), "the value")
         assert await bus.retained(MOOD) == bus.payloads(MOOD)[-1]
-    assert (states(bus)[0].value, states(bus)[0].unit) == (7, "%")
-
-
-async def test_what_happens_is_told_with_the_skill_it_comes_from(
-    hub: StandInHub, bus: BusSide, place: Place
-) -> None:
-    async with open_spoke(place.settings(hub), token=hub.invite()):
-        await bus.online()
         await bus.call("shout", 3)
         await wait_for(lambda: len(events(bus)) == 3, "the events")
+    assert (states(bus)[0].value, states(bus)[0].unit) == (7, "%")
     assert [event.data for event in events(bus)] == [{"number": 0}, {"number": 1}, {"number": 2}]
     assert {event.skill for event in events(bus)} == {"JournalSkill"}
 
 
 async def test_a_skill_that_floods_is_slowed_down_and_named(
-    hub: StandInHub, bus: BusSide, place: Place, caplog: pytest.LogCaptureFixture
+    hub: StandInHub,
+    bus: BusSide,
+    place: Place,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bounds = PublishingBounds(waiting_events=10, rate=0.1, burst=5)
-    async with open_spoke(place.settings(hub, publishing=bounds), token=hub.invite()):
+    for name, most in (("_WAITING_EVENTS", 10), ("_RATE", 0.1), ("_BURST", 5)):
+        monkeypatch.setattr(publishing, name, most)
+    async with open_spoke(place.settings(hub), token=hub.invite()):
         await bus.online()
         await bus.call("shout", 500)
         await wait_for(lambda: len(events(bus)) >= 5, "what is allowed at once")
@@ -94,20 +92,3 @@ async def test_values_are_told_again_to_a_broker_that_forgot_them_and_events_are
                 assert await bus.call("write", "after") == "wrote after"
                 assert states(bus)[-1].value == 7
                 assert events(bus) == []
-
-
-async def test_what_is_published_from_a_thread_before_there_is_a_link_harms_nobody(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    outlet = SkillOutlet(device=DEVICE, bounds=PublishingBounds(states=2))
-
-    def publish() -> None:
-        for number in range(5):
-            outlet.publish_state("JournalSkill", f"value{number}", number, unit=None, device_class=None)
-        outlet.publish_event("JournalSkill", "nobody_hears", None)
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    await asyncio.to_thread(thread.join)
-    assert "more than 2 values" in caplog.text
-    assert "'nobody_hears' is dropped" in caplog.text

@@ -157,13 +157,11 @@ async def test_what_was_said_in_another_home_or_by_another_owner_stays_there(
 ) -> None:
     async with opening(tmp_path, clock) as record:
         await answered(record, asks("a"))
-        await record.set_offline("c", offline=True)
     for other in ("other/ann", "home/bob"):
         async with opening(tmp_path, clock, home=other) as record:
             assert await questions(record) == []
             assert await record.outbox() == []
             assert await record.conversations(limit=9) == []
-            assert not await record.works_offline("c")
 
 
 async def test_the_cache_takes_the_hubs_record_and_keeps_what_is_not_pushed(record: SpokeRecord) -> None:
@@ -198,28 +196,6 @@ async def test_conversations_that_the_hub_does_not_know_any_more_go(record: Spok
     assert await questions(record, "new") == ["new?"]
 
 
-async def test_a_conversation_that_is_forgotten_while_a_turn_runs_stays_forgotten(
-    record: SpokeRecord,
-) -> None:
-    turn = asks("a")
-    await record.begin(turn)
-    await record.forget("c")
-    await record.end(turn)
-    assert await questions(record) == []
-
-
-async def test_the_notice_of_working_offline_is_known_after_a_start_for_each_conversation(
-    tmp_path: Path, clock: Clock
-) -> None:
-    async with opening(tmp_path, clock) as first:
-        for conversation in "cd":
-            await first.set_offline(conversation, offline=True)
-        await first.set_offline("c", offline=True)
-        await first.set_offline("d", offline=False)
-    async with opening(tmp_path, clock) as second:
-        assert [await second.works_offline(each) for each in "cde"] == [True, False, False]
-
-
 async def test_a_full_disk_is_said_in_one_line_and_loses_nothing(record: SpokeRecord) -> None:
     await answered(record, asks("before"))
     turn = asks("a")
@@ -233,11 +209,11 @@ async def test_a_full_disk_is_said_in_one_line_and_loses_nothing(record: SpokeRe
 
         return work
 
-    await record._database.read(allow(0))
+    await record._database.run(allow(0))
     with pytest.raises(StorageError, match="the disk is full") as full:
         await record.end(turn)
     assert full.value.hint == "Free some space."
-    await record._database.read(allow(1_000))
+    await record._database.run(allow(1_000))
     await record.end(turn)
     assert {each.turn for each in await record.turns("c", limit=9, ended=True)} == {"before", "a"}
 

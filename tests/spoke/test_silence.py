@@ -14,7 +14,6 @@ from tests.hub_registry.spokes import eventually
 from tests.model_server import Fails, Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
 from tests.spoke.home import JOURNAL, Place, wait_for
 from tests.spoke.talk import (
-    CANCEL,
     CHAT,
     Fault,
     Talker,
@@ -25,21 +24,6 @@ from tests.spoke.talk import (
 )
 
 BEGUN = "A long answer begins"
-
-
-async def test_a_silent_hub_delays_one_message_and_the_next_ones_pass_it_by(
-    home: Home, place: Place, own_model: ScriptedModel, hub_model: ScriptedModel
-) -> None:
-    models = small_model(own_model.base_url)
-    async with open_talker(home, place, models=models, chat={"hub_s": 1, "retry_s": 3600}) as talker:
-        talker.line.silent = True
-        assert (await talker.say("one")).mode == "offline"
-        # It would answer now, and has not been tried again yet.
-        talker.line.silent = False
-        talker.line.go.set()
-        assert [(await talker.say(text)).mode for text in ("two", "three")] == ["offline", "offline"]
-        assert CHAT not in talker.line.seen
-        assert hub_model.requests == []
 
 
 async def test_a_hub_that_was_silent_is_found_again_in_the_background(
@@ -109,16 +93,6 @@ async def test_a_message_that_the_hub_took_in_silence_is_answered_without_doing_
     assert talker.place.journal == []
 
 
-async def test_a_message_whose_taking_back_is_not_answered_is_not_done_here(
-    talker: Talker, own_model: ScriptedModel
-) -> None:
-    own_model.script = acts("write", text="here")
-    faults: dict[str, Fault] = {CHAT: "hold request", CANCEL: "hold request"}
-    told = await interrupted(talker, "write here into the journal", faults)
-    assert "Nothing was done here" in told.notices[0]
-    assert talker.place.journal == []
-
-
 OFFLINE, BACK, DOUBT = "Working offline", "The hub is back.", "Nothing was done here"
 
 
@@ -127,7 +101,6 @@ OFFLINE, BACK, DOUBT = "Working offline", "The hub is back.", "Nothing was done 
     [
         (("online", ""), ("unsure", DOUBT), ("offline", OFFLINE), ("offline", ""), ("online", BACK)),
         (("offline", OFFLINE), ("unsure", DOUBT), ("online", BACK), ("online", "")),
-        (("unsure", DOUBT), ("online", ""), ("offline", OFFLINE)),
         (("offline", OFFLINE), ("broken", BACK), ("online", ""), ("offline", OFFLINE)),
         (("offline", OFFLINE), ("failed", ""), ("offline", ""), ("sentence", BACK), ("online", "")),
         (("offline", OFFLINE), ("another conversation", OFFLINE), ("offline", "")),

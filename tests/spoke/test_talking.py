@@ -11,7 +11,7 @@ from hub_agent.chat.record import ConversationRecord
 from identity.keys import KeyPair
 from spoke.app import open_spoke
 from tests.hub_agent.home import Home, open_home, says
-from tests.hub_agent.skills import LampSkill, SlowSkill
+from tests.hub_agent.skills import SlowSkill
 from tests.hub_agent.test_http_lan import open_lan_home
 from tests.model_server import Says, ScriptedModel, calls
 from tests.spoke.home import Place, wait_for
@@ -23,13 +23,6 @@ from tests.spoke.talk import (
     programming_model,
     small_model,
 )
-
-
-async def test_the_hub_answers_while_it_is_there(talker: Talker, own_model: ScriptedModel) -> None:
-    told = await talker.say("good morning")
-    assert (told.text, told.mode, told.notices) == ("The hub answers.", "online", [])
-    assert told.last["device"] == talker.spoke.device
-    assert own_model.requests == []
 
 
 async def test_one_conversation_goes_on_without_the_hub_and_with_it_again(
@@ -241,13 +234,6 @@ async def test_where_no_device_is_named_the_one_that_is_spoken_to_is_meant(
         body = {"message": "write down five", "device": other.id}
         assert (await person.post("/api/chat", json=body)).json()["answer"] == "wrote five in the hall"
     assert (talker.place.journal, hall.written) == (["one", "two", "three"], ["five"])
-
-
-async def test_what_only_another_device_can_do_is_done_there(talker: Talker, home: Home) -> None:
-    lamp = LampSkill()
-    await home.device("Hall PC", lamp)
-    told = await talker.say("turn on the lamp")
-    assert (told.mode, lamp.level) == ("sentence", 100)
 
 
 async def test_a_hub_on_another_machine_is_asked_over_tls_that_its_key_vouches_for(

@@ -1,11 +1,8 @@
 """Who is given a token: the hub whose key is known, over a connection that only it can hold."""
 
-import asyncio
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,13 +14,12 @@ from pydantic import SecretStr
 from contracts.devices.joining import Bus, Login, ca_document
 from contracts.errors import ConfigError, HubUntrusted, InvalidMessage
 from identity.keys import KeyPair
-from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubHttp
 from spoke.membership.joining import Identity, join
 from spoke.membership.refreshing import find_hub, refresh
 from spoke.presence.clock import HubClock
 from tests.spoke.certificates import Authority
-from tests.spoke.home import Place, wait_for
+from tests.spoke.home import Place
 from tests.spoke.hub import BUS, CARD, DEVICE, ENROL, HUB, StandInHub, serving
 
 BROKER = "mqtts://127.0.0.1:8883"
@@ -139,9 +135,9 @@ async def test_a_certificate_that_does_not_hold_is_named_with_what_to_do(
 async def test_a_connection_that_is_not_verified_carries_no_secret(hub: StandInHub) -> None:
     http = HubHttp(hub.url, verify=False)
     with pytest.raises(RuntimeError, match="not verified"):
-        await http.get(BUS, bearer=SecretStr("token"))
+        await http.request("GET", BUS, bearer=SecretStr("token"))
     with pytest.raises(RuntimeError, match="not verified"):
-        await http.post(ENROL, {"token": "token"})
+        await http.request("POST", ENROL, {"token": "token"})
     assert hub.requests == []
 
 
@@ -166,23 +162,8 @@ async def test_a_proof_from_another_time_is_made_again_by_the_hubs_clock(place: 
         found.http.keep()
         for ahead_s in (0.0, 3600.0):
             hub.clock_ahead_s = ahead_s
-            assert (await found.http.get(BUS, bearer=identity.enrolment.token)).status == 200
+            assert (await found.http.request("GET", BUS, bearer=identity.enrolment.token)).status == 200
         found.http.drop()
-
-
-async def test_a_question_that_is_given_up_leaves_no_thread_behind(hub: StandInHub) -> None:
-    fault = hub.fault(CARD)
-    fault.hold = threading.Event()
-    # The one thread there is: who comes next has to wait for it.
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(max_workers=1))
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(HubHttp(hub.url, verify=False).get(CARD, timeout_s=3600))
-            await wait_for(fault.held.is_set, "the hub to hang")
-            asking.cancel()
-        assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 20) == "free"
-    finally:
-        fault.hold.set()
 
 
 async def test_plain_http_to_another_machine_is_refused_until_it_is_asked_for(place: Place) -> None:
@@ -234,18 +215,6 @@ async def test_over_tls_the_hub_may_name_new_hosts_but_never_go_back_to_none(
     moved = (await joined(hub, place)).enrolment
     assert moved.brokers == ("mqtts://new.local:8883", "mqtts://other.local")
     assert (moved.prefix, moved.login) == ("strawberry/", hub.login)
-
-
-async def test_what_was_stored_before_there_were_logins_and_authorities_still_loads(
-    hub: StandInHub, place: Place
-) -> None:
-    first = (await joined(hub, place, hub.invite())).enrolment
-    path = place.home / "spoke" / "enrolment.json"
-    stored = json.loads(path.read_text())
-    for name in ("login", "ca", "renewed", "insecure"):
-        del stored[name]
-    path.write_text(json.dumps(stored))
-    assert Enrolment.load(path) == first.model_copy(update={"ca": None})
 
 
 async def test_no_secret_of_an_enrolment_is_shown(hub: StandInHub, place: Place) -> None:

@@ -123,16 +123,6 @@ async def test_a_home_assistant_that_goes_hears_nothing_more(world: World) -> No
     await world.satellite.hear(SPEECH)
 
 
-async def test_speech_without_an_end_is_cut_off(world: World) -> None:
-    async with world.connected() as home:
-        home.subscribe()
-        await wait_for(world.satellite.wanted)
-        for frame in (WORD, *[SPEECH] * 1_600):
-            await world.satellite.hear(frame)
-        await eventually(lambda: home.stops)
-    assert (home.stops, len(home.heard)) == ([False], 1_500)
-
-
 @pytest.mark.parametrize(
     "hostile",
     [

@@ -11,7 +11,7 @@ import pytest
 from chat.tasks import open_tasks
 from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
-from contracts.errors import SoundError, SpeechError
+from contracts.errors import SpeechError
 from tests.hub_registry.spokes import eventually
 from tests.voice.room import SETTINGS, Notes, Room, ScriptedChat
 from voice.engines import Transcript
@@ -102,23 +102,6 @@ async def test_without_the_wake_word_nothing_is_understood(room, grammar):
         assert chat.asked == ["what time is it"]
 
 
-async def test_a_button_listens_without_a_wake_word(room, grammar):
-    async with listening(room, ANSWER, grammar) as (chat, _notes, pipeline):
-        pipeline.listen()
-        await room.say("turn on the kitchen light")
-        await eventually(lambda: chat.asked)
-        assert chat.asked == ["turn on the kitchen light"]
-
-
-async def test_the_first_sentence_is_spoken_while_the_answer_goes_on(room, grammar):
-    async with listening(room, ANSWER, grammar) as (chat, notes, _):
-        chat.go.clear()
-        await room.say("okay nabu", "what time is it")
-        await eventually(lambda: notes.now == "talking" and room.heard)
-        chat.go.set()
-        await eventually(lambda: notes.now == "listening")
-
-
 async def test_the_wake_word_cuts_an_answer_short(room, grammar):
     async with listening(room, ANSWER, grammar) as (chat, notes, _):
         room.block()
@@ -188,18 +171,6 @@ async def test_what_the_grammar_rejects_goes_to_the_next_engine(room, grammar):
         before = other.heard
         await eventually(lambda: len(chat.asked) == 2)
         assert other.heard == before
-
-
-async def test_an_engine_that_fails_is_said_and_the_grammar_goes_on(room, grammar):
-    other = _Understands(error=SpeechError("the server is away"))
-    async with listening(room, ANSWER, grammar, more_speech_to_text={"wyoming": other}) as (chat, notes, _):
-        await room.say("okay nabu", "tell me a story about dragons")
-        await eventually(lambda: notes.problems.get("wyoming") == "the server is away")
-        await eventually(lambda: notes.activities[1:] and notes.now == "listening")
-        assert "talking" in notes.activities
-        await room.say("okay nabu", "what time is it")
-        await eventually(lambda: chat.asked)
-        assert chat.asked == ["what time is it"]
 
 
 async def test_a_server_that_is_found_in_the_network_answers_no_question(room, grammar):
@@ -272,13 +243,3 @@ async def test_an_error_is_spoken(room, grammar):
     async with listening(room, failed, grammar) as (_chat, notes, _):
         await room.say("okay nabu", "what time is it")
         await eventually(lambda: notes.now == "talking")
-
-
-async def test_a_microphone_that_goes_ends_the_pipeline_with_its_name(room, grammar):
-    async def lose() -> None:
-        async with listening(room, ANSWER, grammar):
-            room.microphone.unlink()
-            await asyncio.Event().wait()
-
-    with pytest.raises(SoundError, match="microphone"):
-        await lose()

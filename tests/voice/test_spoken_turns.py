@@ -14,7 +14,6 @@ from spoke.settings import ChatSettings
 from tests.hub_agent.home import Home, open_home
 from tests.hub_registry.spokes import eventually
 from tests.model_server import Says, ScriptedModel
-from tests.ports import free_port
 from tests.spoke.home import JOURNAL, Place
 from tests.spoke.talk import Line, Talker, small_model
 from tests.voice.room import SETTINGS, Room
@@ -138,48 +137,6 @@ async def test_mute_closes_the_microphone(home, room, tmp_path):
         async with talker.client() as client:
             assert (await client.post("/api/voice/listen")).status_code == 409
             assert (await client.post("/api/voice/mute", json={"muted": False})).status_code == 200
-        await eventually(lambda: is_in(talker, "listening"))
-
-
-async def test_a_lost_microphone_is_said_and_used_again_when_it_is_back(home, room, tmp_path):
-    place = Place(tmp_path / "spoke")
-    async with speaking(home, place, room) as talker:
-        await eventually(lambda: is_in(talker, "listening"))
-        room.unplug()
-        await eventually(lambda: is_in(talker, "broken"))
-        assert "microphone" in (await voice_of(talker))["reason"]
-        assert (await talker.say("hello")).status == 200
-        room.plug_in()
-        await eventually(lambda: is_in(talker, "listening"))
-        assert (await voice_of(talker))["reason"] == ""
-
-
-async def test_without_the_hub_what_this_device_can_do_is_still_spoken(home, room, tmp_path):
-    place = Place(tmp_path / "spoke")
-    async with speaking(home, place, room) as talker:
-        await eventually(lambda: knows_the_home(talker))
-        talker.line.drop()
-        talker.line.cut()
-        await room.say("okay nabu", "burn the journal")
-        await eventually(lambda: len(room.heard) > 32_000)
-        await eventually(lambda: is_in(talker, "hearing"))
-        await room.say("yes")
-        await eventually(lambda: place.journal == ["burnt"])
-
-
-async def test_a_speech_server_that_is_away_is_said_and_the_grammar_goes_on(home, room, tmp_path):
-    place = Place(tmp_path / "spoke")
-    away = f"wyoming://127.0.0.1:{free_port()}"
-    async with speaking(
-        home, place, room, speech_to_text=("pocketsphinx", away), text_to_speech=(away, "espeak")
-    ) as talker:
-        await eventually(lambda: is_in(talker, "listening"))
-        async with talker.client() as client:
-            assert (await client.post("/api/voice/listen")).status_code == 200
-        await eventually(lambda: is_in(talker, "hearing"))
-        await room.say("tell me a story about dragons")
-        await eventually(lambda: len(room.heard) > 16_000)
-        assert "Wyoming" in (await voice_of(talker))["reason"]
         await eventually(lambda: is_in(talker, "listening"))
 
 

@@ -225,7 +225,6 @@ async def test_a_peer_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPa
         served.append(writer)
         writer.write(bytes(64 * 1024 * 1024))
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        async with open_server(listener, serve, Allowed(), protocol="Wyoming"):
-            with socket.create_connection(listener.getsockname()):
-                await eventually(lambda: served and served[0].get_extra_info("socket").fileno() == -1)
+    async with open_server(serve, host="127.0.0.1", port=0, protocol="Wyoming") as port:
+        with socket.create_connection(("127.0.0.1", port)):
+            await eventually(lambda: served and served[0].get_extra_info("socket").fileno() == -1)

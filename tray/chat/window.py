@@ -27,8 +27,7 @@ from tray.chat.exchange import ExchangeView, ProblemCard, call_of, plain
 from tray.chat.theme import named, palette, style_sheet, theme
 from tray.chat.turn import Turn
 from tray.icon import icon
-from tray.spoke import Find, Seen
-from tray.states import state_line
+from tray.spoke import Find, Seen, state_line
 from tray.texts import Text
 
 _WIDTH: Final = 460

@@ -26,7 +26,6 @@ from voice.wyoming.connection import (
     read_as,
     sound_of,
     start_of,
-    stop,
     text_of,
 )
 
@@ -147,7 +146,7 @@ class WyomingSpeechToText:
             )
             async for frame in frames:
                 await connection.send(chunk_of(Sound(frame, RATE)))
-            await connection.send(stop())
+            await connection.send(AudioStop())
             async with asyncio.timeout(self._server.deadlines.answer_s):
                 while not Heard.is_type((event := await self._server.answer(connection)).type):
                     pass  # pieces of the text, by servers that send those, too

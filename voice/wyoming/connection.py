@@ -6,17 +6,17 @@ events are read here.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
-from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.audio import AudioChunk, AudioStart
 from wyoming.event import Event, Eventable, async_write_event
 
 from contracts.addresses import bracketed
 from contracts.errors import ConfigError, InvalidMessage
-from voice.serving import MOST_LINE, Serve, peer_of
+from voice.serving import MOST_LINE, peer_of
 from voice.sound.audio import Sound
 
 _MOST_DATA: Final = 1024 * 1024
@@ -153,11 +153,6 @@ def chunk_of(sound: Sound) -> AudioChunk:
     return AudioChunk(rate=sound.rate, width=2, channels=1, audio=sound.samples)
 
 
-def stop() -> AudioStop:
-    """Return the event after sound."""
-    return AudioStop()
-
-
 @asynccontextmanager
 async def connected(address: Address) -> AsyncIterator[Connection]:
     """Connect to a server for the length of a block.
@@ -171,15 +166,6 @@ async def connected(address: Address) -> AsyncIterator[Connection]:
         yield connection
     finally:
         writer.transport.abort()  # it was asked one thing, and whatever else it has is not waited for
-
-
-def over(serve: Callable[[Connection], Awaitable[None]]) -> Serve:
-    """Return what serves Wyoming connections, for `open_server`."""
-
-    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await serve(Connection(reader, writer))
-
-    return served
 
 
 def _object(text: bytes) -> dict[str, Any]:

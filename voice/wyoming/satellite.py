@@ -19,7 +19,7 @@ from voice.satellite import Names
 from voice.satellite import Satellite as Device
 from voice.serving import Serve
 from voice.sound.audio import RATE, Sound
-from voice.wyoming.connection import Connection, chunk_of, over, read_as, sound_of, stop
+from voice.wyoming.connection import Connection, chunk_of, read_as, sound_of
 
 _log = logging.getLogger(__name__)
 
@@ -28,10 +28,10 @@ def wyoming_satellite(device: Device, names: Names) -> Serve:
     """Return what serves the connections of a satellite, for `open_server`."""
     info = _info(names)
 
-    async def serve(connection: Connection) -> None:
-        await _Server(device, connection, info).run()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _Server(device, Connection(reader, writer), info).run()
 
-    return over(serve)
+    return serve
 
 
 class _Server:
@@ -60,7 +60,7 @@ class _Server:
         await self._connection.send(chunk_of(Sound(frame, RATE)))
 
     async def cut(self) -> None:
-        await self._connection.send(stop(), StreamingStopped())
+        await self._connection.send(AudioStop(), StreamingStopped())
 
     async def played(self) -> None:
         await self._connection.send(Played())

@@ -10,10 +10,6 @@ from typing import Final
 _LONGEST_TITLE: Final = 200
 _LONGEST_TEXT: Final = 100_000
 _MOST_NOTES: Final = 10_000
-_DEVICES: Final = frozenset(
-    {"con", "prn", "aux", "nul", *(f"{p}{n}" for p in ("com", "lpt") for n in range(10))}
-)
-"""Names that Windows keeps for devices, with any suffix."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +89,6 @@ class NotesFolder:
     def _free_path(self, title: str) -> Path:
         plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
         stem = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:60] or "note"
-        if stem in _DEVICES:
-            stem = f"{stem}-note"
         path, number = self._path / f"{stem}.md", 1
         while path.exists() or path.is_symlink():
             number += 1
