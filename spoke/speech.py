@@ -156,7 +156,8 @@ class Speech:
                     vocabulary = agent.own_vocabulary(self._language)
             else:
                 backoff.reset()
-                write_private(self._file, vocabulary.model_dump_json().encode())
+                with suppress(OSError):  # a full disk costs the copy, not the voice
+                    write_private(self._file, vocabulary.model_dump_json().encode())
             yield vocabulary
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):

@@ -69,6 +69,7 @@ class RegistryService:
         self._indexing = asyncio.Event()
         # What the database knew is not indexed yet.
         self._indexing.set()
+        self._has_changed = True
         self._indexed = asyncio.Event()
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
@@ -161,7 +162,7 @@ class RegistryService:
             self._published.retire(await self._registry.devices.retired())
             if self._logins is not None:
                 stack.callback(self._registry.authority.use_logins(self._logins))
-            stack.callback(self._registry.directory.on_change(lambda _: self._indexing.set()))
+            stack.callback(self._registry.directory.on_change(self._note_change))
             stack.callback(self._link.on_connected(self._connected))
             stack.push_async_callback(self._publish_offline)
             for filter_, handler, qos in (
@@ -245,7 +246,13 @@ class RegistryService:
             while self._registry.search.sync() is not None:  # noqa: ASYNC110 - each call does a part
                 # A single device with very many skills leaves as much time to everything else.
                 await asyncio.sleep(0 if self._registry.search.waiting > 1 else INDEX_SLICE_S)
-            self._indexed.set()
+            if self._has_changed:
+                self._has_changed = False
+                self._indexed.set()
+
+    def _note_change(self, device: str) -> None:
+        self._has_changed = True
+        self._indexing.set()
 
     async def _tell_words(self) -> None:
         """Publish the hub's status again when something else can be said: who listens to speech then asks."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,25 @@ from tests.voice.wyoming_server import wyoming_server
 
 pytestmark = pytest.mark.voice
 
-BELL = """
+_TRIES = 10
+_HEARD_S = 30.0
+"""Patience for one try; many times what it takes."""
+
+FIRE = """
 from pathlib import Path
 
 from spoke import Skill, skill_method
 
 
-class BellSkill(Skill):
-    \"\"\"A bell.\"\"\"
+class FireSkill(Skill):
+    \"\"\"A fire.\"\"\"
 
-    @skill_method(sentences={"en": ["ring the bell"]})
-    def ring(self) -> str:
-        \"\"\"Ring the bell.\"\"\"
+    @skill_method(sentences={"en": ["burn the journal"]})
+    def burn(self) -> str:
+        \"\"\"Burn the journal.\"\"\"
         with Path(__file__).with_name("journal.txt").open("a") as file:
-            file.write("rung\\n")
-        return "It rings."
+            file.write("burnt\\n")
+        return "Burnt."
 """
 
 
@@ -59,17 +64,27 @@ def is_missing(spoke: Spoke, what: str) -> bool:
     return what in shown(spoke)["reason"]
 
 
-def knows_the_bell(house: House, spoke: Spoke) -> bool:
+def knows_the_fire(house: House, spoke: Spoke) -> bool:
     file = spoke.home / "spoke" / "vocabulary.json"
     texts = [each["text"] for each in json.loads(file.read_bytes())["sentences"]] if file.exists() else []
-    return "ring the bell" in texts and f"the grammar has {len(texts)} sentences" in house.log(spoke.id)
+    return "burn the journal" in texts and f"the grammar has {len(texts)} sentences" in house.log(spoke.id)
+
+
+def say_until(spoke: Spoke, room: Room, text: str, done: Callable[[], bool]) -> None:
+    """Say a sentence, and again where it was misheard, as people do."""
+    for _ in range(_TRIES):
+        wait_for(lambda: shown(spoke)["state"] == "listening", what="the wake word to be waited for")
+        asyncio.run(room.say("okay nabu", text))
+        with suppress(AssertionError):
+            wait_for(done, what=text, patience=_HEARD_S)
+            return
+    raise AssertionError(f"{text!r} was said {_TRIES} times: {shown(spoke)}")
 
 
 def test_it_goes_on_without_its_sound_card_its_hub_and_its_speech_server(house: House, room: Room) -> None:
-    def ring(times: int) -> None:
-        wait_for(lambda: shown(spoke)["state"] == "listening", what="the wake word to be waited for")
-        asyncio.run(room.say("okay nabu", "ring the bell"))
-        wait_for(lambda: spoke.journal() == ["rung"] * times, what=f"the bell to ring {times} times")
+    def burn() -> None:
+        before = len(spoke.journal())
+        say_until(spoke, room, "burn the journal", lambda: len(spoke.journal()) > before)
 
     with wyoming_server(free_port()) as server:
         settings = f"""
@@ -81,20 +96,19 @@ def test_it_goes_on_without_its_sound_card_its_hub_and_its_speech_server(house: 
             loudspeaker = "file:{room.loudspeaker}"
             speech_to_text = ["pocketsphinx", "wyoming://127.0.0.1:{server.port}"]
         """
-        spoke = house.add_spoke("Hall", {"bell.py": BELL}, settings=settings)
-        wait_for(lambda: knows_the_bell(house, spoke), what="the grammar")
-        ring(1)
+        spoke = house.add_spoke("Hall", {"fire.py": FIRE}, settings=settings)
+        wait_for(lambda: knows_the_fire(house, spoke), what="the grammar")
+        burn()
         room.unplug()
         wait_for(lambda: shown(spoke)["state"] == "broken", what="the loss of the sound card")
         assert is_missing(spoke, "microphone")
         room.plug_in()
-        ring(2)
+        burn()
         assert shown(spoke)["reason"] == ""
         house.kill("hub")
         wait_for(lambda: not shown(spoke, "/api/spoke")["hub_online"], what="the loss of the hub")
-        ring(3)
+        burn()
         server.kill()
-        wait_for(lambda: shown(spoke)["state"] == "listening", what="the wake word to be waited for")
-        asyncio.run(room.say("okay nabu", "tell me a story about dragons"))
-        wait_for(lambda: is_missing(spoke, f"127.0.0.1:{server.port}"), what="the loss of the server")
-        ring(4)
+        where = f"127.0.0.1:{server.port}"
+        say_until(spoke, room, "tell me a story about dragons", lambda: is_missing(spoke, where))
+        burn()
