@@ -8,11 +8,15 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails
+
+from contracts.errors import InvalidMessage
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _LONGEST_VALUE: Final = 60
 _SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|Data|URL|Bytes) should ")
@@ -60,6 +64,18 @@ def _finite(text: str) -> float:
     if math.isinf(number):
         raise ValueError(f"{text[:20]} is too large a number")
     return number
+
+
+def validated(model: type[Model], given: Any, *, what: str = "argument") -> Model:
+    """Return a model of values that a person or a program gave.
+
+    Raises:
+        InvalidMessage: If they are wrong; it says what is wrong where.
+    """
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise InvalidMessage(explain(error, model, what=what)) from None
 
 
 def explain(

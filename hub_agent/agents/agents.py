@@ -15,18 +15,15 @@ from contracts.errors import ConfigError, NotFound
 from hub_agent.agents.agent import (
     ASSISTANT,
     DIRECTORY,
-    SUFFIX,
     Agent,
     AgentFile,
     AgentState,
     models_of,
-    parse_agent,
     read_files,
     state_of,
 )
 from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.tools import Tools, open_tools
-from identity.files import write_private
 
 _IMPORT_S: Final = 15.0
 
@@ -35,14 +32,16 @@ class Agents:
     """The agents beside the assistant.
 
     Args:
-        home: ``STRAWBERRY_HOME``.
         gateway: The models of the hub.
         own: The models that agents have for themselves.
+
+    Attributes:
+        home: ``STRAWBERRY_HOME``.
     """
 
     def __init__(self, home: Path, *, gateway: LiveGateway, own: LiveGateway) -> None:
         self.directory = home / DIRECTORY
-        self._home = home
+        self.home = home
         self._gateway = gateway
         self._own = own
         self._files: dict[str, AgentFile] = {}
@@ -82,7 +81,7 @@ class Agents:
 
     def models(self, agent: Agent) -> Models:
         """See ``models_of``."""
-        return models_of(agent, self._home)
+        return models_of(agent, self.home)
 
     async def tools(self, agent: Agent) -> Tools | None:
         """Return what an agent can do besides calling skills; None if that is nothing.
@@ -95,7 +94,7 @@ class Agents:
         stamps = tuple(map(_stamp, sorted(self.directory.glob("*.py"))))
         known = self._tools.get(agent.name)
         if known is None or known[:2] != (agent, stamps):
-            make = partial(_open_tools, agent, home=self._home, directory=self.directory)
+            make = partial(open_tools, agent.name, agent.profile, home=self.home, directory=self.directory)
             try:
                 async with asyncio.timeout(_IMPORT_S):
                     # In a daemon thread: what never ends would keep the hub from ending.
@@ -105,8 +104,6 @@ class Agents:
                     f"the Python files of the agent {agent.name} took longer than {_IMPORT_S:g} s to import",
                     hint="Do long work in the functions.",
                 ) from None
-            if isinstance(made, ConfigError):
-                raise made
             known = self._tools[agent.name] = (agent, stamps, made)
         return known[2]
 
@@ -119,7 +116,7 @@ class Agents:
         self._look()
         if (file := self._files.get(name)) is None:
             raise unknown_agent(name, self.names())
-        return state_of(file, self._home)
+        return state_of(file, self.home)
 
     def files(self, name: str) -> AgentFiles:
         """Return the files of an agent that can be asked.
@@ -130,26 +127,14 @@ class Agents:
         agent = self.find(name)
         if agent.profile is None:
             raise NotFound("the assistant has no files of its own")
-        return AgentFiles.of(self._home, name, agent.profile)
-
-    def file(self, name: str) -> Path:
-        """Return where the profile of an agent is."""
-        return self.directory / f"{name}{SUFFIX}"
-
-    def parse(self, name: str, source: str) -> Agent:
-        """See ``parse_agent``."""
-        return parse_agent(self._home, name, source)
-
-    def write(self, name: str, source: str) -> None:
-        """Write the profile of an agent that was parsed."""
-        write_private(self.file(name), source.encode())
+        return AgentFiles.of(self.home, name, agent.profile)
 
     def states(self) -> list[AgentState]:
         """Return all agents with what is wrong with them, but for what only their Python files would show."""
-        return [state_of(file, self._home) for file in self._look()]
+        return [state_of(file, self.home) for file in self._look()]
 
     def _look(self) -> list[AgentFile]:
-        self._files = read_files(self._home, self._files)
+        self._files = read_files(self.home, self._files)
         return list(self._files.values())
 
 
@@ -162,14 +147,6 @@ async def open_agents(home: Path, gateway: LiveGateway) -> AsyncIterator[Agents]
     """
     async with LiveGateway(Models(), kind=gateway.kind) as own:
         yield Agents(home, gateway=gateway, own=own)
-
-
-def _open_tools(agent: Agent, *, home: Path, directory: Path) -> Tools | ConfigError:
-    assert agent.profile is not None
-    try:
-        return open_tools(agent.name, agent.profile, home=home, directory=directory)
-    except ConfigError as error:
-        return error
 
 
 def _stamp(file: Path) -> tuple[int, int]:

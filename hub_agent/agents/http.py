@@ -13,12 +13,13 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import answer, download, read, read_query
 from contracts.errors import ConfigError, Conflict, FileProblem, Forbidden, InvalidMessage, NotFound
 from contracts.wire import Strict
-from hub_agent.agents.agent import AgentState
+from hub_agent.agents.agent import SUFFIX, AgentState, parse_agent
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.template import template
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_registry.access.bearer import Bearer, Gate
+from identity.files import write_private
 
 T = TypeVar("T")
 
@@ -134,8 +135,9 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
 
 
 def _written(agents: Agents, name: str, source: str) -> AgentState:
+    file = agents.directory / f"{name}{SUFFIX}"
     try:
-        agent = agents.parse(name, source)
+        agent = parse_agent(agents.home, name, source)
     except FileProblem as problem:
         where = f"line {problem.line}: " if problem.line is not None else ""
         raise InvalidMessage(f"{where}{problem.message}", hint=problem.hint) from None
@@ -143,9 +145,9 @@ def _written(agents: Agents, name: str, source: str) -> AgentState:
     if profile is not None and profile.data_dir is not None and PurePath(profile.data_dir).is_absolute():
         raise Forbidden(
             "a folder outside of the data directory is named in the file itself, not over HTTP",
-            hint=f"Edit {agents.file(name)} where the hub runs.",
+            hint=f"Edit {file} where the hub runs.",
         )
-    agents.write(name, source)
+    write_private(file, source.encode())
     return agents.state(name)
 
 
@@ -179,7 +181,7 @@ def _read(agents: Agents, name: str) -> tuple[AgentState, str]:
 
 def _problem_of(agents: Agents, name: str, source: str) -> FileProblem | None:
     try:
-        agents.parse(name, source)
+        parse_agent(agents.home, name, source)
     except FileProblem as problem:
         return problem
     return None

@@ -126,20 +126,10 @@ def test(options: argparse.Namespace) -> None:
         print(f"  nothing was recorded {_span(gap['since'], gap['until'])}")
 
 
-def pause(options: argparse.Namespace) -> None:
-    """Pause a watcher."""
-    _say(options, _post(hub_of(options), options.name, "pause"))
-
-
-def resume(options: argparse.Namespace) -> None:
-    """Resume a watcher."""
-    _say(options, _post(hub_of(options), options.name, "resume"))
-
-
-def snooze(options: argparse.Namespace) -> None:
-    """Snooze a watcher."""
-    body = {"seconds": _seconds(options.duration)}
-    _say(options, _post(hub_of(options), options.name, "snooze", body))
+def change(options: argparse.Namespace) -> None:
+    """Pause, resume or snooze a watcher."""
+    body = {"seconds": _seconds(options.duration)} if options.command == "snooze" else None
+    _say(options, _post(hub_of(options), options.name, options.command, body))
 
 
 def run(options: argparse.Namespace) -> None:

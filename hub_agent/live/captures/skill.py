@@ -2,11 +2,8 @@
 
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from agent_core.skills.skill import skill_method
-from contracts.errors import CallError, ErrorCode
-from contracts.validation import explain
+from contracts.validation import validated
 from hub_agent.live.captures.captures import Captures
 from hub_agent.live.captures.spec import CaptureSpec
 from hub_agent.live.topics import LinkName
@@ -38,17 +35,8 @@ class CaptureSkill(HubSkill):
                 home_assistant for its entities: light/kitchen.
             zstd: Whether to compress.
         """
-        try:
-            spec = CaptureSpec.model_validate(
-                {
-                    "topics": [{"topic": topic, "link": link} for topic in topics],
-                    "path": path,
-                    "format": format,
-                    "zstd": zstd,
-                }
-            )
-        except ValidationError as error:
-            raise CallError(ErrorCode.BAD_ARGUMENTS, explain(error, CaptureSpec, what="argument")) from None
+        wanted = [{"topic": topic, "link": link} for topic in topics]
+        spec = validated(CaptureSpec, {"topics": wanted, "path": path, "format": format, "zstd": zstd})
         return (await self._captures.start(self.asking.user, spec)).model_dump(mode="json")
 
     @skill_method(idempotent=True)

@@ -7,15 +7,14 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import (
     AfterValidator,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
 from contracts import topics as bus_topics
-from contracts.errors import Conflict, Forbidden, InvalidMessage
+from contracts.errors import Conflict, Forbidden
 from contracts.names import Token
-from contracts.validation import explain
+from contracts.validation import validated
 from contracts.wire import Json, Strict
 from hub_agent.live.topics import LinkName
 from hub_agent.live.watchers.predicates import KEYWORDS
@@ -178,10 +177,7 @@ class Edit(Strict):
         }
         asked |= {"predicate": row.predicate, "allow": calls, **self.model_dump(exclude_none=True)}
         asked |= {"predicate": asked["predicate"] or None, "on_change": not (row.every_s or row.schedule)}
-        try:
-            return WatcherRequest.model_validate(asked)
-        except ValidationError as error:
-            raise InvalidMessage(explain(error)) from None
+        return validated(WatcherRequest, asked, what="field")
 
 
 def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:

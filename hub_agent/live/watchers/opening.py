@@ -13,7 +13,6 @@ from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed
 from hub_agent.live.topics.values import visible_to
 from hub_agent.live.watchers.backtest import Recordings
-from hub_agent.live.watchers.decisions.approved import ApprovedCaller
 from hub_agent.live.watchers.decisions.evaluation import Announcer, EvaluationLimits, Evaluations
 from hub_agent.live.watchers.decisions.model import WatcherModel
 from hub_agent.live.watchers.engine import Engine
@@ -41,7 +40,7 @@ async def open_watchers(
     evaluations = Evaluations(
         store=store,
         model=WatcherModel(gateway, only=settings.watchers.model),
-        caller=ApprovedCaller(registry.directory, manager),
+        manager=manager,
         announcer=announcer,
         accounts=registry.accounts,
         directory=registry.directory,

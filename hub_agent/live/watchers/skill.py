@@ -4,13 +4,12 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
-from pydantic import ValidationError
+from pydantic import Field
 
 from agent_core.prompt import Household
 from agent_core.skills.skill import Unit, skill_method
-from contracts.errors import CallError, ErrorCode
-from contracts.validation import explain
-from contracts.wire import Json
+from contracts.errors import InvalidMessage
+from contracts.validation import validated
 from hub_agent.live.times import parse_since
 from hub_agent.live.watchers.definition import By, Missed, WatcherRequest
 from hub_agent.live.watchers.timers import Timers
@@ -21,6 +20,7 @@ from hub_registry.storage.tables import now
 _TEST_S: Final = 300.0
 
 Rows = list[dict[str, Any]]
+Minutes = Annotated[float, Unit("min"), Field(gt=0, le=366 * 24 * 60)]
 Names = str | list[str]
 """Not written out below: a method of the class is called ``list``."""
 
@@ -63,17 +63,18 @@ class WatcherSkill(HubSkill):
             predicate: Condition such as: disk > 95 and mean(disk, "10m") > 90. Without it one is proposed.
             dry_run: Decide and report, but call nothing.
         """
-        request = self._request(
-            name=name,
-            topics=topics,
-            instruction=instruction,
-            every_s=every_s,
-            on_change=on_change,
-            allow=[{"path": each} if isinstance(each, str) else each for each in actions or ()],
-            schedule=schedule,
-            predicate=predicate,
-            dry_run=dry_run,
-        )
+        given = {
+            "name": name,
+            "topics": topics,
+            "instruction": instruction,
+            "every_s": every_s,
+            "on_change": on_change,
+            "allow": [{"path": each} if isinstance(each, str) else each for each in actions or ()],
+            "schedule": schedule,
+            "predicate": predicate,
+            "dry_run": dry_run,
+        }
+        request = validated(WatcherRequest, given)
         if not self.asking.confirmed:
             await self._watchers.create(request, self._by, as_draft=True)
             self.asking.need_confirmation(
@@ -106,10 +107,8 @@ class WatcherSkill(HubSkill):
         return await self._watchers.resume(name, self._by)
 
     @skill_method(idempotent=True)
-    async def snooze(self, name: str, minutes: Annotated[float, Unit("min")]) -> dict[str, Any]:
+    async def snooze(self, name: str, minutes: Minutes) -> dict[str, Any]:
         """Keep a watcher quiet for some minutes."""
-        if not 0 < minutes <= 366 * 24 * 60:
-            raise CallError(ErrorCode.BAD_ARGUMENTS, "minutes are more than 0 and at most a year's")
         self._need_person(name)
         return await self._watchers.snooze(name, self._by, seconds=60 * minutes)
 
@@ -162,10 +161,8 @@ class WatcherSkill(HubSkill):
         },
         responses={"en": "The timer is set.", "de": "Der Timer ist gestellt."},
     )
-    async def set_timer(self, minutes: Annotated[float, Unit("min")], text: str = "Timer") -> dict[str, Any]:
+    async def set_timer(self, minutes: Minutes, text: str = "Timer") -> dict[str, Any]:
         """Set a timer; the user is notified when it ends."""
-        if not 0 < minutes <= 366 * 24 * 60:
-            raise CallError(ErrorCode.BAD_ARGUMENTS, "minutes are more than 0 and at most a year's")
         due = now() + timedelta(minutes=minutes)
         return await self._timers.add(self.asking.user, text, due=due, schedule=None, missed="run")
 
@@ -182,7 +179,7 @@ class WatcherSkill(HubSkill):
                 late.
         """
         if (at is None) == (every is None):
-            raise CallError(ErrorCode.BAD_ARGUMENTS, "give either at or every")
+            raise InvalidMessage("give either at or every")
         due = None if at is None else self._moment(at)
         return await self._timers.add(self.asking.user, text, due=due, schedule=every, missed=missed)
 
@@ -209,19 +206,12 @@ class WatcherSkill(HubSkill):
         token = asking.origin.confirmed_by or asking.origin.token
         return By(asking.user, token, may_confirm=asking.confirmed)
 
-    def _request(self, **given: Json) -> WatcherRequest:
-        try:
-            return WatcherRequest.model_validate(given)
-        except ValidationError as error:
-            message = explain(error, WatcherRequest, what="argument")
-            raise CallError(ErrorCode.BAD_ARGUMENTS, message) from None
-
     def _moment(self, text: str) -> datetime:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
-            raise CallError(
-                ErrorCode.BAD_ARGUMENTS, f"{text[:40]!r} is no date and time", hint="Write 2026-05-01T18:30."
+            raise InvalidMessage(
+                f"{text[:40]!r} is no date and time", hint="Write 2026-05-01T18:30."
             ) from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=ZoneInfo(self._household.time_zone))

@@ -276,38 +276,6 @@ def test_a_full_disk_costs_only_what_came_while_it_was_full(zstd):
     assert done.returncode == 0, done.stderr
 
 
-ESCAPES = [
-    "../out.jsonl",
-    "in/../../out.jsonl",
-    "in/..",
-    "/etc/out.jsonl",
-    "",
-    ".",
-    "in//out.jsonl",
-    "in/",
-    "./out.jsonl",
-    ".ssh/authorized_keys",
-    "in\\..\\..\\out.jsonl",
-    "C:\\out.jsonl",
-    "C:out.jsonl",
-    "out.jsonl:stream",
-    "nul.jsonl",
-    "COM1 .csv",
-    "out.jsonl\0.csv",
-    "out\n.jsonl",
-    "out.jsonl ",
-    "out.jsonl.",
-    "x" * 300,
-    "a/" * 20 + "out.jsonl",
-]
-
-
-@pytest.mark.parametrize("path", ESCAPES)
-def test_a_path_that_leads_out_is_refused(tmp_path, path):
-    with pytest.raises(Forbidden):
-        Series.within([tmp_path / "captures"], path)
-
-
 def test_an_absolute_path_within_an_allowed_folder_is_taken(tmp_path):
     folders = [tmp_path / "first", tmp_path / "second"]
     assert Series.within(folders, f"{tmp_path}/second/in/all.csv").path == tmp_path / "second/in/all.csv"

@@ -16,7 +16,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.errors import NotFound
 from contracts.wire import Json
-from hub_agent.live.captures import CaptureSpec, TopicChoice, read_capture
+from hub_agent.live.captures import TopicChoice, read_capture
 from hub_agent.live.captures.files.formats import Missing
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
@@ -379,11 +379,6 @@ async def test_recorded_values_come_in_order_and_once(home: Home) -> None:
     await captures.record("watchers", [], keep_days=7, keep_bytes=1_000_000)
     async with home.client() as client:
         assert "watchers" not in [each["id"] for each in (await client.get("/api/captures")).json()]
-
-
-def test_a_spec_says_what_is_wrong_with_it() -> None:
-    with pytest.raises(ValueError, match="one topic"):
-        CaptureSpec.model_validate({"topics": ["a/#"], "path": "a.raw", "format": "raw"})
 
 
 async def test_people_start_list_plot_and_stop_captures_on_the_command_line(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from agent_core.models.entries import Model, ModelEntry
-from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound
+from contracts.errors import Conflict, FileProblem, NotFound
 from hub_agent.live.memory.markdown import MemoryEntry, parse, with_entry, without_entries
-from hub_agent.live.memory.memory import FILE_NAME, MAX_TEXT, Memory, open_memory
+from hub_agent.live.memory.memory import FILE_NAME, Memory, open_memory
 from hub_agent.prompt import Asked, PromptPart
 from hub_registry.access.accounts import User
 from tests.embedding_server import EmbeddingServer
@@ -161,13 +161,6 @@ async def test_entries_are_found_by_meaning_where_a_model_for_it_is_set(tmp_path
             assert embeddings is not None
             await eventually(lambda: embeddings.missing == 0)
             assert texts(await memory.recall("ann", "feline", limit=1)) == ["Minka is a kitten"]
-
-
-@pytest.mark.parametrize("text", ["", " - ", "x" * (MAX_TEXT + 1)])
-async def test_what_is_no_entry_is_refused(memory: Memory, text: str) -> None:
-    with pytest.raises(InvalidMessage):
-        await memory.remember("ann", "Chores", text)
-    assert not memory.path.exists()
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,13 @@ async def test_an_entry_is_changed_in_its_place_and_changes_are_taken_back(home:
 
 
 @pytest.mark.parametrize(
-    "body", [{"category": "Chores", "text": ""}, {"text": "x"}, {"category": "C", "text": "x" * 501}]
+    "body",
+    [
+        {"category": "C", "text": ""},
+        {"category": "C", "text": " - "},
+        {"text": "x"},
+        {"category": "C", "text": "x" * 501},
+    ],
 )
 async def test_what_is_no_entry_is_refused_over_http(home: Home, body: dict[str, str]) -> None:
     async with home.client() as client:

@@ -210,13 +210,6 @@ async def test_the_time_in_which_the_hub_did_not_run_is_a_gap(mosquitto: Mosquit
         assert gap.until is None
 
 
-async def test_a_feed_without_a_connection_begins_with_a_gap(mosquitto: Mosquitto, heard: LastHeard) -> None:
-    mosquitto.stop()
-    settings = LinkSettings(urls=(mosquitto.url,), client_id="hub")
-    async with open_link(settings, wait_s=0) as link, open_feed(link, None, heard) as feed:
-        assert [gap.until for gap in feed.gaps()] == [None]
-
-
 async def test_the_home_broker_is_a_link_of_its_own_and_may_be_missing(feed: Feed) -> None:
     with pytest.raises(NotFound, match="no home broker"):
         feed.follow("zigbee2mqtt/#", print, link="home")

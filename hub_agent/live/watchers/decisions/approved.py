@@ -64,6 +64,37 @@ class ApprovedCall(BaseModel):
         # The approved value itself: [true] equals [1] in Python.
         return {**given, **fixed}
 
+    async def make(
+        self,
+        arguments: Mapping[str, Json],
+        *,
+        manager: DeviceManager,
+        devices: AnyDirectory,
+        actor: Actor,
+        by: str,
+    ) -> Json:
+        """Make the call on behalf of a watcher.
+
+        Args:
+            arguments: As `fill` gives them.
+            devices: Those of the owner.
+            by: ``jti`` of the token with which the watcher was approved.
+
+        Raises:
+            CallError: If it gives no result, or the path means another device than it was approved for.
+        """
+        target = find_path(devices, self.path, current=None)
+        if target.device != self.device:
+            raise CallError(
+                ErrorCode.REFUSED,
+                f"{self.path} was approved for another device that had this name",
+                hint=f"'strawberry watchers approve {actor.watcher}' approves it for this one.",
+                device=target.device,
+            )
+        checked = check_arguments(target.method, (), arguments)
+        made = SkillCall(target, checked, confirmed=True, untrusted=True)
+        return await manager.call(actor, made, origin=Origin(token=by, confirmed_by=by))
+
 
 def is_range(rule: Json) -> bool:
     """Return whether an approved argument is a range, of which the model chooses one value."""
@@ -102,37 +133,6 @@ def _approved(target: Target, allowed: Allowed) -> ApprovedCall:
     samples = {name: _any_of(rule) if is_range(rule) else rule for name, rule in allowed.arguments.items()}
     check_arguments(target.method, (), samples)
     return ApprovedCall(path=target.path, arguments=allowed.arguments, device=target.device)
-
-
-class ApprovedCaller:
-    """Makes approved calls, and no others."""
-
-    def __init__(self, directory: AnyDirectory, manager: DeviceManager) -> None:
-        self._directory = directory
-        self._manager = manager
-
-    async def call(self, call: ApprovedCall, arguments: Mapping[str, Json], *, actor: Actor, by: str) -> Json:
-        """Make an approved call on behalf of a watcher.
-
-        Args:
-            arguments: As `ApprovedCall.fill` gives them.
-            by: ``jti`` of the token with which the watcher was approved.
-
-        Raises:
-            CallError: If it gives no result, or the path means another device than it was approved for.
-        """
-        target = find_path(self._directory.seen_by(actor.user), call.path, current=None)
-        if target.device != call.device:
-            raise CallError(
-                ErrorCode.REFUSED,
-                f"{call.path} was approved for another device that had this name",
-                hint=f"'strawberry watchers approve {actor.watcher}' approves it for this one.",
-                device=target.device,
-            )
-        checked = check_arguments(target.method, (), arguments)
-        origin = Origin(token=by, confirmed_by=by)
-        made = SkillCall(target, checked, confirmed=True, untrusted=True)
-        return await self._manager.call(actor, made, origin=origin)
 
 
 def choose(calls: Sequence[ApprovedCall], path: Any, given: Any) -> tuple[ApprovedCall, dict[str, Json]]:

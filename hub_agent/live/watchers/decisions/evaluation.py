@@ -13,10 +13,11 @@ from contracts.devices.rpc import Actor
 from contracts.errors import CallError, Disconnected, GatewayError, NoModel, NotFound
 from contracts.rates import TokenBucket
 from contracts.wire import Json, rfc3339
+from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed
-from hub_agent.live.watchers.decisions.approved import ApprovedCall, ApprovedCaller
-from hub_agent.live.watchers.decisions.model import Decision, Question, Seen, WatcherModel
+from hub_agent.live.watchers.decisions.approved import ApprovedCall
+from hub_agent.live.watchers.decisions.model import Decision, Seen, WatcherModel
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 from hub_agent.settings import WatcherSettings
@@ -137,7 +138,7 @@ class Evaluations:
 
     store: WatcherStore
     model: WatcherModel
-    caller: ApprovedCaller
+    manager: DeviceManager
     announcer: Announcer
     accounts: Accounts
     directory: Directory
@@ -170,7 +171,9 @@ class Evaluations:
         )
         try:
             self.limits.check_tokens()
-            decision = await self.model.decide(await self._question(row, seen, occasion, gaps))
+            earlier = await self.store.history(row.name, limit=_EARLIER, gaps=False)
+            lines = [f"{rfc3339(each.at)} {each.decision}: {each.reason}" for each in earlier]
+            decision = await self.model.decide(row, occasion, seen, calls_of(row), gaps=gaps, earlier=lines)
         except GatewayError as error:
             entry.reason, entry.tokens = error.message, getattr(error, "tokens", 0)
             if not isinstance(error, NoModel):
@@ -227,7 +230,7 @@ class Evaluations:
         occasion = f"{row.predicate} became true at {at}."
         try:
             self.limits.check_tokens()
-            decision = await self.model.decide(Question(row.instruction, occasion, seen, calls_of(row)))
+            decision = await self.model.decide(row, occasion, seen, calls_of(row))
         except GatewayError as error:
             self.limits.tokens.charge(getattr(error, "tokens", 0))
             return {"decision": "failed", "reason": error.message}
@@ -237,13 +240,6 @@ class Evaluations:
             call, arguments = decision.call
             made["action"] = {"path": call.path, "arguments": arguments}
         return made
-
-    async def _question(
-        self, row: WatcherRow, seen: Mapping[str, Seen], occasion: str, gaps: Sequence[str]
-    ) -> Question:
-        earlier = await self.store.history(row.name, limit=_EARLIER, gaps=False)
-        lines = [f"{rfc3339(each.at)} {each.decision}: {each.reason}" for each in earlier]
-        return Question(row.instruction, occasion, seen, calls_of(row), gaps, lines)
 
     def _charge(self, row: WatcherRow, entry: DecisionRow) -> None:
         if not row.model_calls and row.predicate is None:
@@ -285,7 +281,13 @@ class Evaluations:
             try:
                 user = await self.accounts.get(row.owner)
                 actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
-                value = await self.caller.call(call, arguments, actor=actor, by=row.approved_by or "")
+                value = await call.make(
+                    arguments,
+                    manager=self.manager,
+                    devices=self.directory.seen_by(user.id),
+                    actor=actor,
+                    by=row.approved_by or "",
+                )
                 action["outcome"] = "result"
                 action["result"] = json.dumps(value, ensure_ascii=False, default=str)[:_MOST_OUTCOME]
             except CallError as error:

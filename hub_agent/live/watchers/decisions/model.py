@@ -21,6 +21,7 @@ from contracts.errors import GatewayError
 from contracts.wire import Json
 from hub_agent.live.watchers.decisions.approved import ApprovedCall, NotApproved, choose, is_range
 from hub_agent.live.watchers.definition import WatchedValue
+from hub_agent.live.watchers.tables import WatcherRow
 
 Kind = Literal["nothing", "notify", "act"]
 
@@ -56,15 +57,6 @@ Examples: disk > 95 and mean(disk, "10m") > 90
 changed(door) and age(motion) > "5m"
 count(errors, "1h") >= 3 for "2m"
 """
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A predicate that a model proposed; empty where it found none."""
-
-    predicate: str
-    reason: str
-    tokens: int
 
 
 @dataclass(frozen=True)
@@ -105,25 +97,6 @@ class Seen:
     recent: tuple[tuple[float, Json], ...] = ()
 
 
-@dataclass(frozen=True)
-class Question:
-    """What a model decides on.
-
-    Attributes:
-        occasion: Why it is asked: what the predicate says, or that a schedule is due.
-        seen: By name.
-        gaps: Times in which data was missed, for people.
-        earlier: The last decisions, newest first.
-    """
-
-    instruction: str
-    occasion: str
-    seen: Mapping[str, Seen]
-    calls: Sequence[ApprovedCall] = ()
-    gaps: Sequence[str] = ()
-    earlier: Sequence[str] = ()
-
-
 class Undecided(GatewayError):
     """The model answered, and its answer is none of the choices.
 
@@ -147,8 +120,10 @@ class WatcherModel:
         self._gateway = gateway
         self._only = () if only is None else (only,)
 
-    async def propose(self, instruction: str, seen: Mapping[str, Seen]) -> Proposal:
-        """Ask once for a predicate.
+    async def propose(self, instruction: str, seen: Mapping[str, Seen]) -> tuple[str, str, int]:
+        """Ask once for a predicate; return it, the reason for it, and the tokens that this took.
+
+        The predicate is empty where the model found none.
 
         Raises:
             GatewayError: If no model answers.
@@ -163,14 +138,27 @@ class WatcherModel:
         tool = _tool("propose", "Propose a predicate.", properties, required=["predicate"])
         given, tokens = await self._ask(_PROPOSE, parts, tool)
         predicate, reason = given.get("predicate"), given.get("reason")
-        return Proposal(
-            predicate.strip() if isinstance(predicate, str) else "",
-            str(reason or "the model found none")[:_MOST_REASON],
-            tokens,
-        )
+        reason = str(reason or "the model found none")[:_MOST_REASON]
+        return predicate.strip() if isinstance(predicate, str) else "", reason, tokens
 
-    async def decide(self, question: Question) -> Decision:
+    async def decide(
+        self,
+        row: WatcherRow,
+        occasion: str,
+        seen: Mapping[str, Seen],
+        calls: Sequence[ApprovedCall],
+        *,
+        gaps: Sequence[str] = (),
+        earlier: Sequence[str] = (),
+    ) -> Decision:
         """Ask for a decision.
+
+        Args:
+            occasion: Why it is asked: what the predicate says, or that a schedule is due.
+            seen: The values by name.
+            calls: Those of the watcher.
+            gaps: Times in which data was missed, for people.
+            earlier: The last decisions, newest first.
 
         Raises:
             GatewayError: If no model answers.
@@ -178,24 +166,24 @@ class WatcherModel:
         """
         parts: list[Text | Prompt] = [
             Prompt("The owner's instruction:"),
-            Text(Origin.PERSON, question.instruction),
+            Text(Origin.PERSON, row.instruction),
             Prompt("Why you are asked now, and the values:"),
-            Text(Origin.DEVICE, question.occasion),
-            *_shown(question.seen),
+            Text(Origin.DEVICE, occasion),
+            *_shown(seen),
         ]
-        if question.gaps:
-            parts.append(Prompt(f"No data was received: {'; '.join(question.gaps)}."))
-        if question.earlier:
+        if gaps:
+            parts.append(Prompt(f"No data was received: {'; '.join(gaps)}."))
+        if earlier:
             parts += [Prompt("Your earlier decisions, newest first:")]
-            parts += [Text(Origin.SKILL, "\n".join(question.earlier))]
-        if question.calls:
+            parts += [Text(Origin.SKILL, "\n".join(earlier))]
+        if calls:
             approved = [
                 json.dumps({"call": each.path, "arguments": each.arguments}, ensure_ascii=False)
-                for each in question.calls
+                for each in calls
             ]
             parts += [Prompt("Approved calls:"), Text(Origin.PERSON, "\n".join(approved))]
-        given, tokens = await self._ask(_DECIDE, parts, _decide_tool(question.calls))
-        return _decision(given, question.calls, tokens)
+        given, tokens = await self._ask(_DECIDE, parts, _decide_tool(calls))
+        return _decision(given, calls, tokens)
 
     async def _ask(
         self, system: str, parts: Sequence[Text | Prompt], tool: ToolSpec

@@ -15,17 +15,13 @@ async def propose(row: WatcherRow, seen: Mapping[str, Seen], *, evaluations: Eva
     """Ask a model once for a predicate; without a good one, it evaluates at its interval itself."""
     try:
         evaluations.limits.check_tokens()
-        proposal = await evaluations.model.propose(row.instruction, seen)
-        evaluations.limits.tokens.charge(proposal.tokens)
-        row.tokens, row.model_calls = proposal.tokens, 1
-        if not proposal.predicate:
-            problem: str | None = proposal.reason
-        else:
-            parse(proposal.predicate, row.topics)
-            problem = objection(proposal.predicate, seen)
-            if problem is None:
-                row.predicate = proposal.predicate
-                return
+        predicate, reason, row.tokens = await evaluations.model.propose(row.instruction, seen)
+        evaluations.limits.tokens.charge(row.tokens)
+        row.model_calls = 1
+        problem = objection(predicate, seen) if predicate else reason
+        if problem is None:
+            row.predicate = predicate
+            return
     except (GatewayError, PredicateError) as error:
         problem = error.message
     if row.schedule is None:
