@@ -173,11 +173,6 @@ class StaleProof(Unauthorized):
 class Forbidden(StrawberryError):
     """The token is valid and does not carry the right."""
 
-    @classmethod
-    def read_only(cls, name: str, why: str = "") -> "Forbidden":
-        """Return the error for a person with read-only access who modifies something."""
-        return cls(f"{name} has read-only access{why}", hint="Ask a user with full access.")
-
 
 class PasswordNeeded(Forbidden):
     """The session may do it once its person has typed the password again."""

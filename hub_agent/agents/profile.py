@@ -52,7 +52,7 @@ def matches(patterns: Iterable[str] | None, path: str) -> bool:
 
 
 class SkillRights(Strict):
-    """What an agent may call on devices, and of the hub's own abilities.
+    """The methods that an agent may call, on devices and of the hub.
 
     Attributes:
         allow: The methods; none where it is empty.
@@ -136,7 +136,7 @@ class PythonTool(_Flags):
 
 
 class HttpParameter(Strict):
-    """What a model fills in.
+    """A parameter that the model fills in.
 
     Attributes:
         place: Where it goes; in the path it replaces ``{name}``.
@@ -264,7 +264,7 @@ ModelChoice = Annotated[
 
 
 class Quota(Strict):
-    """What the files of an agent may be.
+    """The quota of an agent's files.
 
     Attributes:
         files: How many, those included that others put there.
@@ -288,7 +288,7 @@ def _data_dir(text: str) -> str:
 
 
 class AgentProfile(Strict):
-    """What an agent is and may do.
+    """The profile of an agent: what it is and may do.
 
     Attributes:
         prompt: Its instructions; the system prompt begins with them.

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from sqlmodel import Session, col, select
 
-from contracts.errors import Conflict, InvalidMessage, NotFound
+from contracts.errors import Conflict, Forbidden, InvalidMessage, NotFound
 from contracts.names import device_key
 from hub_registry.access.token_rows import client_names
 from hub_registry.storage.store import Store
@@ -49,6 +49,17 @@ class User:
     def read_only(self) -> bool:
         """Whether this user may call ``read_only`` methods only."""
         return self.role == "guest"
+
+    def require_writer(self, why: str = "") -> None:
+        """Check that this user may modify something.
+
+        Raises:
+            Forbidden: If they have read-only access.
+        """
+        if self.read_only:
+            raise Forbidden(
+                f"{self.display_name} has read-only access{why}", hint="Ask a user with full access."
+            )
 
 
 @dataclass(frozen=True)

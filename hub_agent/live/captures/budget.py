@@ -19,7 +19,7 @@ _DAY_S: Final = 24 * 60 * 60
 
 @dataclass(frozen=True)
 class Kept:
-    """What one capture keeps.
+    """The limits of one capture's files.
 
     Attributes:
         active: Whether it writes: its last file stays then.
@@ -51,7 +51,7 @@ class CaptureFile:
     removable: bool
 
 
-def files_of(captures: Mapping[str, Kept]) -> list[CaptureFile]:
+def capture_files(captures: Mapping[str, Kept]) -> list[CaptureFile]:
     """Return the files of captures, given by id; each folder is looked through once; blocks."""
     folders: dict[tuple[Path, tuple[str, ...]], dict[str, os.stat_result]] = {}
     files: list[CaptureFile] = []
@@ -90,7 +90,7 @@ def clean_up(
     Returns:
         The files that are left, and the folders with more than they may keep.
     """
-    found, files = files_of(captures), list[CaptureFile]()
+    found, files = capture_files(captures), list[CaptureFile]()
     for capture, kept in captures.items():
         days = settings.keep_days if kept.keep_days is None else kept.keep_days
         oldest = None if days is None else now - days * _DAY_S

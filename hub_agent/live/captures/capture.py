@@ -48,7 +48,7 @@ class Capture:
         return Kept(self.series, self.state == "active", self.spec.max_files, self.spec.keep_days)
 
     def note(self) -> None:
-        """Bring the row up to date."""
+        """Update the row from the recording."""
         recording, row = self.recording, self.row
         if recording is not None:
             row.messages, row.gaps = recording.messages, recording.gaps

@@ -24,7 +24,7 @@ from contracts.errors import (
     StrawberryError,
     TooManyRequests,
 )
-from hub_agent.live.captures.budget import MB, CaptureFile, Kept, clean_up, files_of
+from hub_agent.live.captures.budget import MB, CaptureFile, Kept, capture_files, clean_up
 from hub_agent.live.captures.capture import Capture
 from hub_agent.live.captures.files.reading import merged, read_capture
 from hub_agent.live.captures.files.series import Series
@@ -47,6 +47,7 @@ Infos = list[CaptureInfo]
 
 _log = logging.getLogger(__name__)
 
+_WRITES: Final = "; a capture writes files"
 _MOST: Final = 64
 """Captures that run at the same time."""
 _SHARE: Final = 4
@@ -112,8 +113,7 @@ class Captures:
             NotFound: If there is no such link.
             TooManyRequests: If too many run.
         """
-        if user.read_only:
-            raise Forbidden.read_only(user.display_name, "; a capture writes files")
+        user.require_writer(_WRITES)
         try:
             series = Series.within(self._folders, spec.path, zstd=spec.zstd)
         except Forbidden as error:
@@ -152,8 +152,7 @@ class Captures:
             NotFound: If this person has no such capture.
             Forbidden: If the person may not, or it is the hub's own.
         """
-        if user.read_only:
-            raise Forbidden.read_only(user.display_name)
+        user.require_writer()
         found = self._find(user, capture, of_all)
         if not found.row.owner:
             raise Forbidden(
@@ -280,7 +279,7 @@ class Captures:
             if row.is_stopped:
                 continue
             try:
-                await self._require_writer(row.owner)
+                (await self._accounts.get(row.owner)).require_writer(_WRITES)
                 if root not in self._folders:
                     raise Forbidden(f"{root} is no longer a folder for captures")
                 await self._begin(capture, self._sees(row.owner))
@@ -305,17 +304,12 @@ class Captures:
         """Stop the captures of people who may only look by now."""
         for each in [each for each in self._captures.values() if each.row.owner and each.recording]:
             try:
-                await self._require_writer(each.row.owner)
+                (await self._accounts.get(each.row.owner)).require_writer(_WRITES)
             except StrawberryError as error:
                 async with self._changing:
                     await self._end(each)
                     each.row.is_stopped, each.problem = True, error.message
                 await self._changed(each, "stopped")
-
-    async def _require_writer(self, owner: str) -> None:
-        user = await self._accounts.get(owner)
-        if user.read_only:
-            raise Forbidden.read_only(user.display_name, "; a capture writes files")
 
     async def publish(self) -> None:
         """Publish the state of every capture, after each connect."""
@@ -446,7 +440,7 @@ class Captures:
             await self._link.publish(topics.CAPTURE.build(capture=name), payload, retain=True)
 
     async def _files(self, captures: Mapping[str, Kept]) -> Sequence[CaptureFile]:
-        return await self._in_thread(partial(files_of, captures))
+        return await self._in_thread(partial(capture_files, captures))
 
     async def _info(self, capture: Capture) -> CaptureInfo:
         return (await self._infos([capture]))[0]

@@ -38,7 +38,7 @@ _NO_ROOM: Final = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 @dataclass
 class Shared:
-    """What all captures share.
+    """Resources that all captures share.
 
     Attributes:
         thread: Where files are written.
@@ -159,7 +159,7 @@ class Recording:
             _log.error("%s is not complete: %s", self.writer.series.path, error)
 
     def drop(self) -> None:
-        """Do not record after all: it never ran."""
+        """Discard a recording that never ran."""
         self._following.close()
         self._shared.room += self._taken
 

@@ -1,4 +1,4 @@
-"""What a capture records, as people ask for it, and what they see of it."""
+"""The specification of a capture, and its description for people."""
 
 from collections.abc import Collection
 from typing import Annotated, Final, Literal
@@ -27,7 +27,7 @@ class TopicChoice(Strict):
 
 
 class CaptureSpec(Strict):
-    """What is recorded, and where.
+    """Topics to record, and the file to record them in.
 
     Attributes:
         topics: Topic filters; a text is one on the bus.

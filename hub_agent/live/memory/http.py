@@ -8,7 +8,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read, read_query
-from contracts.errors import Forbidden
 from contracts.wire import Strict
 from hub_agent.live.memory.memory import MAX_CATEGORY, MAX_TEXT, Memory, shown
 from hub_registry.access.bearer import Bearer, Gate
@@ -20,7 +19,7 @@ class _Query(Strict):
 
 
 class _Entry(Strict):
-    """Something to remember.
+    """An entry to remember.
 
     Attributes:
         private: Whether it is for the person alone who sends it.
@@ -32,7 +31,7 @@ class _Entry(Strict):
 
 
 class _Change(Strict):
-    """What is changed of an entry; None leaves it as it is."""
+    """Changes of an entry; None leaves a value as it is."""
 
     category: Annotated[str, Field(max_length=MAX_CATEGORY)] | None = None
     text: str | None = None
@@ -45,8 +44,7 @@ def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
 
     async def may_change(request: Request) -> Bearer:
         bearer = await may_call(request)
-        if bearer.user.read_only:
-            raise Forbidden.read_only(bearer.user.display_name)
+        bearer.user.require_writer()
         return bearer
 
     async def look(request: Request) -> Response:

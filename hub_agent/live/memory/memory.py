@@ -14,7 +14,8 @@ from typing import Final
 from agent_core.limits import estimate_tokens
 from agent_core.models.entries import Model
 from agent_core.provenance import Origin, Prompt, Text, render
-from agent_core.search.embeddings import Embeddings, open_embeddings
+from agent_core.search.embeddings import Embeddings, Similar, open_embeddings
+from agent_core.search.index import fused
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import query_terms
 from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound, StorageError
@@ -45,8 +46,6 @@ _ATTEMPTS: Final = 5
 """A person saves the file once in that time, not five times."""
 _MOST_UNDONE: Final = 20
 """Changes of one person that can be taken back."""
-_RANKS: Final = 60
-"""Of reciprocal rank fusion, as in the search for skills."""
 _NEW: Final = """\
 # Memory
 
@@ -56,7 +55,7 @@ _NEW: Final = """\
 
 
 class Memory:
-    """What is remembered, in a file that people edit while the hub runs.
+    """Entries in a file that people edit while the hub runs.
 
     Args:
         path: The file.
@@ -307,15 +306,14 @@ class Memory:
         """
         self._index()
         by_row = {self._rows[entry.id]: entry for entry in seen if entry.id in self._rows}
-        ranked = [[row for row, _ in self._ranking.search(query_terms(query)) if row in by_row]]
+        ranked = [each for each in self._ranking.search(query_terms(query)) if each[0] in by_row]
+        similar = None
         if self.embeddings is not None and meaning:
-            similar = await self.embeddings.similar(query)
-            ranked.append([row for row in similar.rows if row in by_row][:meaning] if similar else [])
-        scores: dict[int, float] = {}
-        for rows in ranked:
-            for place, row in enumerate(rows):
-                scores[row] = scores.get(row, 0.0) + 1 / (_RANKS + place)
-        return [by_row[row] for row in sorted(scores, key=lambda row: (-scores[row], row))]
+            similar = await self.embeddings.similar(query, among=by_row)
+        if similar is not None:
+            similar = Similar(similar.rows[:meaning], stands_out=True)
+        found = sorted(fused(ranked, similar), key=lambda each: (-each[1], each[0]))
+        return [by_row[row] for row, _ in found]
 
     def _index(self) -> None:
         """Bring the index up to date with the file."""

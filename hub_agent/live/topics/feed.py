@@ -44,7 +44,7 @@ _RETAINED_S: Final = 1.0
 
 
 class Feed:
-    """What arrives on the bus and on the home broker, and what arrived last. Made by `open_feed`."""
+    """Messages of the bus and of the home broker, and the last value of each topic. Made by `open_feed`."""
 
     def __init__(
         self, sources: Mapping[LinkName, LinkSource], *, memory: SampleMemory, home: HomeLink | None

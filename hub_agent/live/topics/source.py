@@ -65,7 +65,7 @@ _NOWHERE: Final = _Route("", Ring(), None, ())
 
 
 class TopicLink(Protocol):
-    """What a source needs of a link; see `bus.link.Link`."""
+    """The part of a link that a source needs; see `bus.link.Link`."""
 
     @property
     def connected(self) -> bool:

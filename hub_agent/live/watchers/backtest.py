@@ -124,7 +124,7 @@ def _run(
 async def decide(
     report: Report, row: WatcherRow, sources: Mapping[str, WatchedValue], evaluations: Evaluations
 ) -> None:
-    """Have the model decide on the values of the first times that a watcher would have fired."""
+    """Ask the model for decisions on the first times that a watcher would have fired."""
     for each in report["would_have_fired"][:_DECIDED]:
         seen = {
             name: Seen(source, each["values"][name], 0.0) if name in each["values"] else Seen(source)
@@ -134,7 +134,7 @@ async def decide(
 
 
 class Recordings:
-    """What is recorded of the values of watchers: for themselves, in captures, and in memory.
+    """Recorded values of watchers: their own recording, captures, and memory.
 
     Args:
         captures: Those of all people; one of them may be tested on.

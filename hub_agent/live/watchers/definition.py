@@ -1,4 +1,4 @@
-"""What a person asks of a watcher: its topics, its instruction, the calls that it may make; and who asks."""
+"""Requests for watchers: topics, instruction, the calls that one may make; and the person who asks."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from contracts import topics as bus_topics
-from contracts.errors import Conflict, Forbidden
+from contracts.errors import Conflict
 from contracts.names import Token
 from contracts.validation import validated
 from contracts.wire import Json, Strict
@@ -77,7 +77,7 @@ class Allowed(Strict):
 
 
 class Change(Strict):
-    """What is changed with an approval; None leaves it as it is.
+    """Changes that come with an approval; None leaves a value as it is.
 
     Attributes:
         predicate: An empty one removes it: the model then evaluates at its interval.
@@ -156,7 +156,7 @@ class WatcherRequest(Strict):
 
 
 class Edit(Strict):
-    """What is changed of a watcher; what is left out stays. An empty predicate removes it."""
+    """Changes of a watcher; what is left out stays. An empty predicate removes it."""
 
     instruction: str | None = None
     topics: Any = None
@@ -213,15 +213,6 @@ class By:
     def may_see(self, row: WatcherRow) -> bool:
         """Return whether a watcher is theirs to see and change."""
         return self.of_all or row.owner == self.user.id
-
-    def require_writer(self) -> None:
-        """Check that they may change something.
-
-        Raises:
-            Forbidden: If they have read-only access.
-        """
-        if self.user.read_only:
-            raise Forbidden.read_only(self.user.id)
 
 
 def require_approved(row: WatcherRow) -> None:

@@ -24,21 +24,17 @@ from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue, sources_of
 from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
 from hub_agent.live.watchers.predicates.firing import Firing, replay
-from hub_agent.live.watchers.schedule import Schedule
+from hub_agent.live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_SLEEP_S: Final = 60.0
-"""The clock of the machine may be set meanwhile."""
 _UNKNOWN_S: Final = 60.0
 """How long a predicate must be unknown before the model is asked: values come in one by one after a start."""
 _RECHECK_S: Final = 60.0
 _LONGEST_RECHECK_S: Final = 900.0
 """While a predicate stays true and there is something left to do, the model is asked again about new values,
 less and less often."""
-_LATE_S: Final = 60.0
-"""A scheduled time that is later than this was missed."""
 _LEAST_WAKE_S: Final = 0.05
 _SHORT_GAP_S: Final = 1.0
 _MOST_VALUES: Final = 1_000
@@ -187,7 +183,7 @@ class Engine:
             watched.count()
 
     def wake(self) -> None:
-        """Look again at what is due."""
+        """Check again which watchers are due."""
         self._kick.set()
 
     def gap(self, gap: Gap) -> None:
@@ -211,7 +207,7 @@ class Engine:
                     except StrawberryError as error:
                         _log.error("watcher %s: %s", watched.row.name, error)
             first = min((watched.due for watched in self._watched.values()), default=math.inf)
-            self._until = min(first, now + _LONGEST_SLEEP_S)
+            self._until = min(first, now + LONGEST_SLEEP_S)
             await happens(self._kick, within_s=max(_LEAST_WAKE_S, self._until - self._clock()))
 
     async def note_progress(self) -> None:
@@ -224,7 +220,7 @@ class Engine:
             _log.error("the progress of watchers is written later: %s", error)
 
     async def evaluate_now(self, watched: Watched, *, occasion: str) -> DecisionRow:
-        """Have the model evaluate a watcher, whatever its predicate says.
+        """Evaluate a watcher by the model, whatever its predicate says.
 
         One that nobody answers for any more is paused, and no model is asked.
         """
@@ -421,7 +417,7 @@ class Engine:
         """Set when the schedule comes next; times that were missed are run or told."""
         row, schedule, now = watched.row, watched.schedule, self._clock()
         assert schedule is not None
-        missed = row.next_at is not None and _unix(row.next_at) < now - _LATE_S
+        missed = row.next_at is not None and _unix(row.next_at) < now - LATE_S
         planned = row.next_at
         row.next_at = schedule.next(_moment(now), self._household)
         if missed and planned is not None:

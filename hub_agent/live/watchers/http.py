@@ -9,7 +9,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
-from contracts.errors import Forbidden
 from contracts.wire import Strict
 from hub_agent.live.times import parse_since
 from hub_agent.live.watchers.definition import By, Change, Edit, WatcherRequest
@@ -31,7 +30,7 @@ class PredicateBody(Strict):
 
 
 class TestBody(Strict):
-    """What a watcher is tried on.
+    """The data of a back-test.
 
     Attributes:
         since: How far back, as ``7d`` or ``1h30m``; None with a capture.
@@ -154,8 +153,7 @@ def timer_routes(timers: Timers, gate: Gate) -> list[BaseRoute]:
 
     async def remove(request: Request) -> Response:
         bearer = await may_change(request)
-        if bearer.user.read_only:
-            raise Forbidden.read_only(bearer.user.display_name)
+        bearer.user.require_writer()
         return answer(await timers.remove(bearer.user, request.path_params["timer"]))
 
     return [

@@ -15,7 +15,7 @@ from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
 from contracts.wire import Json, rfc3339
 from hub_agent.live.events import Events
 from hub_agent.live.watchers.definition import Missed
-from hub_agent.live.watchers.schedule import Schedule
+from hub_agent.live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import TimerRow
 from hub_registry.access.accounts import User
@@ -27,12 +27,8 @@ _log = logging.getLogger(__name__)
 
 _MOST: Final = 100
 """Timers of one person."""
-_LATE_S: Final = 60.0
-"""A timer that ends later than this was missed."""
 _AGAIN_S: Final = 5.0
 """Until the next attempt where the database cannot be written."""
-_LONGEST_SLEEP_S: Final = 60.0
-"""The clock of the machine may be set meanwhile."""
 
 
 class Timers:
@@ -120,12 +116,12 @@ class Timers:
             present = self._clock()
             for row in [row for row in self._rows.values() if row.due.timestamp() <= present]:
                 try:
-                    await self._end(row, late=present - row.due.timestamp() > _LATE_S)
+                    await self._end(row, late=present - row.due.timestamp() > LATE_S)
                 except StorageError as error:
                     _log.error("the timer %s: %s", row.id, error)
                     await asyncio.sleep(_AGAIN_S)
             first = min((row.due.timestamp() for row in self._rows.values()), default=math.inf)
-            wait_s = min(max(0.05, first - self._clock()), _LONGEST_SLEEP_S)
+            wait_s = min(max(0.05, first - self._clock()), LONGEST_SLEEP_S)
             await happens(self._changed, within_s=wait_s)
 
     async def _end(self, row: TimerRow, *, late: bool) -> None:

@@ -92,7 +92,7 @@ class Watchers:
             CallError: If a path means nothing.
             Forbidden: If the person has read-only access, or may not see a topic.
         """
-        by.require_writer()
+        by.user.require_writer()
         for source in request.topics.values():
             check_visible(by.user, source.topic, source.link)
         self._check_room(request.name, by.user, as_draft=as_draft)
@@ -233,7 +233,7 @@ class Watchers:
             PredicateError: If it cannot be read.
         """
         row = self._get(name, by)
-        by.require_writer()
+        by.user.require_writer()
         seen = await self._values(row)
         problem = ""
         if predicate is None:
@@ -276,7 +276,7 @@ class Watchers:
     async def remove(self, name: str, by: By) -> None:
         """Delete a watcher and its history."""
         row = self._get(name, by)
-        by.require_writer()
+        by.user.require_writer()
         await self._remove(row)
         await self._evaluations.announcer.change(row, "removed", by=by.user.id)
 
@@ -301,13 +301,13 @@ class Watchers:
         await self._evaluations.announcer.gone(row.name)
 
     async def run(self, name: str, by: By) -> dict[str, Json]:
-        """Have the model evaluate a watcher now, and return what it decided and did.
+        """Evaluate a watcher now, and return the decision and the actions.
 
         Raises:
             Conflict: If it is not active, or is evaluated already.
         """
         row = self._get(name, by)
-        by.require_writer()
+        by.user.require_writer()
         require_approved(row)
         watched = self._engine.get(name)
         if watched is None or row.state != "active":
@@ -349,7 +349,7 @@ class Watchers:
         """
         row = self._get(name, by)
         if with_model:
-            by.require_writer()
+            by.user.require_writer()
         tried = predicate or row.predicate
         if tried is None:
             raise Conflict(f"{name} has no predicate to test", hint="Approve it with one.")
@@ -436,7 +436,7 @@ class Watchers:
     async def _changing(self, name: str, by: By, change: str) -> AsyncIterator[WatcherRow]:
         """Change a watcher and publish what was done; what is changed when an error comes stays as it was."""
         row = self._get(name, by)
-        by.require_writer()
+        by.user.require_writer()
         async with self._one:
             before = row.model_dump()
             try:

@@ -82,7 +82,7 @@ class _Device(_Foreign):
 
 
 class _Config(_Foreign):
-    """What Home Assistant's discovery says of one entity."""
+    """The description of one entity in Home Assistant's discovery."""
 
     name: _Name | None = None
     device: _Device | None = _named("device", "dev")

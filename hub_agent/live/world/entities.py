@@ -45,7 +45,7 @@ _Reader = Callable[[str, Json], Iterator[Thing | InvalidMessage]]
 
 
 class Entities:
-    """What announces itself on the home broker.
+    """Entities that are announced on the home broker.
 
     Args:
         on_change: Called with each topic whose state is new, and with an empty text where there may be other
@@ -72,7 +72,7 @@ class Entities:
         return sum(self._beyond.values())
 
     def put(self, imported: tuple[Thing, ...] | None) -> None:
-        """Have these, from Home Assistant, in place of what it and the programs beside it announce.
+        """Replace what is announced on the home broker by entities from Home Assistant.
 
         Args:
             imported: None where there is no Home Assistant.

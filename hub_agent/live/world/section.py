@@ -1,4 +1,4 @@
-"""What a prompt says of the world: what the question names first, then the rest in numbers."""
+"""The section of a prompt on the world: what the question names first, then the rest in numbers."""
 
 import re
 from collections import Counter

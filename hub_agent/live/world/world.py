@@ -75,7 +75,7 @@ class World:
             listener(topic)
 
     def hear_state(self, sample: Sample) -> None:
-        """Take in the state of a device's skill."""
+        """Store the state of a device's skill."""
         device = sample.topic.split("/")[1]
         states = self._states.setdefault(device, {}) if self._directory.get(device) is not None else {}
         is_known = sample.topic in states

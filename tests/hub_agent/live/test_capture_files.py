@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from contracts.errors import Forbidden
-from hub_agent.live.captures.budget import MB, Kept, clean_up, files_of
+from hub_agent.live.captures.budget import MB, Kept, capture_files, clean_up
 from hub_agent.live.captures.files.formats import FormatName, Missing
 from hub_agent.live.captures.files.numbers import read_numbers
 from hub_agent.live.captures.files.reading import read_capture
@@ -370,5 +370,7 @@ def test_a_folder_is_looked_through_once_for_all_captures_in_it(
     looked: list[Directory] = []
     files = Directory.files
     monkeypatch.setattr(Directory, "files", lambda self: looked.append(self) or files(self))
-    found = Counter(file.capture for file in files_of({name: Kept(each) for name, each in captures.items()}))
+    found = Counter(
+        file.capture for file in capture_files({name: Kept(each) for name, each in captures.items()})
+    )
     assert (found, len(looked)) == ({"a": 3, "b": 1}, 1)

@@ -1,1 +1,1 @@
-"""What the model of a watcher proposes and decides, within the calls that a person approved."""
+"""Proposals and decisions of the model, within the calls that a person approved."""

@@ -26,7 +26,7 @@ _RANGE: Final = frozenset({"minimum", "maximum", "enum"})
 
 
 class NotApproved(Exception):
-    """What a model asked for is not among the approved calls; the text says what it was."""
+    """A call that the model asked for is not among the approved ones; the text names it."""
 
 
 class ApprovedCall(BaseModel):

@@ -36,7 +36,7 @@ NOTIFY: Final = "notify"
 
 
 class EvaluationLimits:
-    """What the evaluations of all watchers may use, and what each may do."""
+    """The limits of all evaluations, and of the actions of each watcher."""
 
     def __init__(self, settings: WatcherSettings) -> None:
         self._settings = settings
@@ -71,7 +71,7 @@ class EvaluationLimits:
 
 
 class Announcer:
-    """Tells people and the bus what watchers do."""
+    """Publishes states, decisions and notifications of watchers."""
 
     def __init__(self, events: Events, feed: Feed) -> None:
         self._events = events

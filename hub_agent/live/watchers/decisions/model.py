@@ -61,7 +61,7 @@ count(errors, "1h") >= 3 for "2m"
 
 @dataclass(frozen=True)
 class Decision:
-    """What a model decided.
+    """The decision of a model.
 
     Attributes:
         call: With its arguments, where it acts.
@@ -74,7 +74,7 @@ class Decision:
 
     @property
     def key(self) -> str:
-        """What is done, so that it is not done twice; empty for nothing."""
+        """Identifies the action, so that it is not repeated; empty for nothing."""
         if self.call is None:
             return "" if self.kind == "nothing" else self.kind
         call, arguments = self.call
@@ -83,7 +83,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a model is shown of one value.
+    """One value as a model sees it.
 
     Attributes:
         value: The latest; None where there was none.

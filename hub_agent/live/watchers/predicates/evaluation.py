@@ -17,7 +17,7 @@ from hub_agent.live.watchers.predicates.windows import Series, Unknown, Value
 
 
 class Verdict(NamedTuple):
-    """What a predicate gives at a time.
+    """The result of a predicate at a time.
 
     Attributes:
         truth: None where it is not known.

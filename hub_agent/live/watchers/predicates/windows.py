@@ -14,7 +14,7 @@ when the newest of them is too old. A window so has at most 1,500 entries, exact
 
 
 class Unknown:
-    """What a part of a predicate gives when its value is not known.
+    """The value of a part of a predicate that is not known.
 
     Attributes:
         reason: Why, in words.
@@ -148,7 +148,7 @@ def _together(sums: _Sums, entry: _Entry) -> _Sums:
 
 
 class Series:
-    """What is kept of one name.
+    """The values that are kept of one name.
 
     Attributes:
         raw: The latest value as it came.
