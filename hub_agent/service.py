@@ -267,7 +267,6 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             gate=gate,
             remover=bus.service,
             health=health,
-            live=live,
             outward=outward,
             connections=connections,
             tasks=tasks,

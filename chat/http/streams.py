@@ -3,9 +3,10 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Container
+from collections.abc import AsyncGenerator, AsyncIterator, Container, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -126,27 +127,27 @@ HEARTBEAT_S: Final = 15.0
 
 
 class EventStream(Response):
-    """Server-sent events; their source is closed when the client leaves.
+    """An answer piece by piece, by default server-sent events; its source is closed when the client leaves.
 
     Args:
         token: ``jti`` of the client's token, if the stream shall end when that is revoked.
     """
-
-    media_type = "text/event-stream"
 
     def __init__(
         self,
         source: AsyncGenerator[bytes, None],
         *,
         connections: Connections,
-        headers: dict[str, str],
+        headers: Mapping[str, str] = MappingProxyType({}),
         token: str = "",
+        media_type: str = "text/event-stream",
     ) -> None:
         self._source = source
         self._token = token
         self._connections = connections
         self.status_code = 200
         self.background = None
+        self.media_type = media_type
         # A proxy that buffers would hold the first chunk back.
         self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no", **headers})
 

@@ -13,8 +13,9 @@ from typing import Final
 from sqlalchemy import ColumnElement, func
 from sqlmodel import Session, col, select
 
+from chat.http.routes import unknown_conversation
 from contracts.chat import moment_after
-from contracts.errors import Forbidden, NotFound
+from contracts.errors import Forbidden
 from hub_agent.tables import ConversationRow, TurnRow
 from hub_registry.storage.tables import Moment, now
 
@@ -76,13 +77,6 @@ def require_own(session: Session, user: str, conversation: str, through: str | N
             f"a device {what} only conversations that were held through it alone",
             hint="Use your own token, at the hub.",
         )
-
-
-def unknown_conversation(conversation: str) -> NotFound:
-    """Make the error for a conversation that does not exist, or not for who asks."""
-    return NotFound(
-        f"there is no conversation {conversation!r} here", hint="'strawberry history' lists them."
-    )
 
 
 def next_moment(session: Session, user: str, conversation: str) -> datetime:

@@ -15,6 +15,7 @@ from typing import Final, cast
 from sqlalchemy import and_, func, or_
 from sqlmodel import Session, col, delete, select, update
 
+from chat.http.routes import unknown_conversation
 from chat.turns import Turn, came_before, cancelled_before
 from contracts.chat import ConversationSummary, TurnRecord, TurnState
 from contracts.errors import Conflict, Forbidden, NotFound, TooManyRequests
@@ -29,7 +30,6 @@ from hub_agent.chat.conversations import (
     require_own,
     title_of,
     turns_of,
-    unknown_conversation,
     view_of,
 )
 from hub_agent.chat.pushed import adds, take_answer, take_pushed

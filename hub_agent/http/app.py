@@ -28,10 +28,9 @@ from hub_agent.http.chat_socket import ChatSockets
 from hub_agent.http.ollama import KeyInPath, OllamaRoutes
 from hub_agent.http.openapi import openapi_document
 from hub_agent.http.pages import Pages
-from hub_agent.http.sentences import sentence_route, vocabulary_route
+from hub_agent.http.sentences import sentence_routes
 from hub_agent.http.skills import DirectCalls
 from hub_agent.http.turns import turn_routes
-from hub_agent.live.live import Live
 from hub_agent.live.topics.http import PublishBody
 from hub_agent.mcp.clients import McpClients
 from hub_agent.mcp.http import Mcp
@@ -52,7 +51,6 @@ class Services:
     Attributes:
         remover: The registry's service.
         health: Gives what ``/api/health`` shows to all who have a token.
-        live: The live home.
         outward: What of this home is in Home Assistant.
         connections: The clients that wait.
         tasks: Owns what outlives a request.
@@ -67,7 +65,6 @@ class Services:
     gate: Gate
     remover: Remover
     health: Callable[[], dict[str, Json]]
-    live: Live
     outward: Outward
     connections: Connections
     tasks: asyncio.TaskGroup
@@ -110,7 +107,7 @@ def make_app(services: Services) -> Starlette:
     chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
     registry, log = assistant.registry, AuditLog(assistant.registry.store, assistant.trail)
     turns = turn_routes(assistant.record, assistant.traces, log, registry.directory, services.gate)
-    live = services.live.routes(
+    live = assistant.live.routes(
         services.gate, connections=services.connections, may_confirm=assistant.may_confirm
     )
     models = ModelRoutes(
@@ -126,11 +123,10 @@ def make_app(services: Services) -> Starlette:
                 assistant, services.gate, connections=services.connections, tasks=services.tasks
             ).route(),
             *OllamaRoutes(assistant, services.gate, services.connections).routes(),
-            sentence_route(assistant, services.gate),
-            vocabulary_route(assistant, services.gate),
+            *sentence_routes(assistant, services.gate),
             *turns,
             prompt_route(
-                assistant.prompter, assistant.agents, services.gate, problems=services.live.problems
+                assistant.prompter, assistant.agents, services.gate, problems=assistant.live.problems
             ),
             *agent_routes(assistant.agents, services.gate, may_confirm=assistant.may_confirm),
             *members,

@@ -24,12 +24,6 @@ class _Export(AuditFilter):
     format: ExportFormat = "jsonl"
 
 
-class _Document(EventStream):
-    """An export, sent slice by slice; it ends when the client leaves or its token is revoked."""
-
-    media_type = "application/octet-stream"
-
-
 def audit_routes(
     log: AuditLog, registry: Registry, gate: Gate, *, connections: Connections
 ) -> list[BaseRoute]:
@@ -62,6 +56,12 @@ def audit_routes(
         bearer, query = await may_look(request), read_query(request, _Export)
         chunks = log.export(*await chosen(bearer, query), query.format)
         headers = {"content-disposition": f'attachment; filename="audit.{query.format}"'}
-        return _Document(chunks, connections=connections, headers=headers, token=bearer.claims.jti)
+        return EventStream(
+            chunks,
+            connections=connections,
+            headers=headers,
+            token=bearer.claims.jti,
+            media_type="application/octet-stream",
+        )
 
     return [Route("/api/audit", look), Route("/api/audit/export", export)]

@@ -184,19 +184,14 @@ class OllamaRoutes:
     ) -> Response:
         turn = await self._assistant.ask(asked, caller)
         if lines.body.stream:
-            return _LineStream(lines.of(turn), connections=self._connections, headers={})
+            chunks = lines.of(turn)
+            return EventStream(chunks, connections=self._connections, media_type="application/x-ndjson")
         async with self._connections.hold(request.receive) as client:
             last = await turn.last()
             if isinstance(last, TurnError):
                 return error_response(request.url.path, 503, "no_model", last.message, last.hint)
             return answer(lines.last("stop", lines.stop.cut(last.answer), last))
         return farewell(client)
-
-
-class _LineStream(EventStream):
-    """An answer line by line; it ends when the client leaves."""
-
-    media_type = "application/x-ndjson"
 
 
 class _Lines:

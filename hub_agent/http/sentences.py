@@ -33,9 +33,9 @@ class _VocabularyQuery(Strict):
     language: Annotated[str | None, Field(max_length=35)] = None
 
 
-def sentence_route(assistant: Assistant, gate: Gate) -> Route:
-    """Make the route."""
-    may_look = gate.require("chat", "call")
+def sentence_routes(assistant: Assistant, gate: Gate) -> list[Route]:
+    """Make the routes: what a sentence would call, and what can be said on the device that asks."""
+    may_look, may_chat = gate.require("chat", "call"), gate.require("chat")
     registry = assistant.registry
 
     async def try_sentence(request: Request) -> Response:
@@ -59,22 +59,14 @@ def sentence_route(assistant: Assistant, gate: Gate) -> Route:
             }
         )
 
-    return Route("/api/skills/sentence", try_sentence)
-
-
-def vocabulary_route(assistant: Assistant, gate: Gate) -> Route:
-    """Make the route ``GET /api/vocabulary``: what can be said on the device that asks, see `Vocabulary`."""
-    may_look = gate.require("chat")
-    registry = assistant.registry
-
     async def vocabulary(request: Request) -> Response:
-        bearer, query = await may_look(request), read_query(request, _VocabularyQuery)
+        bearer, query = await may_chat(request), read_query(request, _VocabularyQuery)
         language = query.language or assistant.prompter.household(bearer.user).language
         await registry.search.catch_up()
         device = bearer.device
         return answer(registry.search.vocabulary(language, current=device, user=bearer.user.id))
 
-    return Route("/api/vocabulary", vocabulary)
+    return [Route("/api/skills/sentence", try_sentence), Route("/api/vocabulary", vocabulary)]
 
 
 def _shown(call: SentenceCall, entry: Entry | None) -> dict[str, Json]:

@@ -5,8 +5,8 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,12 +71,6 @@ class _Restore(Strict):
     passphrase: Annotated[SecretStr, Field(max_length=1_000)]
     apply: bool = False
     revoke: Annotated[list[str], Field(max_length=1_000)] = []
-
-
-class _Download(EventStream):
-    """A file, sent piece by piece; it ends when the client leaves or its token is revoked."""
-
-    media_type = "application/octet-stream"
 
 
 @dataclass(frozen=True)
@@ -150,23 +144,22 @@ class SystemRoutes:
         async def back_up(request: Request) -> Response:
             bearer = await person(request)
             body = await read(request, _Backup)
-            with _alone(at_work):
-                async with at_work:
-                    # Without a name where the system can do that, so that nothing is ever left of it.
-                    file = cast("BinaryIO", tempfile.TemporaryFile(dir=self.home, prefix=".backup-"))  # noqa: SIM115
-                    try:
-                        with _explained():
-                            await asyncio.to_thread(
-                                self.host.write_backup, file, body.passphrase, captures=body.captures
-                            )
-                    except BaseException:
-                        file.close()
-                        raise
+            async with _alone(at_work):
+                # Without a name where the system can do that, so that nothing is ever left of it.
+                file = cast("BinaryIO", tempfile.TemporaryFile(dir=self.home, prefix=".backup-"))  # noqa: SIM115
+                try:
+                    with _explained():
+                        await asyncio.to_thread(
+                            self.host.write_backup, file, body.passphrase, captures=body.captures
+                        )
+                except BaseException:
+                    file.close()
+                    raise
             _log.info("a backup was made by %s", bearer.user.id)
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             name = f"strawberry-{datetime.now(UTC):%Y-%m-%d}.age"
-            return _Download(
+            return EventStream(
                 _pieces(file),
                 connections=self.connections,
                 headers={
@@ -174,27 +167,26 @@ class SystemRoutes:
                     "content-disposition": f'attachment; filename="{name}"',
                 },
                 token=bearer.claims.jti,
+                media_type="application/octet-stream",
             )
 
         async def upload(request: Request) -> Response:
             at = read_query(request, _Piece).at
             await person(request, goes_on=at > 0)
             piece = await request.body()
-            with _alone(at_work):
-                async with at_work:
-                    size = await asyncio.to_thread(_append, self.host.upload, at, piece)
+            async with _alone(at_work):
+                size = await asyncio.to_thread(_append, self.host.upload, at, piece)
             return answer({"bytes": size})
 
         async def restore(request: Request) -> Response:
             bearer = await person(request)
             body = await read(request, _Restore)
-            with _alone(at_work):
-                async with at_work:
-                    with _explained():
-                        if not body.apply:
-                            found = await asyncio.to_thread(self.host.read_backup, body.passphrase)
-                            return answer({**found, "can_restart": self.host.can_restart})
-                        found = await asyncio.to_thread(self.host.restore, body.passphrase, body.revoke)
+            async with _alone(at_work):
+                with _explained():
+                    if not body.apply:
+                        found = await asyncio.to_thread(self.host.read_backup, body.passphrase)
+                        return answer({**found, "can_restart": self.host.can_restart})
+                    found = await asyncio.to_thread(self.host.restore, body.passphrase, body.revoke)
             _log.warning("a backup of %s is restored, by %s", found.get("created_at"), bearer.user.id)
             return Response(status_code=202, background=BackgroundTask(self.host.restart))
 
@@ -213,12 +205,13 @@ def _shown(line: LogLine) -> dict[str, Any]:
     return {"id": line.id, "at": rfc3339(line.at), "level": level, "logger": line.logger, "text": line.text}
 
 
-@contextmanager
-def _alone(lock: asyncio.Lock) -> Iterator[None]:
-    """Refuse to wait: a person would start another one while the first still works."""
+@asynccontextmanager
+async def _alone(lock: asyncio.Lock) -> AsyncIterator[None]:
+    """Hold a lock, and refuse to wait for it: a person would start one more while the first still works."""
     if lock.locked():
         raise Conflict("a backup is written or read right now", hint="Wait until that is done.")
-    yield
+    async with lock:
+        yield
 
 
 @contextmanager

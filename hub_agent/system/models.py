@@ -186,12 +186,8 @@ class ModelRoutes:
         server = next((each for each in servers if body.address in (None, each.entry.address)), None)
         if server is None:
             raise NotFound("this is not the address of an Ollama in the settings", hint="GET /api/ollama")
-        return EventStream(
-            _steps(server, body.name),
-            connections=self._connections,
-            headers={},
-            token=bearer.claims.jti,
-        )
+        steps = _steps(server, body.name)
+        return EventStream(steps, connections=self._connections, token=bearer.claims.jti)
 
     def _shown(self) -> dict[str, Json]:
         entries = read_entries(self._home)

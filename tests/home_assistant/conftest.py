@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_core.search import finder
 from tests.home_assistant.server import HINT, HomeAssistant, find_home_assistant
 from tests.model_server import ScriptedModel
 from tests.mosquitto import Mosquitto
@@ -16,6 +17,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.home_assistant)
+
+
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence waits for its index also on a busy machine."""
+    monkeypatch.setattr(finder, "_CATCH_UP_S", 60.0)
 
 
 @pytest.fixture

@@ -4,11 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from agent_core.search import finder
 from deploy.home.directory import Home as Installation
 from deploy.home.maintenance import Maintenance
 from deploy.logs.logs import _PACKAGES
 from tests.hub_agent.home import Home, open_home
 from tests.model_server import ScriptedModel
+
+
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence waits for its index also on a busy machine."""
+    monkeypatch.setattr(finder, "_CATCH_UP_S", 60.0)
 
 
 @pytest.fixture
