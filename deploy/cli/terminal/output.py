@@ -71,10 +71,13 @@ def _document(value: Any, *, indent: int | None = None) -> str:
 @contextmanager
 def progress_line() -> Iterator[Callable[[str], None]]:
     """Yield what shows a text in one line of a terminal, which is clear at the end; nothing elsewhere."""
+    shown = ""
 
     def show(text: str) -> None:
-        if sys.stderr.isatty():
+        nonlocal shown
+        if text != shown and sys.stderr.isatty():
             print(f"{_CLEAR_LINE}{visible(text)}", end="", file=sys.stderr, flush=True)
+            shown = text
 
     try:
         yield show
