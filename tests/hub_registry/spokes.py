@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bus.link import Link
 from contracts import topics
-from contracts.claims import UNDIVIDED, Claims
+from contracts.claims import Claims
 from contracts.devices.presence import DeviceStatus, Heartbeat
 from contracts.devices.registration import Method, Registration
 from hub_registry.access.token_rows import row_of
@@ -104,12 +104,8 @@ class FakeSpoke:
         await self.link.publish(topics.HEARTBEAT.build(device=self.device), payload, qos=0, retain=True)
 
 
-async def aged(registry: Registry, device: str, enrolment: Path, *, undivided: bool = False) -> Claims:
-    """Give a device a token that is to be renewed: a sixth of its life is left, as if it had lain there.
-
-    Args:
-        undivided: Whether it is one of before, which was for HTTP and the bus.
-    """
+async def aged(registry: Registry, device: str, enrolment: Path) -> Claims:
+    """Give a device a token that is to be renewed: a sixth of its life is left, as if it had lain there."""
     authority = registry.authority
     claims = tokens.make_claims(
         hub_id=registry.hub_id,
@@ -122,15 +118,11 @@ async def aged(registry: Registry, device: str, enrolment: Path, *, undivided: b
         key=registry.directory.public_key(device),
         now=time.time() - 3_000,
     )
-    if undivided:
-        claims = claims.model_copy(update={"aud": UNDIVIDED})
     row = row_of(claims, name="", replaces=None)
     async with authority.acts, authority.admitting(claims):
         await registry.store.write(lambda session: session.add(row))
     stored, token = json.loads(enrolment.read_text()), authority.hand_out(claims, row)
     given = {"token": token, "bus_token": authority.bus_token(token)}
-    if undivided:
-        given = {"token": token, "bus_token": None, "authentication": None}
     enrolment.write_text(json.dumps(stored | given))
     return claims
 

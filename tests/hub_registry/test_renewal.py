@@ -48,10 +48,9 @@ class CoffeeSkill(Skill):
 """
 
 
-@pytest.mark.parametrize("undivided", [False, True], ids=["", "token of before"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_answered(
-    kind, undivided, tmp_path, hub_key
+    kind, tmp_path, hub_key
 ):
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "coffee.py").write_text(SKILL)
@@ -81,7 +80,7 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
             home=tmp_path / "spoke", hub_url=url, skills=(tmp_path / "skills",), check_s=0.1
         )
         await join(spoke, token=SecretStr(invitation.token), clock=HubClock())
-        old = await aged(registry, device.id, spoke.directory / "enrolment.json", undivided=undivided)
+        old = await aged(registry, device.id, spoke.directory / "enrolment.json")
         renew, may_renew = registry.authority.renew, asyncio.Event()
 
         async def renew_later(claims: Claims, *, lifetime_s: int) -> str:

@@ -229,11 +229,13 @@ async def open_talker(
     hub_url: str = "",
     hub_key: str | None = None,
     skill: str = SPOKEN_JOURNAL,
+    **more: Any,
 ) -> AsyncIterator[Talker]:
     """Run a spoke of this home.
 
     Args:
         hub_url: Where it reaches the hub; through the line if empty.
+        more: Further settings of the spoke.
     """
     place.add_skill("journal.py", skill)
     async with AsyncExitStack() as stack:
@@ -251,6 +253,7 @@ async def open_talker(
             hub_key=hub_key,
             chat=ChatSettings.model_validate({**quick, **(chat or {})}),
             models=models or Models(),
+            **more,
         )
         spoke = await stack.enter_async_context(open_spoke(settings, token=SecretStr(added["token"])))
         entry = home.hub.registry.directory.get(spoke.device)

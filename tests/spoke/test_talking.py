@@ -10,6 +10,7 @@ from agent_core.skills.skill import Skill, skill_method
 from hub_agent.chat.record import ConversationRecord
 from identity.keys import KeyPair
 from spoke.app import open_spoke
+from spoke.membership.enrolment import Enrolment
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import SlowSkill
 from tests.hub_agent.test_http_lan import open_lan_home
@@ -103,6 +104,21 @@ async def test_offline_the_own_model_uses_the_skills_of_this_device_as_tools(
     assert talker.place.journal == ["from the model"]
     (done,) = [event for event in told.events if event["kind"] == "skill" and event["state"] == "done"]
     assert done["device"] == talker.spoke.device
+
+
+async def test_a_running_spoke_learns_its_new_name_and_keeps_it(home: Home, place: Place) -> None:
+    file = place.home / "spoke" / "enrolment.json"
+
+    def has_name(key: str) -> bool:
+        stored = Enrolment.load(file)
+        return stored is not None and stored.profile is not None and stored.profile.key == key
+
+    async with open_talker(home, place, refresh_s=0.05, retry_max_s=0.05) as talker:
+        assert has_name("garage_pc")
+        async with home.client() as client:
+            named = {"name": "Entrance hall"}
+            assert (await client.patch(f"/api/devices/{talker.spoke.device}", json=named)).status_code == 200
+        await wait_for(lambda: has_name("entrance_hall"), "the new name")
 
 
 async def test_without_hub_and_model_the_answer_says_what_works(home: Home, place: Place) -> None:
