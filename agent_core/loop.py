@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -29,7 +28,7 @@ from agent_core.provenance import EMPTY, Origin, Prompt, Text, render
 from agent_core.tools.native import NativeMode
 from agent_core.tools.text_tools import Screen, printed_calls
 from agent_core.tools.toolset import ToolOutcome, Toolset, failed
-from agent_core.turn import Emit, TurnContext, streamed
+from agent_core.turn import Emit, TurnContext
 from contracts.chat import (
     ClientCall,
     Mode,
@@ -90,26 +89,20 @@ async def run_turn(
     *,
     gateway: Gateway,
     toolset: Toolset | None,
+    emit: Emit,
     native: NativeMode | None = None,
     limits: TurnLimits | None = None,
-) -> AsyncGenerator[TurnEvent, None]:
-    """Run one turn and yield what happens, in the order in which it happens.
+) -> None:
+    """Run one turn and emit what happens, in the order in which it happens.
 
-    The last event is exactly one ``TurnFinal`` or ``TurnError``. Closing the generator, or
-    cancelling the task that reads it, ends the model's answer, the program and the skill that run.
+    The last event is exactly one ``TurnFinal`` or ``TurnError``, unless the turn is cancelled: that ends the
+    model's answer, the program and the skill that run.
 
     Args:
         toolset: None for a turn in which nothing may be executed.
         native: None where all models act alike; only with a ``toolset``.
     """
-
-    async def work(emit: Emit) -> None:
-        turn = _Turn(request, gateway, toolset, native, limits=limits or TurnLimits(), emit=emit)
-        await turn.run()
-
-    async with aclosing(streamed(work, name=f"turn {request.turn}")) as events:
-        async for event in events:
-            yield event
+    await _Turn(request, gateway, toolset, native, limits=limits or TurnLimits(), emit=emit).run()
 
 
 @dataclass(frozen=True)

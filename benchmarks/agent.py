@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
 from agent_core.turn import TurnContext
 from benchmarks.measure import Effort, median_ms
 from benchmarks.table import Reach, Row
-from contracts.chat import TurnFinal
+from contracts.chat import TurnEvent, TurnFinal
 from contracts.devices.registration import Method
 from tests.model_server import Says, ScriptedCall
 
@@ -80,9 +80,9 @@ async def _turn(directory: Path, effort: Effort) -> list[Row]:
 
 async def _run_turn(gateway: Gateway) -> None:
     request = TurnRequest(turn="t", message="How much is 1+1?", system=system_prompt(Household()))
-    async with aclosing(run_turn(request, gateway=gateway, toolset=_Instant())) as events:
-        last = [event async for event in events][-1]
-    assert isinstance(last, TurnFinal), last
+    events: list[TurnEvent] = []
+    await run_turn(request, gateway=gateway, toolset=_Instant(), emit=events.append)
+    assert isinstance(events[-1], TurnFinal), events[-1]
 
 
 async def _two_requests(client: httpx.AsyncClient, url: str) -> None:

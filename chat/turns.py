@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
@@ -172,9 +172,7 @@ class Turn:
                     stack.enter_context(correlated(turn=self.id))
                     await self._enter(lock, stack)
                     if await self._is_followed():
-                        async with aclosing(work(self)) as events:
-                            async for event in events:
-                                self.emit(event)
+                        await work(self)
         except StrawberryError as error:
             self.emit(TurnError(code="internal", message=error.message, hint=error.hint))
         except Exception:  # noqa: BLE001  one turn must not end the others
@@ -244,8 +242,8 @@ class Turn:
         self._queue.put_nowait((event, size))
 
 
-TurnWork = Callable[[Turn], AsyncGenerator[TurnEvent, None]]
-"""Does the work of a turn and yields what happens; closed early when the turn is cancelled."""
+TurnWork = Callable[[Turn], Awaitable[None]]
+"""Does the work of a turn and emits what happens; cancelled with the turn."""
 
 
 class TurnStore(Protocol):

@@ -1,8 +1,7 @@
 """The hub's agent: an exact sentence first, then the model; without both, an error that says what works."""
 
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,7 +26,6 @@ from contracts.chat import (
     ConversationSummary,
     Exchange,
     TurnError,
-    TurnEvent,
     TurnRecord,
     TurnState,
 )
@@ -223,31 +221,30 @@ class Assistant:
         """Return the skills as a person sees them from a device."""
         return DirectoryCatalogue(self.registry.search, device, user=user.id)
 
-    def _run_sentence(
+    async def _run_sentence(
         self, asker: Bearer, agent: Agent, matched: SentenceCall | SentenceChoice, turn: Turn
-    ) -> AsyncGenerator[TurnEvent, None]:
+    ) -> None:
         caller = self._caller(asker, agent, turn)
         turn.consent = self._consent(turn, caller)
-        return run_sentence(
+        await run_sentence(
             matched,
             turn=turn.id,
             catalogue=self.catalogue(asker.user, turn.device),
             caller=caller,
             consent=turn.consent,
+            emit=turn.emit,
             device=turn.device,
         )
 
-    async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+    async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> None:
         with span("hub", "prompt"):
             reader, read, run = await self._prepared(asker, agent, turn)
-        async with aclosing(run) as events:
-            async for event in events:
-                yield event
+        await run()
         self.histories.keep_up(reader, read, self.agents.gateway(agent))
 
     async def _prepared(
         self, asker: Bearer, agent: Agent, turn: Turn
-    ) -> tuple[Reader, History, AsyncGenerator[TurnEvent, None]]:
+    ) -> tuple[Reader, History, Callable[[], Awaitable[None]]]:
         """Return the conversation as it is read, who reads it, and the run of the agent."""
         reader = Reader(turn.user, turn.conversation, turn.through, _names(agent))
         read = await self.histories.read(reader)
@@ -277,14 +274,16 @@ class Assistant:
         toolset, native = None, None
         if not turn.request.tools:
             toolset, native = await self._toolsets(agent, asker.user, turn, caller, gateway.models, said)
-        events = run_turn(
+        run = partial(
+            run_turn,
             request,
             gateway=gateway,
             toolset=toolset,
+            emit=turn.emit,
             native=native,
             limits=self.settings.turns.limits,
         )
-        return reader, read, events
+        return reader, read, run
 
     async def _toolsets(
         self,
@@ -356,9 +355,9 @@ class Assistant:
         return NoModel(f"{said}", hint=" ".join(filter(None, (works, models.hint))))
 
 
-async def _fail(error: NoModel, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+async def _fail(error: NoModel, turn: Turn) -> None:
     """Do the work of a turn that no model can do: what was asked is kept with the reason."""
-    yield TurnError(code="no_model", message=error.message, hint=error.hint)
+    turn.emit(TurnError(code="no_model", message=error.message, hint=error.hint))
 
 
 def key_of(caller: Bearer) -> str | None:

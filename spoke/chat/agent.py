@@ -6,7 +6,7 @@ is back.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -16,7 +16,7 @@ from agent_core.models.entries import GatewayKind, Models
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
-from agent_core.turn import Emit, streamed
+from agent_core.turn import Emit
 from chat.http.routes import unknown_conversation
 from chat.questions import Questions, TurnConfirmer
 from chat.turns import Turn, Turns
@@ -27,7 +27,6 @@ from contracts.chat import (
     Exchange,
     Notice,
     TurnError,
-    TurnEvent,
     TurnRecord,
     TurnState,
 )
@@ -116,7 +115,7 @@ class Agent:
         turn = Turn(request, user=_OWNER, device=device)
         if matched is not None:
             return await self._turns.open(turn, partial(self._run_sentence, matched))
-        return await self._turns.open(turn, self._run)
+        return await self._turns.open(turn, self._answer)
 
     async def cancel(self, turn: str, caller: None) -> TurnState:
         """See `chat.service.ChatService`."""
@@ -228,23 +227,20 @@ class Agent:
         except TimeoutError:
             raise NotServed("the hub does not answer") from None
 
-    def _run_sentence(
-        self, matched: SentenceCall | SentenceChoice, turn: Turn
-    ) -> AsyncGenerator[TurnEvent, None]:
+    async def _run_sentence(self, matched: SentenceCall | SentenceChoice, turn: Turn) -> None:
         turn.consent = Consent(self._confirmer(turn))
-        return run_sentence(
+        await run_sentence(
             matched,
             turn=turn.id,
             catalogue=self._skills,
             caller=self._caller(turn),
             consent=turn.consent,
+            emit=turn.emit,
             device=turn.device,
         )
 
-    def _run(self, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
-        return streamed(partial(self._answer, turn), name=f"turn {turn.id}")
-
-    async def _answer(self, turn: Turn, emit: Emit) -> None:
+    async def _answer(self, turn: Turn) -> None:
+        emit = turn.emit
         # Kept by itself: who answered a turn does not tell which notice was given. A doubtful one is
         # answered here without that of working offline, and one that breaks off is answered by neither.
         was_offline = turn.conversation in self._offline

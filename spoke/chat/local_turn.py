@@ -5,7 +5,6 @@ Imported when the first message needs it: a device without a model of its own ne
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -124,10 +123,11 @@ class LocalAgent:
             device=known.id,
             mode="offline",
         )
-        events = run_turn(
+        await run_turn(
             request,
             gateway=gateway,
             toolset=toolset if can_act else None,
+            emit=emit,
             native=await native_mode(
                 models,
                 self._skills,
@@ -138,9 +138,6 @@ class LocalAgent:
             ),
             limits=self._limits,
         )
-        async with aclosing(events):
-            async for event in events:
-                emit(event)
 
     async def _opened_pool(self) -> Pool | None:
         """Return the sandbox; None as long as it is not installed."""

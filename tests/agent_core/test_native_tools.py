@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -264,8 +264,9 @@ async def turn(gateway: Gateway, house: House, pool: Pool) -> list[TurnEvent]:
     await native.offer("Dim the lamp.")
     request = TurnRequest(turn="t1", message="Dim the lamp.", system=system_prompt(Household()))
     style = NativeMode(system_prompt(Household(), "native"), native)
-    async with aclosing(run_turn(request, gateway=gateway, toolset=skills, native=style)) as events:
-        return [event async for event in events]
+    events: list[TurnEvent] = []
+    await run_turn(request, gateway=gateway, toolset=skills, native=style, emit=events.append)
+    return events
 
 
 def said(events: list[TurnEvent]) -> str:

@@ -28,7 +28,7 @@ from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.models.ollama import ollama_address, open_ollama
 from agent_core.provenance import Prompt
-from contracts.chat import Notice, TurnFinal
+from contracts.chat import Notice, TurnEvent, TurnFinal
 from contracts.errors import ConfigError, GatewayError, NotFound
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama
@@ -237,7 +237,8 @@ async def test_the_person_is_told_what_cannot_fit(ollama_with: Serve) -> None:
     server = ollama_with([Says(text="What?")], models=[FakeModel("small", context_length=2048)])
     request = TurnRequest(turn="t1", message="x" * 9_000, system="Be brief.")
     async with asking(server, "small") as gateway:
-        events = [event async for event in run_turn(request, gateway=gateway, toolset=None)]
+        events: list[TurnEvent] = []
+        await run_turn(request, gateway=gateway, toolset=None, emit=events.append)
     assert isinstance(events[0], Notice)
     assert "small does not see the whole prompt" in events[0].text
     assert isinstance(events[-1], TurnFinal)

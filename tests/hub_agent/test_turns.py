@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
-from contracts.chat import ChatRequest, TextDelta, TurnEvent, TurnFinal
+from contracts.chat import ChatRequest, TextDelta, TurnFinal
 from contracts.errors import Conflict, GatewayError, StorageError, TooManyRequests
 from contracts.rates import Slots
 from hub_agent.chat.record import ConversationRecord
@@ -68,14 +68,14 @@ class Work:
     go: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+    async def run(self, turn: Turn) -> None:
         self.begun.append(turn.id)
         self.started.set()
         try:
-            yield TextDelta(text="half ")
+            turn.emit(TextDelta(text="half "))
             await self.go.wait()
-            yield TextDelta(text="whole")
-            yield TurnFinal(answer="half whole", mode="online")
+            turn.emit(TextDelta(text="whole"))
+            turn.emit(TurnFinal(answer="half whole", mode="online"))
         except asyncio.CancelledError:
             self.stopped.set()
             raise
@@ -232,13 +232,12 @@ async def test_a_turn_that_the_hub_ends_is_interrupted_and_another_one_stopped(
 async def test_work_that_fails_is_an_error_event_and_the_next_turn_runs(
     turns: Turns, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def expected(turn: Turn) -> AsyncGenerator[TurnEvent, None]:
-        yield TextDelta(text="a")
+    async def expected(turn: Turn) -> None:
+        turn.emit(TextDelta(text="a"))
         raise GatewayError("no model answered", hint="Start one.")
 
-    async def unexpected(turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+    async def unexpected(turn: Turn) -> None:
         raise RuntimeError("secret detail")
-        yield TextDelta(text="never")
 
     events = [event async for event in (await turns.open(asks("1"), expected)).events()]
     assert events[-1].kind == "error"
