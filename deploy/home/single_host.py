@@ -86,18 +86,18 @@ async def _run(
     restart: Restart,
 ) -> None:
     spoke = await stack.enter_async_context(start_process(home)) if options.spoke else None
-    with quick_imports():
-        from deploy.home.local_hub import await_broker, enter_hub
-        from deploy.home.maintenance import Maintenance
-        from deploy.settings.settings import read_household
-        from hub_web import open_web
-
     lan = None
     if options.hub.lan.exposure != "loopback":
         from deploy.home.lan import enter_lan
 
         lan = await enter_lan(stack, home, options.hub.lan, report=report)
     bus = await _enter_bus(stack, home, wanted, broker, options, lan, report)
+    _load_hub()
+    from deploy.home.local_hub import await_broker, enter_hub
+    from deploy.home.maintenance import Maintenance
+    from deploy.settings.settings import read_household
+    from hub_web import open_web
+
     # Mosquitto's directory is held by this process itself.
     ours = [home.broker] * (wanted in ("embedded", "mosquitto")) + [home.spoke] * options.spoke
     host = Maintenance(home, restart=restart, ours=ours)
@@ -120,6 +120,13 @@ async def _run(
         await restart.requested()
 
 
+def _load_hub() -> None:
+    """Import what runs the hub, which takes half a second, and longer with garbage collection."""
+    with quick_imports():
+        import hub_web  # noqa: F401
+        from deploy.home import local_hub, maintenance  # noqa: F401
+
+
 async def _enter_bus(
     stack: AsyncExitStack,
     home: Home,
@@ -130,15 +137,21 @@ async def _enter_bus(
     report: Reporter,
 ) -> "BusSettings":
     """Run a broker where one is to be run, and settle how the hub uses it."""
-    from deploy.home.brokers.bus import choose_bus, own_bus
-    from deploy.home.brokers.processes import enter_embedded, enter_mosquitto
+    with quick_imports():
+        from deploy.home.brokers.processes import enter_embedded, enter_mosquitto
 
     if wanted in ("embedded", "mosquitto"):
         if first is not None:
-            broker = await enter_embedded(stack, home, first, ports=options.ports, lan=lan, report=report)
+            broker = await enter_embedded(
+                stack, home, first, ports=options.ports, lan=lan, report=report, meanwhile=_load_hub
+            )
         else:
             broker = await enter_mosquitto(stack, home, ports=options.ports, lan=lan, report=report)
+        from deploy.home.brokers.bus import own_bus
+
         return own_bus(home, broker.urls[0], broker)
+    from deploy.home.brokers.bus import choose_bus
+
     bus = await choose_bus(home, wanted, trust=options.hub.trust)
     awaited = bus.kind == "embedded" and not bus.is_ours()
     lines = [f"  broker   {bus.url} ({'embedded, not there yet' if awaited else _KINDS[bus.kind]})"]

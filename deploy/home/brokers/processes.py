@@ -3,6 +3,7 @@
 A hub that is busy for a moment is then no bus that stands still.
 """
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -64,18 +65,20 @@ async def enter_embedded(
     ports: BrokerPorts,
     lan: "Lan | None",
     report: Reporter,
+    meanwhile: Callable[[], None],
 ) -> OurBroker:
     """Start serving this home's hub in a process of the embedded broker, and keep it running.
 
     Args:
         first: The process of a broker that was started and waits.
+        meanwhile: Called while it opens its ports.
 
     Raises:
         ConfigError: If another broker runs with this home, a port is taken, or a file cannot be used.
     """
     exposure: Exposure = "loopback" if lan is None else "insecure" if lan.context is None else "tls"
     process = EmbeddedProcess(home, await load_identity(home), exposure, report)
-    broker = await process.open(first, ports)
+    broker = await process.open(first, ports, meanwhile)
     report_broker(report, broker)
     tasks = await stack.enter_async_context(open_tasks())
     tasks.create_task(process.keep(first, _ports_of(broker, ports)), name="embedded broker")
@@ -124,13 +127,16 @@ class EmbeddedProcess:
             "exposure": exposure,
         }
 
-    async def open(self, process: Child, ports: BrokerPorts) -> OurBroker:
+    async def open(
+        self, process: Child, ports: BrokerPorts, meanwhile: Callable[[], None] = lambda: None
+    ) -> OurBroker:
         """Make a process listen; return its addresses.
 
         Raises:
             ConfigError: If it cannot; with its reason.
         """
         await process.begin({**self._parameters, "ports": asdict(ports)})
+        meanwhile()
         async for told in process.states():
             if told["state"] == "failed":
                 raise ConfigError(told["problem"], hint=told["hint"])
