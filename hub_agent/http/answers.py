@@ -7,17 +7,16 @@ the type that it returns, an object or a list that is written out. The rest is a
 import ast
 import inspect
 import textwrap
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel
+from pydantic import PydanticUserError, TypeAdapter
 
 from contracts.wire import Json
 
-Models = Callable[[type[BaseModel]], Json]
-"""Gives the schema of a model, or a reference to it."""
+Models = Callable[[Any], Json]
+"""Gives the schema of a type, or a reference to it."""
 
 _ANSWERS: Final = ("answer", "JSONResponse")
 _ANSWERS_EACH: Final = "answer_each"
@@ -113,16 +112,10 @@ def _returns(function: Any) -> Any:
 
 
 def _of_type(kind: Any, models: Models) -> Json:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return models(kind)
-    of = typing.get_origin(kind) or kind
-    inner = typing.get_args(kind)
-    if of in (list, tuple):
-        return {"type": "array", "items": _of_type(inner[0], models) if inner else {}}
-    if of is dict:
-        return {"type": "object"}
-    if of in (typing.Union, types.UnionType):
-        return {"anyOf": [_of_type(each, models) for each in inner]}
-    if of is types.NoneType:
-        return {"type": "null"}
-    return {}
+    if kind in (None, Any):
+        return {}
+    try:
+        TypeAdapter(kind)
+    except PydanticUserError:
+        return {}  # an object of ours that is no data
+    return models(kind)

@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel, TypeAdapter
 from starlette.routing import BaseRoute, Route
 
 from contracts.problems import PROBLEM_JSON
@@ -64,25 +63,22 @@ def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> dict[str, 
         if isinstance(route, Route) and route.path.startswith(_DOCUMENTED)
         for method in sorted((route.methods or set()) - {"HEAD"})
     ]
-    used: set[tuple[type[BaseModel], _Mode]] = {
-        (read["body"], "validation") for *_, read in found if "body" in read
-    }
+    used: set[tuple[Any, _Mode]] = {(read["body"], "validation") for *_, read in found if "body" in read}
+    answered: dict[Any, dict[str, Json]] = {}
 
-    answered: dict[type[BaseModel], dict[str, Json]] = {}
-
-    def of_model(model: type[BaseModel]) -> Json:
+    def of_type(kind: Any) -> Json:
         # How it is referred to is only known once all of them are.
-        return answered.setdefault(model, {"title": model.__qualname__})
+        return answered.setdefault(kind, {"title": repr(kind)})
 
-    answers = [answer_schema(route.endpoint, of_model) for route, *_ in found]
-    used |= {(model, "serialization") for model in answered}
-    refs, schemas = models_json_schema(
-        sorted(used, key=lambda each: (each[0].__module__, each[0].__qualname__, each[1])),
+    answers = [answer_schema(route.endpoint, of_type) for route, *_ in found]
+    used |= {(kind, "serialization") for kind in answered}
+    refs, schemas = TypeAdapter.json_schemas(
+        [(kind, mode, TypeAdapter(kind)) for kind, mode in sorted(used, key=repr)],
         ref_template="#/components/schemas/{model}",
     )
-    for model, schema in answered.items():
+    for kind, schema in answered.items():
         schema.clear()
-        schema.update(refs[(model, "serialization")])
+        schema.update(refs[(kind, "serialization")])
     paths: dict[str, dict[str, Json]] = {}
     for (route, method, read), answer in zip(found, answers, strict=True):
         path = re.sub(r"{(\w+):\w+}", r"{\1}", route.path)
