@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from contracts.errors import NotFound, StrawberryError, Unauthorized
 from hub_web.assets import asset
-from hub_web.parts.layout import Words, empty, menu_item, problem
+from hub_web.parts.layout import Words, empty, icon_button, menu_item, problem
 from hub_web.texts import text
 from hub_web.view import THEME_COOKIE, Theme, view
 
@@ -109,7 +109,7 @@ def _frame(info: PageInfo) -> Iterator[None]:
     )
     ui.skip_link(text("Skip to the content"), target=client.content)
     with ui.header().classes("sb-header"):
-        open_menu = _tool("menu", text("Menu")).classes("sb-menu-button")
+        open_menu = icon_button("menu", text("Menu")).classes("sb-menu-button")
         with ui.element("a").classes("sb-brand").props(f'href="{base}/"'):
             ui.element("img").props(f'src="{icon}" alt="" width=28 height=28')
             Words("span", "Strawberry")
@@ -134,12 +134,6 @@ def _frame(info: PageInfo) -> Iterator[None]:
         except StrawberryError as error:
             client.status_code = 404 if isinstance(error, NotFound) else 200
             problem(error.message, error.hint)
-
-
-def _tool(icon: str, label: str) -> ui.button:
-    made = ui.button(icon=icon, color=None).props("flat round dense").classes("sb-tool")
-    made.props["aria-label"] = label
-    return made
 
 
 def _entries() -> list[PageInfo]:
@@ -202,13 +196,13 @@ def _theme_button() -> None:
         )
         show()
 
-    button = _tool("", "").on_click(turn)
+    button = icon_button("", "").on_click(turn)
     show()
 
 
 def _person_menu() -> None:
     user = view.user
-    with _tool("account_circle", text("Account of {name}", name=user.display_name)), ui.menu():
+    with icon_button("account_circle", text("Account of {name}", name=user.display_name)), ui.menu():
         Words("div", user.display_name, "sb-menu-name")
         if "/people" in PAGES:
             menu_item(text("Account and people"), lambda: ui.navigate.to("/people"))

@@ -29,6 +29,8 @@ from hub_web.texts import LANGUAGE, choose, text
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[], Awaitable[Any] | Any]
+Show = Callable[[], Awaitable[None]]
+"""Reads something and shows it."""
 Theme = Literal["auto", "light", "dark"]
 
 THEME_COOKIE: Final = "strawberry_theme"
@@ -356,6 +358,26 @@ class View:
 
         self.client.on_delete(stop)
         return stop
+
+
+def one_at_a_time(read: Show) -> Show:
+    """Make a function that reads and shows something safe to call at any time.
+
+    It runs once at a time, and once more where it was called meanwhile: an older answer never replaces a
+    newer one.
+    """
+    running, waits = asyncio.Lock(), False
+
+    async def run() -> None:
+        nonlocal waits
+        if waits:
+            return
+        waits = True
+        async with running:
+            waits = False
+            await read()
+
+    return run
 
 
 async def _handled(handler: Handler) -> None:

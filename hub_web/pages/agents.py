@@ -21,6 +21,7 @@ from hub_web.parts.layout import (
     problem,
     refilled,
     row,
+    stack,
 )
 from hub_web.parts.tables import Cell, table
 from hub_web.shell import page
@@ -34,7 +35,7 @@ _LEAST_LINES: Final = 12
 async def agents() -> None:
     """Show the agents of the home."""
     found = await view.api.get("/api/agents")
-    with ui.element("div").classes("sb-row"):
+    with row():
         note(text("Assistants with their own instructions, files and rights."))
         ui.element("div").classes("sb-grow")
         if view.is_admin:
@@ -112,8 +113,8 @@ class _Editor:
                 self._source.props["aria-label"] = text("Profile")
                 self._source.props("debounce=400").classes("sb-grow")
             self._source.on_value_change(self._check)
-            self._problems = ui.element("div").classes("sb-stack").props("aria-live=polite")
-            with ui.element("div").classes("sb-actions"):
+            self._problems = stack().props("aria-live=polite")
+            with actions():
                 view.button(text("Delete"), self._delete, icon="delete", kind="flat")
                 view.button(text("As it was"), self._reset, icon="undo", kind="flat")
                 view.button(text("Save"), self._save, icon="save", kind="primary")
@@ -174,7 +175,7 @@ class _Editor:
         name = file["path"]
 
         def tools() -> None:
-            with ui.element("div").classes("sb-row sb-end"):
+            with row().classes("sb-end"):
                 download_link(name, self._file_path(name))
                 tip = text("Delete {name}", name=name)
                 view.button("", partial(self._drop, name), icon="delete", kind="flat", tip=tip)

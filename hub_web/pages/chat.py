@@ -10,7 +10,7 @@ from contracts.errors import Forbidden, NotFound
 from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Words, card, empty, menu_item, note, row
+from hub_web.parts.layout import Words, card, empty, icon_button, menu_item, note, row, stack
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
 from hub_web.texts import text
@@ -306,7 +306,7 @@ class _Conversations:
     def __init__(self, current: str) -> None:
         self._current = current
         self._found: list[dict[str, Any]] = []
-        with ui.element("div").classes("sb-stack sb-chats-in") as self._inside:
+        with stack().classes("sb-chats-in") as self._inside:
             view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
             self._search = text_field(text("Search")).props("clearable type=search")
             self._search.on_value_change(self._show)
@@ -344,11 +344,8 @@ class _Conversations:
                     link.props("aria-current=page")
                 Words("span", _title(conversation), "sb-cut")
                 Words("span", view.ago(conversation["at"]), "sb-muted sb-small")
-            more = (
-                ui.button(icon="more_vert", color=None).props("flat round dense size=sm").classes("sb-tool")
-            )
-            more.props["aria-label"] = text("More for {name}", name=_title(conversation))
-            with more, ui.menu():
+            more = icon_button("more_vert", text("More for {name}", name=_title(conversation)))
+            with more.props("size=sm"), ui.menu():
                 menu_item(text("Rename"), lambda: self._rename(conversation))
                 for kind, name in (("markdown", "Markdown"), ("json", "JSON")):
                     path = f"/api/conversations/{part(id_)}/export?format={kind}"

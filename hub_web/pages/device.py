@@ -2,25 +2,40 @@
 
 import difflib
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
 
 from hub_web.api import part
-from hub_web.pages.devices import TONES, load_words, state_words
+from hub_web.pages.devices import load_words, state_of
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
 from hub_web.parts.code import code
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
-from hub_web.parts.layout import Words, actions, badge, card, dot, facts, note, problem, refilled
+from hub_web.parts.layout import (
+    Words,
+    actions,
+    badge,
+    card,
+    dot,
+    facts,
+    grid,
+    heading,
+    icon_button,
+    menu_item,
+    note,
+    problem,
+    refilled,
+    row,
+    stack,
+)
 from hub_web.parts.plots import plot
 from hub_web.parts.tables import table
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import one_at_a_time, view
 
 _REFRESH_S: Final = 15.0
 _MOST_LINES: Final = 400
@@ -40,38 +55,41 @@ class _Device:
         self._path = f"/api/devices/{part(name)}"
         self._device: dict[str, Any] = {}
         self._shape: dict[str, Any] = {}
+        self._folds: dict[str, ui.element] = {}
+        self._refresh = one_at_a_time(self._read)
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
         self._device = await view.api.get(self._path)
         view.title(self._device["name"])
         may_manage = view.is_admin
-        self._head = ui.element("div").classes("sb-row")
+        self._head = row()
         if may_manage:
             self._review = ui.element("div")
             await self._show_review()
-        with ui.element("div").classes("sb-grid sb-tops").style("--sb-least: 320px"):
+        with grid(least=320).classes("sb-tops"):
             with card(text("State"), icon="monitor_heart"):
                 self._facts = ui.element("div")
             with card(text("Load"), icon="show_chart"):
-                self._plots = ui.element("div").classes("sb-stack")
+                self._plots = stack()
             if may_manage or self._device["owner"] == view.user.id:
                 self._rights()
         self._problems = ui.element("div")
         self._show()
-        await self._skills()
-        if "NodesSkill" in self._device["skills"]:
-            with card(text("Programs"), icon="terminal"):
-                self._nodes = ui.element("div")
-            await self._show_nodes()
-        ui.timer(_REFRESH_S, self._refresh)
+        self._skills = stack()
+        self._programs = ui.element("div")
+        await self._show_skills()
+        ui.timer(_REFRESH_S, self._refresh, immediate=False)
         view.follow("/api/world", lambda _: self._refresh(), kind="device", follow=True)
 
-    async def _refresh(self) -> None:
+    async def _read(self) -> None:
         before, self._device = self._device, await view.api.get(self._path)
         self._show()
         if view.is_admin and before["to_review"] != self._device["to_review"]:
             await self._show_review()
+        if before["skills"] != self._device["skills"]:
+            # A device that has just joined registers its skills one by one.
+            await self._show_skills()
 
     # -- how it is --------------------------------------------------------------------------------
 
@@ -107,7 +125,7 @@ class _Device:
         device = self._device
         whose = (text("shared"), "group") if device["shared"] else (device["owner"], "person")
         with refilled(self._head):
-            dot(TONES.get(device["state"], "plain"), state_words(device["state"]))
+            dot(*state_of(device["state"]))
             if device["area"]:
                 badge(device["area"], icon="place")
             badge(whose[0], icon=whose[1])
@@ -116,26 +134,21 @@ class _Device:
             ui.element("div").classes("sb-grow")
             if view.is_admin:
                 view.button(text("Edit"), self._edit, icon="edit")
-                with ui.button(icon="more_vert", color=None).props("flat round") as more:
-                    more.props["aria-label"] = text("More")
-                    with ui.menu():
-                        ui.menu_item(text("New invitation"), self._invite)
-                        if device["state"] != "revoked":
-                            ui.menu_item(text("Revoke …"), self._revoke)
-                        ui.menu_item(text("Remove …"), self._remove)
+                with icon_button("more_vert", text("More")), ui.menu():
+                    menu_item(text("New invitation"), self._invite)
+                    if device["state"] != "revoked":
+                        menu_item(text("Revoke …"), self._revoke)
+                    menu_item(text("Remove …"), self._remove)
 
     def _plot(self) -> None:
         loads = self._device["loads"] or ()
         if len(loads) < 2:
             note(text("A plot of the last hour appears here after a minute."))
             return
-        times = [datetime.fromtimestamp(at, UTC) for at, _, _ in loads]
-        shares = [None if load is None else 100 * load for _, load, _ in loads]
-        for label, values, unit in (
-            (text("Load"), shares, "%"),
-            (text("Memory"), [memory for _, _, memory in loads], "MiB"),
-        ):
-            plot(times, values, label=label, unit=f"{label}, {unit}", height=110, width=320)
+        shares = [(at, None if load is None else 100 * load) for at, load, _ in loads]
+        memory = [(at, memory) for at, _, memory in loads]
+        for label, line, unit in ((text("Load"), shares, "%"), (text("Memory"), memory, "MiB")):
+            plot(line, label=label, unit=f"{label}, {unit}", height=110, width=320)
 
     def _show_problems(self) -> None:
         device = self._device
@@ -143,7 +156,7 @@ class _Device:
             if device["awaited"]:
                 note(text("Skills that did not come: {names}", names=", ".join(device["awaited"])))
             for each in device["problems"]:
-                with ui.element("div").classes("sb-row sb-nowrap"):
+                with row(wrap=False):
                     Words("span", view.at(each["at"]), "sb-muted sb-small")
                     Words("span", each["message"], "sb-text")
 
@@ -184,7 +197,7 @@ class _Device:
             view.link(text("Who called it: the audit log"), link, classes="sb-small")
 
     def _right(self, label: str, more: str, value: bool, change: Callable[[bool], Any]) -> None:
-        with ui.element("div").classes("sb-stack sb-tight"):
+        with stack().classes("sb-tight"):
             switch(label, value, change).classes("sb-wide-switch")
             Words("p", more, "sb-muted sb-small")
 
@@ -270,8 +283,8 @@ class _Device:
             "provider": text("serves beside other devices"),
             "documentation": text("tells the assistant what it does"),
         }
-        with ui.element("div").classes("sb-stack sb-tight"):
-            with ui.element("div").classes("sb-row"):
+        with stack().classes("sb-tight"):
+            with row():
                 Words("span", ".".join(filter(None, (item["skill"], item["method"]))), "sb-mono sb-strong")
                 Words("span", kinds.get(item["kind"], item["kind"]))
                 if item["denied"]:
@@ -285,20 +298,30 @@ class _Device:
 
     # -- what it can do ---------------------------------------------------------------------------
 
-    async def _skills(self) -> None:
+    async def _show_skills(self) -> None:
         found = await view.api.get("/api/skills/methods", device=self._device["id"])
-        if found["skills"]:
-            Words("h2", text("Skills"), "sb-h2")
-        with ui.element("div").classes("sb-stack"):
-            for skill in found["skills"]:
-                self._skill(skill)
+        skills = {each["skill"]: each for each in found["skills"]}
+        with self._skills:
+            if skills and not self._skills.default_slot.children:
+                heading(text("Skills"))
+            for name, skill in skills.items():
+                # Those that are shown stay as they are: one may be unfolded.
+                if name not in self._folds:
+                    self._folds[name] = self._skill(skill)
+        for name in self._folds.keys() - skills.keys():
+            self._folds.pop(name).delete()
+        if "NodesSkill" in skills:
+            if not self._programs.default_slot.children:
+                with self._programs, card(text("Programs"), icon="terminal"):
+                    self._nodes = ui.element("div")
+            await self._show_nodes()
 
-    def _skill(self, skill: dict[str, Any]) -> None:
+    def _skill(self, skill: dict[str, Any]) -> ui.element:
         methods = {each["name"]: each for each in skill["methods"]}
         has_settings = {"get_settings", "change_settings"} <= methods.keys()
-        with ui.element("details").classes("sb-card sb-fold"):
+        with ui.element("details").classes("sb-card sb-fold") as fold:
             with ui.element("summary"):
-                with ui.element("div").classes("sb-stack sb-tight sb-grow"):
+                with stack().classes("sb-tight sb-grow"):
                     Words("h3", human(skill["skill"]), "sb-h3")
                     Words("p", skill["doc"].partition("\n")[0], "sb-muted sb-cut")
                 ui.icon("expand_more")
@@ -310,6 +333,7 @@ class _Device:
                 if has_settings and method["name"] in ("get_settings", "change_settings"):
                     continue
                 method_row(skill, method)
+        return fold
 
     # -- its programs -----------------------------------------------------------------------------
 
@@ -353,7 +377,7 @@ class _Device:
 
             return run
 
-        with ui.element("div").classes("sb-row"):
+        with row():
             running = node["state"] in ("running", "waiting")
             for action in _NODE_ACTIONS:
                 if action == "build" and not node["buildable"]:
@@ -384,10 +408,10 @@ class _Device:
 def method_row(skill: dict[str, Any], method: dict[str, Any]) -> None:
     """Show a method with its flags, and the button that opens its form."""
     with ui.element("div").classes("sb-method"):
-        with ui.element("div").classes("sb-stack sb-tight sb-grow"):
+        with stack().classes("sb-tight sb-grow"):
             Words("p", method["signature"], "sb-mono sb-text")
             Words("p", method["summary"], "sb-muted")
-            with ui.element("div").classes("sb-row"):
+            with row():
                 flags(method["flags"])
         if view.user.role != "guest" or "read_only" in method["flags"]:
             view.button(

@@ -10,68 +10,70 @@ from contracts.errors import NotFound
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field
 from hub_web.parts.invitation import show_invitation
-from hub_web.parts.layout import Tone, Words, badge, card, dot, empty, facts, note, refilled
+from hub_web.parts.layout import Tone, Words, badge, card, dot, empty, facts, grid, note, refilled, row, stack
 from hub_web.parts.plots import show_sparkline, sparkline
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import one_at_a_time, view
 
 _REFRESH_S: Final = 10.0
 _CHANGING: Final = ("last_seen", "load", "loads", "memory_mb", "uptime_s")
-
-TONES: Final[dict[str, Tone]] = {"online": "good", "offline": "plain", "revoked": "bad", "invited": "warn"}
 
 
 @page("/devices", title="Devices", icon="devices", menu=20, width="wide")
 async def devices() -> None:
     """Show all devices, live."""
-    with ui.element("div").classes("sb-row"):
+    with row():
         if view.is_admin:
             view.button(text("Add a device"), add_device, icon="add", kind="primary")
             view.button(text("Enter a code"), _enter_code, icon="pin")
     waiting = ui.element("div")
     place = ui.element("div")
-    shown: list[Any] = [None, {}]
+    shape: Any = None
+    updates: dict[str, Callable[[dict[str, Any]], None]] = {}
 
+    @one_at_a_time
     async def show() -> None:
+        nonlocal shape
         found, asking = await asyncio.gather(
             view.api.get("/api/devices", loads=True),
             view.api.get("/api/devices/join") if view.is_admin else _nothing(),
         )
-        shape = [asking, [{**each, **dict.fromkeys(_CHANGING)} for each in found]]
-        if shape == shown[0]:
+        before, shape = shape, [asking, [{**each, **dict.fromkeys(_CHANGING)} for each in found]]
+        if shape == before:
             # What changes all the time is shown in its place, so that nobody loses theirs.
             for device in found:
-                shown[1][device["id"]](device)
+                updates[device["id"]](device)
             return
-        shown[0], shown[1] = shape, {}
         with refilled(waiting):
             if asking:
                 _asking(asking, show)
         with refilled(place):
             if not found:
                 _none()
-            with ui.element("div").classes("sb-grid").style("--sb-least: 300px"):
+            with grid(least=300):
                 for device in found:
-                    shown[1][device["id"]] = _device(device)
+                    updates[device["id"]] = _device(device)
 
-    await show()
-    ui.timer(_REFRESH_S, show)
+    # First, so that nothing happens unheard in between.
     view.follow("/api/world", lambda _: show(), kind="device", follow=True)
+    await show()
+    ui.timer(_REFRESH_S, show, immediate=False)
 
 
 async def _nothing() -> list[Any]:
     return []
 
 
-def state_words(state: str) -> str:
-    """Return the state of a device in words."""
-    return {
-        "online": text("online"),
-        "offline": text("offline"),
-        "revoked": text("revoked"),
-        "invited": text("not joined yet"),
-    }.get(state, state)
+def state_of(state: str) -> tuple[Tone, str]:
+    """Return how the state of a device looks, and its words."""
+    known: dict[str, tuple[Tone, str]] = {
+        "online": ("good", text("online")),
+        "offline": ("plain", text("offline")),
+        "revoked": ("bad", text("revoked")),
+        "invited": ("warn", text("not joined yet")),
+    }
+    return known[state]
 
 
 def _none() -> None:
@@ -88,8 +90,8 @@ def _device(device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
         with ui.element("div").classes("sb-card-head"):
             Words("h2", device["name"], "sb-h2 sb-cut").props["title"] = device["name"]
             ui.element("div").classes("sb-grow")
-            dot(TONES.get(device["state"], "plain"), state_words(device["state"]))
-        with ui.element("div").classes("sb-row"):
+            dot(*state_of(device["state"]))
+        with row():
             if device["area"]:
                 badge(device["area"], icon="place")
             badge(text("shared") if device["shared"] else device["owner"], icon=_owner_icon(device))
@@ -97,7 +99,7 @@ def _device(device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
                 badge(text.count(device["to_review"], "{n} to approve", "{n} to approve"), "warn")
             if device["problems"]:
                 badge(text.count(len(device["problems"]), "{n} problem", "{n} problems"), "bad")
-        with ui.element("div").classes("sb-row sb-nowrap"):
+        with row(wrap=False):
             told = ui.element("div")
             ui.element("div").classes("sb-grow")
             plot = sparkline((), label=text("Load of the last hour"))
@@ -147,7 +149,7 @@ def _asking(asking: list[dict[str, Any]], show: Any) -> None:
     with card(text("Devices that ask to join"), icon="sensors"):
         Words("p", text("Press “Enter a code” and type the code that the device shows."), "sb-muted")
         for each in asking:
-            with ui.element("div").classes("sb-row"):
+            with row():
                 Words("span", each["name"], "sb-strong sb-cut").props["title"] = each["name"]
                 Words("span", text("from {address}", address=each["source"]), "sb-muted sb-small")
                 Words("span", view.ago(each["expires_at"]), "sb-muted sb-small")
@@ -178,7 +180,7 @@ async def _enter_code() -> None:
         note(text("“strawberry spoke join” on the device shows a code and a fingerprint."))
         code = text_field(text("Code"))
         code.props("autofocus autocomplete=off")
-        found = ui.element("div").classes("sb-stack").props("aria-live=polite")
+        found = stack().props("aria-live=polite")
 
 
 def _compare(asking: dict[str, Any], box: ui.dialog) -> None:

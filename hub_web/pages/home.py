@@ -14,7 +14,7 @@ from contracts.wire import Json
 from hub_web.api import part
 from hub_web.parts.calls import human
 from hub_web.parts.controls import Panel, is_on
-from hub_web.parts.layout import Words, card, dot, empty
+from hub_web.parts.layout import Words, card, dot, empty, grid, row, stack
 from hub_web.parts.times import lasting, moment
 from hub_web.shell import page
 from hub_web.texts import text
@@ -87,7 +87,7 @@ class _Board:
         self._on = ui.element("section").classes("sb-on").props("aria-live=polite")
         self._on.props["aria-label"] = text("What is on")
         self._now = ui.element("div").classes("sb-grid")
-        self._rooms = ui.element("div").classes("sb-stack sb-rooms sb-tops")
+        self._rooms = stack().classes("sb-rooms sb-tops")
         self._past = ui.element("div")
         world, _ = await asyncio.gather(view.api.get("/api/world", limit=_MOST), self._read_methods())
         self._take(world["things"])
@@ -166,7 +166,7 @@ class _Board:
                     title = Words("h2", room or self._unnamed(len(rooms)), "sb-h2")
                     title.props["id"] = title.html_id
                     made.props["aria-labelledby"] = title.html_id
-                    with ui.element("div").classes("sb-grid").style("--sb-least: 260px"):
+                    with grid(least=260):
                         for build in rooms[room]:
                             build()
         self._show_on()
@@ -280,7 +280,7 @@ class _Board:
             return
         with self._now, card(text("Timers"), icon="timer"):
             for timer in self._timers[:10]:
-                with ui.element("div").classes("sb-row sb-nowrap"):
+                with row(wrap=False):
                     Words("span", timer["text"], "sb-cut").props["title"] = timer["text"]
                     ui.element("div").classes("sb-grow")
                     due = moment(timer["due"])
@@ -327,7 +327,7 @@ class _Board:
                 view.link(text("All watchers"), "/watchers")
             for each in self._fired:
                 with ui.element("div").classes("sb-fired"):
-                    with ui.element("div").classes("sb-row sb-nowrap"):
+                    with row(wrap=False):
                         Words("span", each["subject"], "sb-strong sb-cut")
                         ui.element("div").classes("sb-grow")
                         Words("span", view.at(each["at"]), "sb-muted sb-small")

@@ -7,7 +7,7 @@ from nicegui import ui
 
 from contracts.errors import StrawberryError
 from hub_web.parts.forms import switch
-from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem
+from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -31,7 +31,7 @@ class _HomeAssistant:
 
     async def open(self) -> None:
         """Build the page."""
-        self._place = ui.element("div").classes("sb-stack sb-parts").props("aria-live=polite")
+        self._place = stack().classes("sb-parts").props("aria-live=polite")
         self._show(await view.api.get(_PATH))
 
     def _show(self, found: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ class _HomeAssistant:
                     found = await view.api.get(_PATH)
                 self._show(found)
 
-        with ui.element("div").classes("sb-row"):
+        with row():
             made = switch(label, item["shown"], change).classes("sb-grow")
             made.props["title"] = item["path"]
             if item["kind"] not in ("device", "skill"):

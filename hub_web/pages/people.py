@@ -2,21 +2,19 @@
 
 import json
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 from zoneinfo import available_timezones
-
-from nicegui import ui
 
 from contracts.errors import InvalidMessage
 from hub_web.api import part
 from hub_web.parts.code import code
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.invitation import shown_once
-from hub_web.parts.layout import Tone, Words, actions, badge, card, note
-from hub_web.parts.tables import Table, table
+from hub_web.parts.layout import Tone, Words, actions, badge, card, grid, note, row
+from hub_web.parts.tables import Table
 from hub_web.shell import page
 from hub_web.texts import languages, text
-from hub_web.view import view
+from hub_web.view import Show, view
 
 _LANGUAGES: Final = {"en": "English", "de": "Deutsch"}
 _ROLE_TONES: Final[dict[str, Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}
@@ -30,12 +28,12 @@ _SAID: Final = 12
 async def people() -> None:
     """Show the account of who is logged in, and to admins those of others."""
     view.link(text("Audit log: who logged in, called and changed what"), "/audit")
-    with ui.element("div").classes("sb-grid sb-tops").style("--sb-least: 340px"):
+    with grid(least=340).classes("sb-tops"):
         _account()
         _password()
-    await _Tokens().open()
+    await _tokens()
     if view.is_admin:
-        await _People().open()
+        await _people()
 
 
 # -- one's own account ----------------------------------------------------------------------------
@@ -100,68 +98,66 @@ def _role(role: str) -> str:
 # -- tokens ---------------------------------------------------------------------------------------
 
 
-class _Tokens:
-    """The tokens of who is logged in."""
+async def _tokens() -> None:
+    """Show the tokens of who is logged in."""
 
-    async def open(self) -> None:
-        """Build the card."""
-        with card(text("Tokens and sessions"), icon="key") as tools:
-            with tools:
-                view.button(text("New token"), self._add, icon="add")
-            note(text("Programs use the API with a token; each browser that is logged in has one, too."))
-            columns = [text("Name"), text("Scopes"), text("Issued"), text("Expires"), ""]
-            self._table = Table(columns, label=text("Tokens and sessions"), more=text("Show more"))
-        await self._show()
-
-    async def _show(self) -> None:
-        self._table.show(
+    async def show() -> None:
+        table.show(
             [
-                partial(self._name, each),
+                partial(_token_name, each),
                 ", ".join(each["scope"].split()),
                 view.at(each["issued_at"]),
                 view.at(each["expires_at"]),
-                partial(self._button, each),
+                None if each["current"] else partial(revoke_button, each["jti"], _named(each)),
             ]
             for each in await view.api.get("/api/tokens", valid=True)
         )
 
-    def _name(self, token: dict[str, Any]) -> None:
-        with ui.element("div").classes("sb-row"):
-            Words("span", token["name"] or token["jti"][:_SAID], "sb-cut").props["title"] = token["jti"]
-            if token["session"]:
-                badge(text("browser"), icon="computer")
-            if token["current"]:
-                badge(text("this one"), "accent")
+    def revoke_button(jti: str, name: str) -> None:
+        tip = text("Revoke {name}", name=name)
+        view.button(text("Revoke"), partial(revoke, jti, name), kind="danger", tip=tip)
 
-    def _button(self, token: dict[str, Any]) -> None:
-        if not token["current"]:
-            name = token["name"] or token["jti"][:_SAID]
-            view.button(
-                text("Revoke"),
-                partial(self._revoke, token["jti"], name),
-                kind="danger",
-                tip=text("Revoke {name}", name=name),
-            )
-
-    async def _revoke(self, jti: str, name: str) -> None:
+    async def revoke(jti: str, name: str) -> None:
         more = text("What uses it stops at once.")
         if await view.ask(text("Revoke {name}?", name=name), more, yes=text("Revoke"), danger=True):
             await view.api.delete(f"/api/tokens/{part(jti)}")
-            await self._show()
+            await show()
 
-    async def _add(self) -> None:
-        allowed = _SCOPES if view.is_admin else _SCOPES[:3]
+    with card(text("Tokens and sessions"), icon="key") as tools:
+        with tools:
+            view.button(text("New token"), partial(_new_token, show), icon="add")
+        note(text("Programs use the API with a token; each browser that is logged in has one, too."))
+        columns = [text("Name"), text("Scopes"), text("Issued"), text("Expires"), ""]
+        table = Table(columns, label=text("Tokens and sessions"))
+    await show()
 
-        async def add() -> None:
-            given = {"name": name.value.strip(), "scopes": scopes.value, "lifetime_s": days.value * _DAY_S}
-            made = await view.api.post("/api/tokens", given)
-            _once(text("Token of {name}", name=given["name"]), made["token"])
-            await self._show()
 
-        with view.form(text("New token"), add, yes=text("Make it")):
-            name = text_field(text("Name"), hint=text("Of the program that gets it"))
-            scopes = choice(text("Scopes"), list(allowed), ["chat"], several=True)
-            days = choice(text("Good for"), {each: text("{n} days", n=each) for each in (7, 30, 365)}, 30)
+def _named(token: dict[str, Any]) -> str:
+    return str(token["name"] or token["jti"][:_SAID])
+
+
+def _token_name(token: dict[str, Any]) -> None:
+    with row():
+        Words("span", _named(token), "sb-cut").props["title"] = token["jti"]
+        if token["session"]:
+            badge(text("browser"), icon="computer")
+        if token["current"]:
+            badge(text("this one"), "accent")
+
+
+async def _new_token(show: Show) -> None:
+    allowed = _SCOPES if view.is_admin else _SCOPES[:3]
+
+    async def add() -> None:
+        given = {"name": name.value.strip(), "scopes": scopes.value, "lifetime_s": days.value * _DAY_S}
+        made = await view.api.post("/api/tokens", given)
+        _once(text("Token of {name}", name=given["name"]), made["token"])
+        await show()
+
+    with view.form(text("New token"), add, yes=text("Make it")):
+        name = text_field(text("Name"), hint=text("Of the program that gets it"))
+        scopes = choice(text("Scopes"), list(allowed), ["chat"], several=True)
+        days = choice(text("Good for"), {each: text("{n} days", n=each) for each in (7, 30, 365)}, 30)
 
 
 def _once(title: str, secret: str, more: str = "") -> None:
@@ -176,82 +172,80 @@ def _once(title: str, secret: str, more: str = "") -> None:
 # -- all people -----------------------------------------------------------------------------------
 
 
-class _People:
-    """All people, for an admin."""
+async def _people() -> None:
+    """Show all people, to an admin."""
 
-    async def open(self) -> None:
-        """Build the card."""
-        with card(text("People of this home"), icon="group") as tools:
-            with tools:
-                view.button(text("Add a person"), self._edit, icon="person_add", kind="primary")
-            self._table = table(
-                [text("Name"), text("Role"), text("Password"), ""], (), label=text("People of this home")
-            )
-        await self._show()
-
-    async def _show(self) -> None:
-        self._table.show(
+    async def show() -> None:
+        table.show(
             [
                 each["name"],
                 partial(badge, _role(each["role"]), _ROLE_TONES[each["role"]]),
                 text("has one") if each["has_password"] else text("not chosen yet"),
-                partial(self._buttons, each),
+                partial(_person_tools, each, show),
             ]
             for each in await view.api.get("/api/users")
         )
 
-    def _buttons(self, user: dict[str, Any]) -> None:
-        with ui.element("div").classes("sb-row sb-end"):
-            acts = [("pin", text("Code"), text("Code for {name}", name=user["name"]), self._code)]
-            if user["id"] != view.user.id:
-                acts += [
-                    ("", text("Edit"), text("Edit {name}", name=user["name"]), self._edit),
-                    ("", text("Remove"), text("Remove {name}", name=user["name"]), self._remove),
-                ]
-            for icon, label, tip, act in acts:
-                kind: Literal["plain", "danger"] = "danger" if act == self._remove else "plain"
-                view.button(label, partial(act, user), icon=icon, kind=kind, tip=tip)
+    with card(text("People of this home"), icon="group") as tools:
+        with tools:
+            view.button(text("Add a person"), partial(_edit, None, show), icon="person_add", kind="primary")
+        columns = [text("Name"), text("Role"), text("Password"), ""]
+        table = Table(columns, label=text("People of this home"))
+    await show()
 
-    def _roles(self) -> dict[str, str]:
-        return {
-            "member": text("Member: what is theirs or shared"),
-            "guest": text("Guest: looks, and changes nothing"),
-            "admin": text("Admin: everything"),
-        }
 
-    async def _edit(self, user: dict[str, Any] | None = None) -> None:
-        """Ask for the name and the role of a person, or of a new one."""
+def _person_tools(user: dict[str, Any], show: Show) -> None:
+    with row().classes("sb-end"):
+        tip = text("Code for {name}", name=user["name"])
+        view.button(text("Code"), partial(_code, user), icon="pin", tip=tip)
+        if user["id"] != view.user.id:
+            tip = text("Edit {name}", name=user["name"])
+            view.button(text("Edit"), partial(_edit, user, show), tip=tip)
+            tip = text("Remove {name}", name=user["name"])
+            view.button(text("Remove"), partial(_remove, user, show), kind="danger", tip=tip)
 
-        async def save() -> None:
-            given = {"name": name.value.strip(), "role": role.value}
-            if user is None:
-                self._show_code(await view.api.post("/api/users", given))
-            elif changed := {key: value for key, value in given.items() if value != user[key]}:
-                await view.api.patch(f"/api/users/{part(user['id'])}", changed)
-            await self._show()
 
-        title = text("Add a person") if user is None else text("Edit {name}", name=user["name"])
-        with view.form(title, save, yes=text("Add") if user is None else ""):
-            name = text_field(text("Name"), user["name"] if user else "").props("autofocus")
-            role = choice(text("Role"), self._roles(), user["role"] if user else "member")
+async def _edit(user: dict[str, Any] | None, show: Show) -> None:
+    """Ask for the name and the role of a person, or of a new one."""
 
-    async def _code(self, user: dict[str, Any]) -> None:
-        self._show_code(await view.api.post(f"/api/users/{part(user['id'])}/code"))
+    async def save() -> None:
+        given = {"name": name.value.strip(), "role": role.value}
+        if user is None:
+            _show_code(await view.api.post("/api/users", given))
+        elif changed := {key: value for key, value in given.items() if value != user[key]}:
+            await view.api.patch(f"/api/users/{part(user['id'])}", changed)
+        await show()
 
-    def _show_code(self, made: dict[str, Any]) -> None:
-        more = text(
-            "{name} opens this link and chooses a password. It works once, until {time}.",
-            name=made["user"]["name"],
-            time=view.at(made["expires_at"]),
-        )
-        if not made["reachable"]:
-            more += " " + text("It works on this machine only: start the hub with --lan for others.")
-        _once(text("One-time code for {name}", name=made["user"]["name"]), made["link"], more)
+    roles = {
+        "member": text("Member: what is theirs or shared"),
+        "guest": text("Guest: looks, and changes nothing"),
+        "admin": text("Admin: everything"),
+    }
+    title = text("Add a person") if user is None else text("Edit {name}", name=user["name"])
+    with view.form(title, save, yes=text("Add") if user is None else ""):
+        name = text_field(text("Name"), user["name"] if user else "").props("autofocus")
+        role = choice(text("Role"), roles, user["role"] if user else "member")
 
-    async def _remove(self, user: dict[str, Any]) -> None:
-        more = text(
-            "Their sessions end and what is theirs is deleted; their devices are revoked and become yours."
-        )
-        if await view.ask(text("Remove {name}?", name=user["name"]), more, yes=text("Remove"), danger=True):
-            await view.api.delete(f"/api/users/{part(user['id'])}")
-            await self._show()
+
+async def _code(user: dict[str, Any]) -> None:
+    _show_code(await view.api.post(f"/api/users/{part(user['id'])}/code"))
+
+
+def _show_code(made: dict[str, Any]) -> None:
+    more = text(
+        "{name} opens this link and chooses a password. It works once, until {time}.",
+        name=made["user"]["name"],
+        time=view.at(made["expires_at"]),
+    )
+    if not made["reachable"]:
+        more += " " + text("It works on this machine only: start the hub with --lan for others.")
+    _once(text("One-time code for {name}", name=made["user"]["name"]), made["link"], more)
+
+
+async def _remove(user: dict[str, Any], show: Show) -> None:
+    more = text(
+        "Their sessions end and what is theirs is deleted; their devices are revoked and become yours."
+    )
+    if await view.ask(text("Remove {name}?", name=user["name"]), more, yes=text("Remove"), danger=True):
+        await view.api.delete(f"/api/users/{part(user['id'])}")
+        await show()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -93,7 +94,7 @@ def _listed(turn: Mapping[str, Any], names: "_Names", slowest: float) -> None:
         with row().classes("sb-asked-facts"):
             for said in (
                 view.at(turn["at"]),
-                names.user(turn["user"]) if turn["user"] != view.user.id else "",
+                names.users.get(turn["user"], turn["user"]) if turn["user"] != view.user.id else "",
                 names.devices.get(turn["device"] or "", turn["device"] or ""),
                 turn["agent"] if turn["agent"] not in ("", "assistant", "strawberry") else "",
                 _answered_by(turn),
@@ -175,7 +176,7 @@ def _whole(turn: Mapping[str, Any], names: "_Names") -> None:
             note(_why_no_spans(turn))
         facts(
             {
-                text("Asked by"): names.user(turn["user"]),
+                text("Asked by"): names.users.get(turn["user"], turn["user"]),
                 text("Device"): names.devices.get(turn["device"] or "", turn["device"] or ""),
                 text("Agent"): turn["agent"],
                 text("Answered by"): _answered_by(turn),
@@ -225,15 +226,12 @@ def findings(spans: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(said))[:_FINDINGS]
 
 
+@dataclass(frozen=True)
 class _Names:
     """Names of people and devices by id, as far as this person may know them."""
 
-    def __init__(self, people: Mapping[str, str], devices: Mapping[str, str]) -> None:
-        self._people = people
-        self.devices = devices
-
-    def user(self, id_: str) -> str:
-        return self._people.get(id_, id_)
+    users: Mapping[str, str]
+    devices: Mapping[str, str]
 
 
 async def _names() -> _Names:
@@ -269,7 +267,7 @@ def _outcome(turn: Mapping[str, Any]) -> None:
 
 def _question(turn: Mapping[str, Any], names: _Names) -> str:
     if turn["question"] is None:
-        return text("A turn of {name}", name=names.user(turn["user"]))
+        return text("A turn of {name}", name=names.users.get(turn["user"], turn["user"]))
     return " ".join(turn["question"].split())
 
 

@@ -12,7 +12,7 @@ from contracts.wire import Json
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.code import as_json, escaped
 from hub_web.parts.forms import SchemaForm
-from hub_web.parts.layout import Tone, Words, badge, problem
+from hub_web.parts.layout import Tone, Words, badge, problem, row, stack
 from hub_web.parts.schema import fields_of
 from hub_web.texts import text
 from hub_web.view import view
@@ -152,11 +152,11 @@ async def run_by_form(skill: Mapping[str, Any], method: Mapping[str, Any]) -> No
 
     with view.form(human(method["name"]), run, yes=text("Run"), no=text("Close"), wide=True):
         Words("p", method["summary"], "sb-muted")
-        with ui.element("div").classes("sb-row"):
+        with row():
             badge(skill["device_name"], icon="devices")
             flags(method["flags"])
         if skill["unavailable"]:
             name, state = skill["device_name"], skill["unavailable"]
             problem(text("{device} is {state} right now.", device=name, state=state))
         form = SchemaForm(method["parameters"], doc=method["doc"])
-        outcome = ui.element("div").classes("sb-stack").props("aria-live=polite")
+        outcome = stack().props("aria-live=polite")

@@ -9,7 +9,7 @@ from nicegui import ui
 from contracts.wire import Json
 from hub_web.parts.calls import call, human
 from hub_web.parts.forms import choice, number_field, slider, switch, text_field
-from hub_web.parts.layout import Words
+from hub_web.parts.layout import Words, row
 from hub_web.parts.schema import BadValue, Field, fields_of, read_value
 from hub_web.texts import text
 from hub_web.view import view
@@ -132,7 +132,7 @@ class Panel:
         """Make the other controls."""
         buttons = [each for each in self.controls.simple if each[1] is None]
         if buttons:
-            with ui.element("div").classes("sb-row sb-buttons"):
+            with row().classes("sb-buttons"):
                 for method, _, _ in buttons:
                     self._button(method, human(method["name"]), {})
         for method, argument, state in self.controls.simple:
@@ -152,7 +152,7 @@ class Panel:
             made.on_value_change(lambda event: self._changed(method, argument, event.value, state))
             self._shows.setdefault(state, []).append(lambda value: made.set_value(bool(value)))
         elif argument.kind == "switch":
-            with ui.element("div").classes("sb-row sb-nowrap"):
+            with row(wrap=False):
                 Words("span", human(method["name"]))
                 ui.element("div").classes("sb-grow")
                 self._button(method, text("On"), {argument.name: True})
@@ -196,7 +196,7 @@ class Panel:
             if await self._run(method, arguments, None):
                 made.value = None if argument.kind == "number" else ""
 
-        with ui.element("div").classes("sb-row sb-nowrap sb-entry-line"):
+        with row(wrap=False).classes("sb-entry-line"):
             made: Any = number_field(name) if argument.kind == "number" else text_field(name)
             made.classes("sb-grow").on("keydown.enter", send)
             if argument.description:

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from contracts.errors import InvalidMessage
 from contracts.wire import Json
-from hub_web.parts.layout import Words, problem
+from hub_web.parts.layout import Words, problem, row, stack
 from hub_web.parts.schema import BadValue, Field, fields_of, read_value, shown_value
 from hub_web.texts import text
 
@@ -187,7 +187,7 @@ class _Input:
         value = shown_value(field, given)
         label = field.label + ("" if field.required else f" ({text('optional')})")
         if field.kind == "switch" or _is_slider(field):
-            with ui.element("div").classes("sb-stack sb-tight"):
+            with stack().classes("sb-tight"):
                 self.element = slider(field, value) if _is_slider(field) else switch(field.label, bool(value))
                 if field.description:
                     Words("p", field.description, "sb-muted sb-small")
@@ -250,7 +250,7 @@ def slider(field: Field, value: Json, *, label: str = "") -> ui.slider:
     step = field.step or (field.maximum - field.minimum) / 100
     begin = value if isinstance(value, (int, float)) else None
     with ui.element("div").classes("sb-slider"):
-        with ui.element("div").classes("sb-row sb-nowrap"):
+        with row(wrap=False):
             name = Words("span", label or field.label, "sb-cut")
             name.props["id"] = name.html_id
             ui.element("div").classes("sb-grow")

@@ -113,6 +113,15 @@ def dot(tone: Tone, text: str) -> ui.element:
     return made
 
 
+def icon_button(icon: str, label: str, on_click: Callable[[], Any] | None = None) -> ui.button:
+    """Make a small round button with a name that is seen by pointing at it."""
+    made = ui.button(icon=icon, color=None, on_click=on_click).props("flat round dense").classes("sb-tool")
+    made.props["aria-label"] = label
+    if label:
+        made.tooltip(label)
+    return made
+
+
 def menu_item(label: str, on_click: Callable[[], Any]) -> ui.menu_item:
     """Make an entry of a ``ui.menu``, which a screen reader knows as one."""
     return ui.menu_item(label, on_click).props("role=menuitem")

@@ -9,6 +9,7 @@ from typing import Final
 from nicegui import ui
 
 from hub_web.parts.layout import Tone
+from hub_web.parts.times import moment
 from hub_web.view import view
 
 _WIDTH: Final = 600
@@ -20,9 +21,9 @@ _BELOW_UNIT: Final = 28
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at a time, as a line with its words."""
+    """Something that happened at a moment of the API, as a line with its words."""
 
-    at: datetime
+    at: str
     text: str = ""
     tone: Tone = "accent"
 
@@ -40,7 +41,12 @@ def sparkline(values: Sequence[float], *, label: str, height: int = 36) -> ui.ht
 
 def show_sparkline(place: ui.html, values: Sequence[float], *, label: str, height: int = 36) -> None:
     """Draw other values in place of those before."""
-    points = _scaled(list(range(len(values))), list(values), 0, 120, 2, height - 2)
+    low, high = min(values, default=0), max(values, default=0)
+    wide, span = max(len(values) - 1, 1), (high - low) or 1
+    points = [
+        (120 * index / wide, height - 2 - (height - 4) * (value - low) / span)
+        for index, value in enumerate(values)
+    ]
     place.set_content(
         f'<svg viewBox="0 0 120 {height}" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">'
         f'<polyline points="{_joined(points)}"/></svg>'
@@ -48,8 +54,7 @@ def show_sparkline(place: ui.html, values: Sequence[float], *, label: str, heigh
 
 
 def plot(
-    times: Sequence[datetime],
-    values: Sequence[float | None],
+    line: Sequence[tuple[float, float | None]],
     *,
     label: str,
     marks: Sequence[Mark] = (),
@@ -61,12 +66,13 @@ def plot(
     """Draw values over time, with a gap where a value is None, and marks.
 
     Args:
+        line: Unix times with their values.
         label: What it shows, for a screen reader.
         width: About how wide its place is, in pixels: its letters are as large then as others.
         steps: Whether a value holds until the next one.
     """
-    given = [value for value in values if value is not None]
-    moments = [each.timestamp() for each in (*times, *(mark.at for mark in marks))]
+    given = [value for _, value in line if value is not None]
+    moments = [*(at for at, _ in line), *(moment(mark.at).timestamp() for mark in marks)]
     content = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
     if given and moments:
         low, high = min(given), max(given)
@@ -75,30 +81,31 @@ def plot(
         first, last = min(moments), max(max(moments), min(moments) + 1)
         floor, top = height - _BOTTOM, _BELOW_UNIT if unit else 10
 
-        def x(moment: float) -> float:
-            return _LEFT + (width - _LEFT - 8) * (moment - first) / (last - first)
+        def x(at: float) -> float:
+            return _LEFT + (width - _LEFT - 8) * (at - first) / (last - first)
 
         def y(value: float) -> float:
             return floor - (floor - top) * (value - low) / (high - low)
 
         for value in (low, (low + high) / 2, high):
-            line = f"{y(value):.1f}"
-            content += f'<line class="sb-axis" x1="{_LEFT}" x2="{width}" y1="{line}" y2="{line}"/>'
+            level = f"{y(value):.1f}"
+            content += f'<line class="sb-axis" x1="{_LEFT}" x2="{width}" y1="{level}" y2="{level}"/>'
             content += (
-                f'<text x="{_LEFT - 6}" y="{line}" dy="4" text-anchor="end">{axis_number(value)}</text>'
+                f'<text x="{_LEFT - 6}" y="{level}" dy="4" text-anchor="end">{axis_number(value)}</text>'
             )
-        for moment, anchor in ((first, "start"), (last, "end")):
-            said = view.at(datetime.fromtimestamp(moment, UTC))
-            content += f'<text x="{x(moment):.1f}" y="{height - 4}" text-anchor="{anchor}">{said}</text>'
+        for end, anchor in ((first, "start"), (last, "end")):
+            said = view.at(datetime.fromtimestamp(end, UTC))
+            content += f'<text x="{x(end):.1f}" y="{height - 4}" text-anchor="{anchor}">{said}</text>'
         if unit:
             content += f'<text x="2" y="11">{escape(unit)}</text>'
         for mark in marks:
-            place = f'x1="{x(mark.at.timestamp()):.1f}" x2="{x(mark.at.timestamp()):.1f}" y1="6" y2="{floor}"'
+            level = f"{x(moment(mark.at).timestamp()):.1f}"
+            place = f'x1="{level}" x2="{level}" y1="6" y2="{floor}"'
             content += (
                 f'<line class="sb-mark sb-{mark.tone}" {place}><title>{escape(mark.text)}</title></line>'
             )
-        points = [(x(t.timestamp()), None if v is None else y(v)) for t, v in zip(times, values, strict=True)]
-        content += "".join(f'<polyline points="{_joined(line)}"/>' for line in _lines(points, steps=steps))
+        points = [(x(at), None if value is None else y(value)) for at, value in line]
+        content += "".join(f'<polyline points="{_joined(part)}"/>' for part in _lines(points, steps=steps))
     return ui.html(content + "</svg>", sanitize=False).classes("sb-plot")
 
 
@@ -113,19 +120,6 @@ def _lines(points: Sequence[tuple[float, float | None]], *, steps: bool) -> list
             lines[-1].append((x, lines[-1][-1][1]))
         lines[-1].append((x, y))
     return [line for line in lines if line]
-
-
-def _scaled(
-    xs: Sequence[float], ys: Sequence[float], left: float, right: float, top: float, bottom: float
-) -> list[tuple[float, float]]:
-    if not ys:
-        return []
-    low, high, wide = min(ys), max(ys), max(len(xs) - 1, 1)
-    span = (high - low) or 1
-    return [
-        (left + (right - left) * x / wide, bottom - (bottom - top) * (y - low) / span)
-        for x, y in zip(xs, ys, strict=True)
-    ]
 
 
 def _joined(points: Sequence[tuple[float, float]]) -> str:

@@ -1,14 +1,11 @@
 """Tables that are cards on a phone."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from nicegui import ui
 
-from hub_web.parts.layout import Words
-
-_FIRST: Final = 10
-"""Rows of a paged table at first, and how many more at a time."""
+from hub_web.parts.layout import Words, refilled
 
 Cell = str | Callable[[], Any] | None
 
@@ -19,12 +16,10 @@ class Table:
     Args:
         columns: Their headings; an empty one is a column of buttons.
         label: What the table shows, for a screen reader.
-        more: Words of the button that shows more than the first rows.
     """
 
-    def __init__(self, columns: Sequence[str], *, label: str, more: str = "") -> None:
+    def __init__(self, columns: Sequence[str], *, label: str) -> None:
         self._columns = columns
-        self._rows: list[Sequence[Cell]] = []
         with ui.element("div").classes("sb-table-frame").props("tabindex=0 role=region") as frame:
             frame.props["aria-label"] = label
             with ui.element("table").classes("sb-table"):
@@ -32,10 +27,6 @@ class Table:
                     for column in columns:
                         Words("th" if column else "td", column).props("scope=col")
                 self._body = ui.element("tbody")
-        self._more: ui.button | None = None
-        if more:
-            self._more = ui.button(more, icon="expand_more", color=None, on_click=self._show_more)
-            self._more.classes("sb-button sb-plain").props("no-caps unelevated")
 
     def show(self, rows: Iterable[Sequence[Cell]]) -> None:
         """Show these rows and no others.
@@ -43,19 +34,10 @@ class Table:
         Args:
             rows: A cell is its text, or a function that makes what stands in it.
         """
-        self._body.clear()
-        self._rows = list(rows)
-        self._show_more()
-
-    def _show_more(self) -> None:
-        first = len(self._rows) if self._more is None else _FIRST
-        shown, self._rows = self._rows[:first], self._rows[first:]
-        if self._more is not None:
-            self._more.set_visibility(bool(self._rows))
-        with self._body:
-            for row in shown:
+        with refilled(self._body):
+            for cells in rows:
                 with ui.element("tr"):
-                    for column, cell in zip(self._columns, row, strict=True):
+                    for column, cell in zip(self._columns, cells, strict=True):
                         with ui.element("td") as made:
                             made.props["data-label"] = column
                             if callable(cell):
@@ -64,8 +46,8 @@ class Table:
                                 Words("span", cell).props["title"] = cell
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, label: str, more: str = "") -> Table:
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, label: str) -> Table:
     """Make a table with its rows."""
-    made = Table(columns, label=label, more=more)
+    made = Table(columns, label=label)
     made.show(rows)
     return made

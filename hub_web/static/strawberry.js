@@ -5,6 +5,12 @@
 
   let leaving = false;
 
+  // The hub ends the socket with its session: to connect again would load the page that is being left.
+  function leave(yes) {
+    leaving = yes;
+    window.socket.io.reconnection(!yes);
+  }
+
   async function look() {
     if (leaving) return;
     // A session that has ended brings the login; a hub that was started again, the page anew.
@@ -45,14 +51,14 @@
     },
     // What gives the browser another cookie is asked by the browser itself; returns why it was refused.
     async ask(method, path, body, next) {
-      leaving = true;
+      leave(true);
       const answer = await fetch(`${base}${path}`, {
         method,
         headers: body ? { "content-type": "application/json" } : {},
         body: body ? JSON.stringify(body) : undefined,
       });
       if (answer.ok) return location.assign(`${base}${next}`);
-      leaving = false;
+      leave(false);
       return await answer.json();
     },
     // Saves what a route answers as a file; returns null, or the error.
@@ -89,7 +95,7 @@
       return null;
     },
     async logOut() {
-      leaving = true;
+      leave(true);
       await fetch(`${base}/api/session`, { method: "DELETE" });
       location.assign(`${base}/login`);
     },

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,7 +113,9 @@ class Visitor:
         self.page.on("request", self._on_request)
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type == "error":
+        # Said where the hub has ended a session, and its sockets with it, between two messages of a page.
+        is_end_of_session = "WebSocket is already in CLOSING" in message.text
+        if message.type == "error" and not is_end_of_session:
             self.faults.append(f"console: {message.text} {message.location.get('url', '')}")
 
     def _on_request(self, request: Request) -> None:
@@ -172,6 +175,30 @@ def picture() -> Callable[[Page, str], Path]:
     return take
 
 
+def picture_each_way(
+    visit: Callable[..., Visitor], picture: Callable[[Page, str], Path], path: str, name: str, wait: str = ""
+) -> None:
+    """Take pictures of a page in light, dark, on a phone, and in German.
+
+    Args:
+        wait: A text that the page has in each language.
+    """
+
+    def take(page: Page, label: str) -> None:
+        page.get_by_text(wait).first.wait_for()
+        # Nothing is wider than a phone.
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), label
+        picture(page, f"{name}{label}")
+
+    page = visit().open(path)
+    take(page, "")
+    page.emulate_media(color_scheme="dark")
+    page.locator("body.body--dark").wait_for()
+    take(page, "-dark")
+    take(visit(phone=True).open(path), "-phone")
+    take(visit(locale="de-DE").open(path), "-german")
+
+
 def accessibility_faults(page: Page) -> list[str]:
     """Return the serious faults that axe-core finds, a line each."""
     if not page.evaluate("() => 'axe' in window"):
@@ -186,6 +213,7 @@ def accessibility_faults(page: Page) -> list[str]:
     ]
 
 
+@cache
 def _axe() -> str:
     found = sorted((_ROOT / ".venv" / "deno").glob("npm/*/axe-core/*/axe.min.js"))
     require(bool(found), "`make test-web` fetches axe-core into .venv/deno.")

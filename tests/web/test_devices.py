@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.web.conftest import Visitor
+from tests.web.conftest import Visitor, picture_each_way
 
 Visit = Callable[..., Visitor]
 Picture = Callable[[Page, str], Path]
@@ -51,21 +51,6 @@ class KettleSkill(Skill):
 '''
 
 
-def _picture_each_way(visit: Visit, picture: Picture, path: str, name: str, wait: str) -> None:
-    """Take pictures of a page in light, dark, on a phone, and in German."""
-    for label, options in (
-        ("", {}),
-        ("-dark", {"dark": True}),
-        ("-phone", {"phone": True}),
-        ("-german", {"locale": "de-DE"}),
-    ):
-        page = visit(**options).open(path)
-        page.get_by_text(wait).first.wait_for()
-        # Nothing is wider than a phone.
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), label
-        picture(page, f"{name}{label}")
-
-
 def test_a_lamp_is_switched_on_a_phone(page_of: Visit, picture: Picture, lamp_device: str) -> None:
     visitor = page_of(phone=True)
     lamp = {"device": lamp_device, "skill": "LampSkill", "method": "status"}
@@ -89,7 +74,7 @@ def test_a_lamp_is_switched_on_a_phone(page_of: Visit, picture: Picture, lamp_de
             "kwargs": {"minutes": 9, "text": "Tea"},
         },
     )
-    _picture_each_way(page_of, picture, "/", "home", "Tea")
+    picture_each_way(page_of, picture, "/", "home", "Tea")
     visitor.house.ask("/api/skills/call", {**lamp, "method": "turn_off"})
     expect(switch).not_to_be_checked()
     expect(page.get_by_text("Nothing is on")).to_be_visible()
@@ -137,8 +122,8 @@ def test_a_device_is_added_joins_runs_a_skill_and_is_revoked(
 
 def _pictures(page_of: Visit, picture: Picture) -> None:
     path = "/devices/kitchen_pi_that_has_a_long_name"
-    _picture_each_way(page_of, picture, "/devices", "devices", "Kitchen Pi")
-    _picture_each_way(page_of, picture, path, "device", "Kettle")
+    picture_each_way(page_of, picture, "/devices", "devices", "Kitchen Pi")
+    picture_each_way(page_of, picture, path, "device", "Kettle")
 
 
 def _runs_a_skill(page: Page, picture: Picture) -> None:
@@ -190,4 +175,4 @@ def test_skills_are_found_and_a_sentence_is_tried(page_of: Visit, picture: Pictu
     page.get_by_role("button", name="More about LampSkill.turn_on").click()
     expect(page.get_by_role("region", name="As the assistant reads it")).to_contain_text("def turn_on()")
     picture(page, "skill")
-    _picture_each_way(page_of, picture, "/skills", "skills", "BusSkill.latest")
+    picture_each_way(page_of, picture, "/skills", "skills", "BusSkill.latest")

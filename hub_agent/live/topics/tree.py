@@ -63,7 +63,10 @@ class Tree:
         watched = self._watched.get(sample.topic)
         if watched is None:
             if len(self._watched) >= MOST_TOPICS:
-                self.is_full = True
+                if not self.is_full:
+                    # To be told, though nothing that is watched may ever change again.
+                    self.is_full = True
+                    self.changed.set()
                 return
             watched = self._watched[sample.topic] = _Watched(sample)
             # What is retained comes as such only once, and others may have followed it before.

@@ -14,9 +14,22 @@ from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
 from hub_web.parts.code import as_json, code
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Words, badge, card, empty, facts, note, problem, refilled, row, stack
+from hub_web.parts.layout import (
+    Words,
+    badge,
+    card,
+    empty,
+    facts,
+    heading,
+    note,
+    problem,
+    refilled,
+    row,
+    stack,
+)
 from hub_web.parts.plots import plot, show_sparkline, sparkline
 from hub_web.parts.tables import table
+from hub_web.parts.times import moment
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -50,11 +63,11 @@ async def bus() -> None:
             view.button(text("Publish"), lambda: publish(links, link.value, ""), icon="publish")
     with ui.element("div").classes("sb-bus"):
         with card(classes="sb-bus-tree"):
-            tree = _Tree()
+            left = stack()
         with card(classes="sb-bus-topic"):
             topic = _Topic(links, lambda: str(link.value))
-    tree.on_choose = topic.show
-    tree.on_change = topic.changed
+    with left:
+        tree = _Tree(topic)
     tree.follow(str(link.value))
 
     def filtered() -> None:
@@ -120,14 +133,12 @@ class _Row:
 class _Tree:
     """The tree in the page; it is drawn at most twice a second, and only as much of it as is open.
 
-    Attributes:
-        on_choose: Called with a topic that was clicked.
-        on_change: Called with each topic that has changed.
+    Args:
+        topic: Shows the one that was clicked.
     """
 
-    def __init__(self) -> None:
-        self.on_choose: Callable[[TopicState], Any] = lambda _: None
-        self.on_change: Callable[[TopicState], Any] = lambda _: None
+    def __init__(self, topic: "_Topic") -> None:
+        self._topic = topic
         self._tree = TopicTree()
         self._rows: dict[tuple[Any, ...], _Row] = {}
         self._by_topic: dict[str, _Row] = {}
@@ -153,7 +164,9 @@ class _Tree:
         if self._followed == (link, filter_, words):
             return
         self._stop()
-        self._followed, self._is_full, self._chosen = (link, filter_, words), False, ""
+        if link != self._followed[0]:
+            self._chosen = ""
+        self._followed, self._is_full = (link, filter_, words), False
         self._tree.clear()
         self._warning.clear()
         self._count.set(text("Looking…"))
@@ -214,7 +227,7 @@ class _Tree:
             if (shown := self._by_topic.get(name)) is not None:
                 shown.change()
             if name == self._chosen:
-                self.on_change(self._tree.topics[name])
+                self._topic.changed(self._tree.topics[name])
         self._say_count()
 
     def _lay_out(self) -> None:
@@ -225,8 +238,8 @@ class _Tree:
         with self._list:
             for line in lines:
                 count = line.branch.size if line.is_open is not None else 0
-                has_topic = line.branch.topic is not None
-                key = (line.branch.path, line.depth, line.label, line.is_open, count, has_topic)
+                # With the topic itself: after another filter it may be a new one in the same place.
+                key = (line.branch.path, line.depth, line.label, line.is_open, count, id(line.branch.topic))
                 made = self._rows.pop(key, None)
                 if made is None:
                     made = _Row(line, click=partial(self._click, line))
@@ -260,7 +273,7 @@ class _Tree:
                 if name in (self._chosen, state.topic):
                     shown.mark(chosen=name == state.topic)
             self._chosen = state.topic
-            view.run(_shown(self.on_choose, state), name="topic")
+            view.run(self._topic.show(state), name="topic")
         with self._list:
             self._draw()
 
@@ -274,16 +287,13 @@ class _Tree:
         self._count.set(said)
 
 
-async def _shown(show: Callable[[TopicState], Any], state: TopicState) -> None:
-    await show(state)
-
-
 class _Topic:
     """One topic whole: its value, its numbers over time, and what it was before."""
 
     def __init__(self, links: Mapping[str, str], link: Callable[[], str]) -> None:
         self._links = links
         self._link = link
+        self._wanted = ""
         self._state: TopicState | None = None
         self._history: deque[tuple[datetime, Any]] = deque(maxlen=_HISTORY)
         self._field: str | None = None
@@ -292,22 +302,24 @@ class _Topic:
 
     def clear(self) -> None:
         """Show nothing."""
-        self._state = None
+        self._wanted, self._state = "", None
         with refilled(self._content), empty("touch_app", text("Choose a topic to see all of it")):
             pass
 
     async def show(self, state: TopicState) -> None:
         """Show a topic."""
+        self._wanted = state.topic
+        answer = await view.api.get(
+            "/api/bus/history", topic=state.topic, link=self._link(), since="1h", limit=_HISTORY
+        )
+        if self._wanted != state.topic:
+            return  # another one was chosen meanwhile
         self._state, self._field = state, None
-        with self._content:
-            answer = await view.api.get(
-                "/api/bus/history", topic=state.topic, link=self._link(), since="1h", limit=_HISTORY
-            )
-            self._history.clear()
-            self._history.extend(
-                (datetime.fromisoformat(each["at"]), each["value"]) for each in answer["samples"]
-            )
-            self._content.clear()
+        self._history.clear()
+        self._history.extend(
+            (datetime.fromisoformat(each["at"]), each["value"]) for each in answer["samples"]
+        )
+        with refilled(self._content):
             with row(wrap=False):
                 Words("h2", state.topic, "sb-h2 sb-mono sb-topic-title").props["tabindex"] = "-1"
                 if view.user.role != "guest":
@@ -318,12 +330,8 @@ class _Topic:
                         kind="flat",
                         tip=text("Publish on this topic"),
                     )
-            self._badges = row()
-            self._facts = stack()
-            self._plots = stack()
-            self._values = stack()
-            self._earlier = stack()
-        self._draw()
+            self._body = stack()
+        self.changed(state)
         # On a phone it stands above the tree.
         view.client.run_javascript(
             f"if (innerWidth < 1024) getHtmlElement({self._content.id}).scrollIntoView({{block: 'center'}})"
@@ -331,84 +339,73 @@ class _Topic:
 
     def changed(self, state: TopicState) -> None:
         """Show what a topic says now."""
-        if state is not self._state:
+        if self._state is None or state.topic != self._state.topic:
             return
-        at = datetime.fromisoformat(state.last["at"])
+        self._state = state
+        at = moment(state.last["at"])
         # What was on its way when the history was read is in it already.
         if not self._history or at > self._history[-1][0]:
             self._history.append((at, state.value))
         self._draw()
 
     def _draw(self) -> None:
-        state = self._state
-        if state is None:
-            return
-        last = state.last
-        for place in (self._badges, self._facts, self._plots, self._values, self._earlier):
-            place.clear()
-        with self._badges:
-            if last["retained"]:
-                badge(text("retained"), "accent", icon="push_pin")
-            badge(_size(last))
-            if rate := _rate(last):
-                badge(rate)
-        with self._facts:
+        assert self._state is not None
+        state, last = self._state, self._state.last
+        with refilled(self._body):
+            with row():
+                if last["retained"]:
+                    badge(text("retained"), "accent", icon="push_pin")
+                badge(_size(last))
+                if rate := _rate(last):
+                    badge(rate)
             count = text.count(
                 last["messages"],
                 "{n} message since this page was opened",
                 "{n} messages since this page was opened",
             )
-            facts({text("Last message"): _clock(datetime.fromisoformat(last["at"])), text("Counted"): count})
-        self._draw_numbers()
-        with self._values:
-            if isinstance(state.value, str):
-                code(state.value or text("(empty)"), label=text("Value"))
-            else:
-                as_json(state.value, label=text("Value"))
-            if last["cut"]:
-                view.button(text("Show all of it"), self._show_all, icon="unfold_more")
-        if len(self._history) > 1:
-            earlier = list(self._history)[-_EARLIER - 1 : -1][::-1]
-            with self._earlier:
-                Words("h3", text("Before that"), "sb-h3")
+            facts({text("Last message"): _clock(moment(last["at"])), text("Counted"): count})
+            self._draw_numbers(state)
+            with stack() as values:
+                if isinstance(state.value, str):
+                    code(state.value or text("(empty)"), label=text("Value"))
+                else:
+                    as_json(state.value, label=text("Value"))
+                if last["cut"]:
+                    show_all = partial(self._show_all, values)
+                    view.button(text("Show all of it"), show_all, icon="unfold_more")
+            if len(self._history) > 1:
+                earlier = list(self._history)[-_EARLIER - 1 : -1][::-1]
+                heading(text("Before that"), level=3)
                 table(
                     [text("When"), text("Value")],
                     [(_clock(at), short(value)) for at, value in earlier],
                     label=text("Earlier values"),
                 )
 
-    def _draw_numbers(self) -> None:
-        state = self._state
-        assert state is not None
+    def _draw_numbers(self, state: TopicState) -> None:
         fields = numbers_in(state.value)
         if not fields or len(self._history) < _LEAST_POINTS:
             return
         if self._field not in fields:
             self._field = "value" if "value" in fields else next(iter(fields))
-        points = [(at, numbers_in(value).get(self._field)) for at, value in self._history]
-        with self._plots:
-            if len(fields) > 1:
-                names = {name: name for name in fields}
-                choice(text("Field"), names, self._field).on_value_change(self._choose_field)
-            plot(
-                [at for at, _ in points],
-                [number for _, number in points],
-                label=text("the last values of {topic}", topic=state.topic),
-                unit=str(state.value.get("unit") or "") if isinstance(state.value, dict) else "",
-                height=150,
-                width=380,
-            )
+        if len(fields) > 1:
+            names = {name: name for name in fields}
+            choice(text("Field"), names, self._field).on_value_change(self._choose_field)
+        plot(
+            [(at.timestamp(), numbers_in(value).get(self._field)) for at, value in self._history],
+            label=text("the last values of {topic}", topic=state.topic),
+            unit=str(state.value.get("unit") or "") if isinstance(state.value, dict) else "",
+            height=150,
+            width=380,
+        )
 
     def _choose_field(self, event: Any) -> None:
         self._field = event.value
         self._draw()
 
-    async def _show_all(self) -> None:
-        state = self._state
-        assert state is not None
-        answer = await view.api.get("/api/bus/latest", topic=state.topic, link=self._link())
-        with self._values:
-            self._values.clear()
+    async def _show_all(self, place: ui.element) -> None:
+        answer = await view.api.get("/api/bus/latest", topic=self._wanted, link=self._link())
+        with refilled(place):
             for sample in answer["samples"]:
                 as_json(sample["value"], label=text("Value"))
 

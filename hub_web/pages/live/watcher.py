@@ -1,7 +1,6 @@
 """One watcher: its predicate, tried on what was recorded, its actions and its history."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from nicegui import ui
@@ -10,11 +9,12 @@ from contracts.errors import StrawberryError
 from contracts.wire import Json
 from hub_web.api import part
 from hub_web.pages.live.watcher_form import source_line
-from hub_web.pages.live.watchers import TONES, called, decision_of, state_of, truth_of
+from hub_web.pages.live.watchers import called, decision_of, state_of, truth_of
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import (
     Tone,
     Words,
+    actions,
     badge,
     card,
     dot,
@@ -24,6 +24,8 @@ from hub_web.parts.layout import (
     note,
     problem,
     refilled,
+    row,
+    stack,
 )
 from hub_web.parts.plots import Mark, plot
 from hub_web.parts.tables import Cell, table
@@ -69,20 +71,20 @@ class _Watcher:
         """Build the page."""
         self._watcher = await view.api.get(self._path)
         captures = await view.api.get("/api/captures")
-        self._head = ui.element("div").classes("sb-stack")
+        self._head = stack()
         with card(text("Condition"), icon="rule"):
             note(text("While it is false, no model is asked. You can change it."))
             self._predicate = text_field(text("Predicate"), self._watcher["predicate"] or "", lines=True)
             self._predicate.props("input-class=sb-mono spellcheck=false")
-            self._checked = ui.element("div").classes("sb-stack").props("aria-live=polite")
+            self._checked = stack().props("aria-live=polite")
             # What was said of another one is no longer so.
             self._predicate.on_value_change(self._checked.clear)
-            with ui.element("div").classes("sb-actions"):
+            with actions():
                 view.button(text("Propose another"), self._propose, icon="auto_awesome", kind="flat")
                 view.button(text("Check"), self._check, icon="done")
                 self._save = view.button(text("Save"), self._approve, kind="plain")
         with card(text("Try it on what was recorded"), icon="history"):
-            with ui.element("div").classes("sb-row sb-search"):
+            with row().classes("sb-search"):
                 since: dict[str, str] = {
                     "1h": text("the last hour"),
                     "1d": text("the last day"),
@@ -93,8 +95,8 @@ class _Watcher:
                         since[f"capture {each['id']}"] = text("the capture {name}", name=each["id"])
                 self._since = choice(text("Recorded in"), since, "1d").classes("sb-narrow")
                 view.button(text("Back-test"), self._test, icon="play_arrow", kind="primary")
-            self._report = ui.element("div").classes("sb-stack").props("aria-live=polite")
-        self._rest = ui.element("div").classes("sb-stack sb-parts")
+            self._report = stack().props("aria-live=polite")
+        self._rest = stack().classes("sb-parts")
         await self._show(self._watcher)
         view.follow("/api/events", self._heard, kind="watcher")
 
@@ -123,8 +125,8 @@ class _Watcher:
         is_draft = shown["state"] == "draft"
         with card(classes="sb-attention" if is_draft else ""):
             Words("p", shown["instruction"], "sb-lead sb-wrap")
-            with ui.element("div").classes("sb-row"):
-                badge(state_of(shown), TONES.get(shown["state"], "plain"))
+            with row():
+                badge(*state_of(shown))
                 if shown["state"] == "active" and shown["predicate"]:
                     dot(*truth_of(shown))
                 if shown["snoozed_until"]:
@@ -138,7 +140,7 @@ class _Watcher:
                 Words("p", called(call), "sb-code sb-wrap")
             if is_draft:
                 note(text("It does nothing until you approve its condition and these calls."))
-            with ui.element("div").classes("sb-actions"):
+            with actions():
                 edit = f"/watchers/{part(self._name)}/edit"
                 view.button(text("Edit"), lambda: view.go(edit), icon="edit", kind="flat")
                 if is_draft:
@@ -194,7 +196,7 @@ class _Watcher:
             badge(decision_of(entry["decision"]), _DECISIONS.get(entry["decision"], "plain"))
 
         def why() -> None:
-            with ui.element("div").classes("sb-stack sb-tight"):
+            with stack().classes("sb-tight"):
                 Words("span", entry["reason"], "sb-text")
                 if did:
                     Words("span", did, "sb-mono sb-muted sb-text")
@@ -260,12 +262,11 @@ class _Watcher:
                 report["fired"], "It would have fired {n} time.", "It would have fired {n} times."
             )
             Words("p", count, "sb-strong sb-lead")
-            marks = [Mark(_moment(each["at"]), view.at(each["at"]), "warn") for each in fired]
-            marks += [Mark(_moment(each["since"]), text("a gap"), "plain") for each in report["gaps"]]
+            marks = [Mark(each["at"], view.at(each["at"]), "warn") for each in fired]
+            marks += [Mark(each["since"], text("a gap"), "plain") for each in report["gaps"]]
             for name, line in report["lines"].items():
                 heading(name, level=3, classes="sb-mono")
-                moments = [datetime.fromtimestamp(at, UTC) for at, _ in line]
-                plot(moments, [value for _, value in line], label=name, marks=marks, steps=True)
+                plot(line, label=name, marks=marks, steps=True)
             if report["lines"]:
                 note(
                     text("Dashed lines: it would have fired. Grey ones: nothing was heard from there on."),
@@ -312,7 +313,3 @@ class _Watcher:
 def _values(values: dict[str, Json]) -> str:
     lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
     return "\n".join(line if len(line) <= _CUT else f"{line[:_CUT]}…" for line in lines)
-
-
-def _moment(at: str) -> datetime:
-    return datetime.fromisoformat(at)

@@ -9,7 +9,7 @@ from contracts.errors import InvalidMessage
 from hub_web.api import part
 from hub_web.pages.live.watchers import rule_of
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
-from hub_web.parts.layout import Words, card, note, row
+from hub_web.parts.layout import Words, actions, card, note, row, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -96,13 +96,13 @@ class _Form:
             paths = {path: path.removeprefix("devices.") for path in (*self._methods, *self._allowed)}
             self._paths = choice(text("Calls"), paths, list(self._allowed), several=True)
             self._paths.on_value_change(self._show_calls)
-            self._forms = ui.element("div").classes("sb-stack")
+            self._forms = stack()
             self._show_calls()
         if present is None:
             self._timing()
         else:
             note(text("With calls, it does nothing after a change until you approve it again."))
-        with ui.element("div").classes("sb-actions"):
+        with actions():
             back = f"/watchers/{part(present['name'])}" if present else "/watchers"
             view.button(text("Cancel"), lambda: view.go(back), kind="flat")
             if present:

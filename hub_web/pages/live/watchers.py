@@ -1,30 +1,27 @@
 """Watchers: what keeps an eye on the home, and the form that makes one in words."""
 
 import json
-from typing import Any, Final
+from typing import Any
 
 from nicegui import ui
 
 from hub_web.api import part
-from hub_web.parts.layout import Tone, Words, badge, dot, empty, grid, note, refilled
+from hub_web.parts.layout import Tone, Words, badge, dot, empty, grid, note, refilled, row
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
-
-TONES: Final[dict[str, Tone]] = {"active": "good", "draft": "accent", "paused": "plain", "failed": "bad"}
-_MANY: Final = 500
-_NAMES: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-."
+from hub_web.view import one_at_a_time, view
 
 
-def state_of(watcher: dict[str, Any]) -> str:
-    """Return the state of a watcher in words."""
-    words = {
-        "active": text("active"),
-        "draft": text("draft"),
-        "paused": text("paused"),
-        "failed": text("cannot watch"),
-    }.get(watcher["state"], watcher["state"])
-    return text("{state}, dry run", state=words) if watcher["dry_run"] else words
+def state_of(watcher: dict[str, Any]) -> tuple[str, Tone]:
+    """Return the state of a watcher in words, and how it looks."""
+    known: dict[str, tuple[str, Tone]] = {
+        "active": (text("active"), "good"),
+        "draft": (text("draft"), "accent"),
+        "paused": (text("paused"), "plain"),
+        "failed": (text("cannot watch"), "bad"),
+    }
+    words, tone = known[watcher["state"]]
+    return (text("{state}, dry run", state=words) if watcher["dry_run"] else words), tone
 
 
 def truth_of(watcher: dict[str, Any]) -> tuple[Tone, str]:
@@ -63,12 +60,13 @@ def rule_of(rule: Any) -> str:
 @page("/watchers", title="Watchers", icon="visibility", menu=40)
 async def watchers() -> None:
     """Show all watchers, live."""
-    with ui.element("div").classes("sb-row"):
+    with row():
         note(text("They cost nothing while nothing happens, and do only what you approved."))
         ui.element("div").classes("sb-grow")
         view.button(text("New watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary")
     place = ui.element("div")
 
+    @one_at_a_time
     async def show() -> None:
         found = await view.api.get("/api/watchers")
         with refilled(place):
@@ -86,8 +84,9 @@ async def watchers() -> None:
                 for each in sorted(found, key=lambda each: each["state"] != "draft"):
                     _card(each)
 
-    await show()
+    # First, so that nothing happens unheard in between.
     view.follow("/api/events", lambda _: show(), kind="watcher")
+    await show()
 
 
 def _card(watcher: dict[str, Any]) -> None:
@@ -97,13 +96,13 @@ def _card(watcher: dict[str, Any]) -> None:
         with ui.element("div").classes("sb-card-head"):
             Words("h2", watcher["name"], "sb-h2 sb-cut").props["title"] = watcher["name"]
             with ui.element("div").classes("sb-card-tools"):
-                badge(state_of(watcher), TONES.get(watcher["state"], "plain"))
+                badge(*state_of(watcher))
         Words("p", watcher["instruction"], "sb-clamp")
         if watcher["predicate"]:
             Words("p", watcher["predicate"], "sb-mono sb-cut").props["title"] = watcher["predicate"]
         elif watcher["note"]:
             note(watcher["note"], classes="sb-small")
-        with ui.element("div").classes("sb-row sb-small"):
+        with row().classes("sb-small"):
             if watcher["state"] == "draft":
                 dot("accent", text("waits for your approval"))
             elif watcher["state"] == "active" and watcher["predicate"]:

@@ -8,15 +8,34 @@ from nicegui import ui
 from agent_core.models.writing import name_for, own_variable
 from contracts.errors import InvalidMessage
 from hub_web.api import part
-from hub_web.pages.models.entries import bare, show_result
 from hub_web.parts.files import size
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Words, actions, heading, problem, refilled, stack
+from hub_web.parts.layout import Words, actions, dot, heading, note, problem, refilled, stack
+from hub_web.parts.times import milliseconds
 from hub_web.texts import text
 from hub_web.view import view
 
 _ICONS: Final = {"ollama": "memory", "openai": "hub", "anthropic": "auto_awesome", "google": "blur_on"}
 _SUGGESTED: Final = "qwen3:4b"
+_OF_THE_HUB: Final = ("key_variable", "has_key", "problem")
+"""What of an entry only the hub says."""
+
+
+def bare(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry as it is sent back."""
+    return {key: value for key, value in entry.items() if key not in _OF_THE_HUB}
+
+
+def show_result(tried: dict[str, Any]) -> None:
+    """Show what came of a test."""
+    time = milliseconds(1_000 * tried["first_s"])
+    if tried["problem"]:
+        problem(text("It does not answer"), tried["problem"])
+    elif tried["advice"]:
+        dot("warn", text("answers after {time}", time=time))
+        note(tried["advice"], classes="sb-small")
+    else:
+        dot("good", text("answers after {time}, and calls tools", time=time))
 
 
 class Adding:

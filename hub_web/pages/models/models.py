@@ -8,8 +8,7 @@ from nicegui import ui
 
 from agent_core.models.writing import name_for
 from hub_web.api import part
-from hub_web.pages.models.adding import Adding
-from hub_web.pages.models.entries import bare, show_result
+from hub_web.pages.models.adding import Adding, bare, show_result
 from hub_web.pages.models.ollama import Ollama
 from hub_web.parts.forms import choice, number_field, text_field
 from hub_web.parts.layout import Words, card, dot, heading, menu_item, note, problem, refilled, stack

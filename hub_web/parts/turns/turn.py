@@ -12,7 +12,7 @@ from nicegui import ui
 from hub_web.parts import times
 from hub_web.parts.calls import show_call
 from hub_web.parts.code import code, show_work
-from hub_web.parts.layout import Words, badge, refilled
+from hub_web.parts.layout import Words, actions, badge, icon_button, refilled, row
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.texts import text
 from hub_web.view import view
@@ -323,11 +323,11 @@ class TurnBox:
 
         with self._cards, ui.element("section").classes("sb-confirm").props("role=alertdialog") as card:
             card.props["aria-label"] = text("Confirm this call")
-            with ui.element("div").classes("sb-row"):
+            with row():
                 ui.icon("help_outline")
                 Words("h3", text("May I do this?"), "sb-h3")
             show_call(event)
-            with ui.element("div").classes("sb-actions"):
+            with actions():
                 seconds = text("No answer within {n} s counts as no.", n=round(event["expires_s"]))
                 Words("span", seconds, "sb-muted sb-small sb-grow")
                 no = view.button(text("No"), lambda: answer(False), kind="plain")
@@ -357,7 +357,7 @@ class TurnBox:
                             view.link(text("Models"), "/models")
                         if hint and not said:
                             Words("p", hint, "sb-muted")
-            with ui.element("div").classes("sb-row sb-turn-tools"):
+            with row().classes("sb-turn-tools"):
                 Words("span", " · ".join(filter(None, about)), "sb-muted sb-small")
                 for icon, label, act in (
                     ("edit", text("Change the question"), self._on_edit),
@@ -373,10 +373,7 @@ class TurnBox:
 
 
 def _tool(icon: str, label: str, on_click: Any) -> ui.button:
-    made = ui.button(icon=icon, color=None, on_click=on_click).props("flat round dense size=sm")
-    made.classes("sb-tool sb-small-tool").props["aria-label"] = label
-    made.tooltip(label)
-    return made
+    return icon_button(icon, label, on_click).props("size=sm").classes("sb-small-tool")
 
 
 def _called(step: Step) -> str:

@@ -100,3 +100,15 @@ def test_no_topic_starves_and_there_is_an_end_to_how_many_are_watched(home: Home
             break
     assert len(set(seen)) == MOST_TOPICS
     assert len(seen) < MOST_TOPICS + 30
+
+
+def test_who_has_seen_all_that_is_watched_is_told_once_that_there_is_more(home: Home) -> None:
+    tree = Tree(home.hub.live.feed, "bus")
+    for number in range(MOST_TOPICS):
+        tree.put(sample(f"t/{number}"))
+    while tree.changed.is_set():
+        tree.take()
+    for topic, is_news in (("one", True), ("another", False)):
+        tree.put(sample(topic))
+        assert (tree.is_full, tree.changed.is_set()) == (True, is_news)
+        tree.take()
