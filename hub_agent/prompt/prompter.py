@@ -1,8 +1,8 @@
 """The hub's prompt: what is the same from turn to turn, and what is known of the home right now."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from agent_core.models.entries import ToolMode
 from agent_core.prompt import (
@@ -19,6 +19,9 @@ from hub_agent.live.files import EditedFile
 from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
+
+_LISTED: Final = 10
+"""Items of a list in the prompt; a skill lists them all."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,12 @@ class PromptPart:
 
     text: Prompt
     untrusted: bool = False
+
+
+def list_part(what: str, items: Sequence[Prompt]) -> PromptPart | None:
+    """Return a part that lists the first of some items and counts the others; None where there are none."""
+    shown = [*items[:_LISTED], *([f"and {len(items) - _LISTED} more"] if len(items) > _LISTED else [])]
+    return PromptPart(Prompt(f"{what}: {', '.join(shown)}")) if items else None
 
 
 Contribution: TypeAlias = Callable[[Asked], Awaitable[PromptPart | None]]

@@ -35,7 +35,7 @@ from hub_agent.live.captures.tables import CaptureRow, CaptureRows
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Gap, LinkName, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
-from hub_agent.prompt import Asked, PromptPart
+from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
@@ -54,8 +54,6 @@ _SHARE: Final = 4
 """A file takes at most a quarter of a budget, so that there are older ones to remove."""
 _SAVE_S: Final = 10.0
 """How often counts are stored and published, and so how far they are behind after a crash."""
-_LISTED: Final = 10
-"""Captures that a prompt lists."""
 _OWN_FILES: Final = 16
 """Files of what the hub records for itself: one is removed at a time."""
 _FULL_S: Final = 2.0
@@ -198,11 +196,8 @@ class Captures:
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's captures: those that run."""
         own = [each for each in self._captures.values() if each.row.owner == asked.user.id and each.recording]
-        if not own:
-            return None
-        lines = [f"{each.row.id} to {render_name(each.spec.path)} ({each.state})" for each in own[:_LISTED]]
-        more = [f"and {len(own) - _LISTED} more"] if len(own) > _LISTED else []
-        return PromptPart(Prompt(f"Captures: {', '.join([*lines, *more])}"))
+        lines = [Prompt(f"{each.row.id} to {render_name(each.spec.path)} ({each.state})") for each in own]
+        return list_part("Captures", lines)
 
     # What other parts do
 

@@ -105,13 +105,16 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
         samples = await values.latest(bearer.user, query.topic, query.link)
         if query.follow:
             return streams.answer(bearer.claims.jti, _following(values, bearer, query))
-        return answer(await _shown(values, samples, query.link, since=None))
+        # Of the latest values only counts whether they may be out of date.
+        gaps = [gap for gap in values.gaps(query.link, since=None) if gap["until"] is None]
+        return answer({"samples": await described_all(samples), "gaps": gaps})
 
     async def history(request: Request) -> Response:
         bearer, query = await may_read(request), read_query(request, _History)
         since = parse_since(query.since)
-        samples = await values.history(bearer.user, query.topic, query.link, since=since, limit=query.limit)
-        return answer(await _shown(values, samples, query.link, since=since))
+        return answer(
+            await values.history(bearer.user, query.topic, query.link, since=since, limit=query.limit)
+        )
 
     async def tree(request: Request) -> Response:
         bearer, query = await may_read(request), read_query(request, _Tree)
@@ -124,16 +127,6 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
         Route("/api/bus/history", history),
         Route("/api/bus/tree", tree),
     ]
-
-
-async def _shown(
-    values: BusValues, samples: list[Sample], link: LinkName, *, since: float | None
-) -> dict[str, Json]:
-    gaps = values.gaps(link, since=since)
-    if since is None:
-        # Of the latest values only counts whether they may be out of date.
-        gaps = [gap for gap in gaps if gap["until"] is None]
-    return {"samples": await described_all(samples), "gaps": gaps}
 
 
 def _size(item: Sample | Gap) -> int:

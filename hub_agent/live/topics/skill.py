@@ -7,7 +7,7 @@ from contracts.topics import check_topic
 from contracts.wire import Json
 from hub_agent.live.times import parse_since
 from hub_agent.live.topics.samples import LinkName
-from hub_agent.live.topics.values import BusValues, described, described_all
+from hub_agent.live.topics.values import BusValues, described
 from hub_agent.own_skills import HubSkill
 
 
@@ -50,11 +50,7 @@ class BusSkill(HubSkill):
             limit: At most so many samples, the newest.
         """
         user, start = self.asking.user, parse_since(since)
-        samples = await self._values.history(user, topic, link, since=start, limit=max(1, min(limit, 1_000)))
-        return {
-            "samples": await described_all(samples),
-            "gaps": self._values.gaps(link, since=start),
-        }
+        return await self._values.history(user, topic, link, since=start, limit=max(1, min(limit, 1_000)))
 
     @skill_method(read_only=True, untrusted_output=True)
     async def query(self, filter: str, link: LinkName = "bus") -> list[dict[str, Json]]:  # noqa: A002

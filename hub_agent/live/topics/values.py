@@ -125,9 +125,9 @@ class BusValues:
         return found
 
     async def history(
-        self, user: User, topic: str, link: LinkName, *, since: float | None, limit: int
-    ) -> list[Sample]:
-        """Return the newest samples of a topic, oldest first; they are kept from the first question on.
+        self, user: User, topic: str, link: LinkName, *, since: float, limit: int
+    ) -> dict[str, Json]:
+        """Return the newest samples of a topic, oldest first, and the gaps; kept from the first question on.
 
         At most `_MOST_BYTES` of them.
 
@@ -138,16 +138,15 @@ class BusValues:
         """
         topics.check_topic(topic)
         await self.latest(user, topic, link)
-        if not self.sees(user, link)(topic):
-            return []
         newest: list[Sample] = []
         room = _MOST_BYTES
-        for sample in reversed(self.feed.history(topic, link, since=since)[-limit:]):
+        heard = self.feed.history(topic, link, since=since) if self.sees(user, link)(topic) else ()
+        for sample in reversed(heard[-limit:]):
             room -= len(sample.payload)
             if room < 0 and newest:
                 break
             newest.append(sample)
-        return newest[::-1]
+        return {"samples": await described_all(newest[::-1]), "gaps": self.gaps(link, since=since)}
 
     async def query(self, asking: Asking, filter_: str, link: LinkName) -> list[dict[str, Json]]:
         """Return the last value of each topic that a filter matches, or what devices answer.

@@ -1,9 +1,8 @@
 """A watcher as people and programs read it: what it is for, what it is doing, what it did last."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from agent_core.provenance import Prompt
 from agent_core.tools.skill_calls import shown_arguments
 from contracts.wire import Json, rfc3339
 from hub_agent.live.watchers.decisions.evaluation import calls_of, entry_json
@@ -11,8 +10,6 @@ from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.engine import Watched
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 
-_LISTED: Final = 10
-"""Watchers that are in the prompt; WatcherSkill.list has them all."""
 _LAST: Final = ("at", "decision", "reason", "actions")
 """What is shown of the last decision."""
 
@@ -65,10 +62,3 @@ def calls_json(row: WatcherRow) -> list[Json]:
 def values_json(seen: Mapping[str, Seen]) -> Json:
     """Return the latest values, cut to what a person reads."""
     return shown_arguments({name: each.value for name, each in seen.items() if each.age_s is not None})
-
-
-def prompt_line(rows: Sequence[WatcherRow]) -> Prompt:
-    """Return what a prompt says of a person's watchers."""
-    lines = [f"{row.name} ({row.state}, fired {row.fired} times)" for row in rows[:_LISTED]]
-    more = [f"and {len(rows) - _LISTED} more"] if len(rows) > _LISTED else []
-    return Prompt(f"Watchers: {', '.join([*lines, *more])}")

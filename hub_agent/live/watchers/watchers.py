@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
+from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
 from contracts.validation import did_you_mean
 from contracts.wire import Json
@@ -35,9 +36,9 @@ from hub_agent.live.watchers.engine import Engine, Watched
 from hub_agent.live.watchers.predicates import parse
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.store import WatcherStore, name_taken
-from hub_agent.live.watchers.summary import calls_json, prompt_line, values_json, watcher_json
+from hub_agent.live.watchers.summary import calls_json, values_json, watcher_json
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
-from hub_agent.prompt import Asked, PromptPart
+from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
@@ -381,7 +382,9 @@ class Watchers:
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's watchers."""
         own = [row for row in self._rows.values() if row.owner == asked.user.id]
-        return PromptPart(prompt_line(own)) if own else None
+        return list_part(
+            "Watchers", [Prompt(f"{row.name} ({row.state}, fired {row.fired} times)") for row in own]
+        )
 
     async def load(self) -> None:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""

@@ -132,13 +132,14 @@ async def test_payloads_that_take_long_to_decode_leave_others_their_turn() -> No
 
 async def test_a_history_has_no_more_bytes_than_can_be_shown(home: Home, nas: Device) -> None:
     values, user = home.hub.live.values, home.hub.registry.admin
-    await values.history(user, DISK, "bus", since=None, limit=1)
+    await values.history(user, DISK, "bus", since=0, limit=1)
     for number in range(12):
         await say(nas, b"%d" % number + b"x" * 200_000)
 
     async def newest() -> bool:
-        found = await values.history(user, DISK, "bus", since=None, limit=100)
-        return found[-1].payload.startswith(b"11x") and sum(len(each.payload) for each in found) <= 2**21
+        found = (await values.history(user, DISK, "bus", since=0, limit=100))["samples"]
+        is_last = str(found[-1]["value"]).startswith("11x")
+        return is_last and sum(len(each["value"]) for each in found) <= 2**21
 
     await eventually(newest)
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, Protocol
+from typing import ClassVar, Final, Literal
 
 from pydantic_core import from_json, to_json
 
@@ -47,10 +47,10 @@ class Missing:
         return to_json({"at": moment(self.until), "gap": gap}) + b"\n"
 
 
-class Format(Protocol):
+class Format:
     """How samples are encoded; one for each open file or series of files."""
 
-    lines: bool
+    lines: ClassVar[bool] = False
     """Whether a file consists of lines, so that half a line at its end can be told from a whole one."""
 
     def encode(self, sample: Sample, *, roll: bool) -> tuple[bytes, bytes | None]:
@@ -62,11 +62,10 @@ class Format(Protocol):
         Returns:
             What goes to the present file, and what a new file then begins with; None for no new file.
         """
-        ...
+        raise NotImplementedError
 
     def resume(self, head: bytes) -> None:
         """Go on with a file that begins with these bytes."""
-        ...
 
 
 def make_format(name: FormatName) -> Format:
@@ -96,7 +95,7 @@ def flatten(value: Json) -> dict[str, Json]:
     return fields
 
 
-class _Jsonl:
+class _Jsonl(Format):
     """A JSON object a line: ``at``, ``topic``, ``link``, and ``payload`` or ``payload_base64``."""
 
     lines = True
@@ -115,9 +114,6 @@ class _Jsonl:
         topic = self._topics.get(key) or self._topic(*key)
         line = b'%b%06dZ"%b%b}\n' % (self._begin, micros, topic, _payload(sample))
         return (b"", line) if roll else (line, None)
-
-    def resume(self, head: bytes) -> None:
-        pass
 
     def _topic(self, topic: str, link: LinkName, retained: bool) -> bytes:
         if len(self._topics) >= _MOST_TOPICS:
@@ -146,7 +142,7 @@ def _payload(sample: Sample) -> bytes:
     return b',"payload":' + json.dumps(value).encode()
 
 
-class _Csv:
+class _Csv(Format):
     """A row for each message: ``at``, ``topic``, ``link``, and a column for each field of the payload.
 
     A field that has no column yet begins a new file with a header of its own.
@@ -197,26 +193,19 @@ def _text_of(value: Json) -> Json:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-class _Raw:
+class _Raw(Format):
     """The payloads one after the other, as they are."""
-
-    lines = False
 
     def encode(self, sample: Sample, *, roll: bool) -> tuple[bytes, bytes | None]:
         return (b"", sample.payload) if roll else (sample.payload, None)
 
-    def resume(self, head: bytes) -> None:
-        pass
 
-
-class _H264:
+class _H264(Format):
     """An H.264 byte stream (ITU-T H.264, annex B): files begin where a decoder can begin.
 
     A message may hold a picture, several, or any piece of the stream: start codes are also found where they
     are spread over two messages.
     """
-
-    lines = False
 
     def __init__(self) -> None:
         self._end = b""
@@ -245,9 +234,6 @@ class _H264:
                 self._keep(stream[start:end])
             self._last = kind
         return (sample.payload, None) if cut is None else (stream[seen:cut], begin + stream[cut:])
-
-    def resume(self, head: bytes) -> None:
-        pass
 
     def _keep(self, piece: bytes) -> None:
         if len(self._parameters) < _MOST_PARAMETERS:
