@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate, chain
+from types import MappingProxyType
 from typing import Final
 
 from hassil import (
@@ -106,7 +107,7 @@ class Template:
         return None
 
 
-def compile_template(text: str, method: Method, lists: Lists | None = None) -> Template:
+def compile_template(text: str, method: Method, lists: Lists = MappingProxyType({})) -> Template:
     """Compile a template of a method.
 
     Args:
@@ -142,7 +143,7 @@ def compile_template(text: str, method: Method, lists: Lists | None = None) -> T
         raise BadTemplate(
             f"{text!r}: at least {MIN_LITERAL_WORDS} words outside slots and brackets are needed"
         )
-    readers = {each.slot_name: _reader(each, method.parameters, lists or {}) for each in references}
+    readers = {each.slot_name: _reader(each, method.parameters, lists) for each in references}
     try:
         check_steps = _CHECK_STEPS * branches(method.parameters)
     except ValueError as error:

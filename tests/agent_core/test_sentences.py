@@ -8,6 +8,7 @@ from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceInd
 from agent_core.sentences.matching import OutOfSteps, Steps
 from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.sentences.templates import compile_template
+from agent_core.skills.skill import VALUES
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
 from contracts.devices.registration import Method, MethodFlags
@@ -212,6 +213,15 @@ def test_sentences_with_the_same_listed_values_share_them() -> None:
     tracemalloc.stop()
     assert templates[-1].arguments("play station 7 at 49", listed, Steps(100)) == {"station": "station 7"}
     assert size < 1_000_000
+
+
+def test_what_may_stand_in_a_slot_counts_also_when_it_is_known_later_than_the_sentence() -> None:
+    made = index(
+        on("hub", method("turn_on", "turn on [the] {light}", light={"type": "string", VALUES: "lights"}))
+    )
+    assert matched(made, "turn on the ceiling") is None
+    made.lists["lights"] = {"ceiling": "Ceiling"}
+    assert matched(made, "turn on the ceiling") == {"light": "Ceiling"}
 
 
 def test_a_device_has_a_limited_number_of_sentences_and_keeps_its_methods() -> None:
