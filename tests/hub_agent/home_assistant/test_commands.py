@@ -38,8 +38,8 @@ class Asked:
         self.emptied: list[str] = []
         self.gate = asyncio.Event()
 
-    async def call(self, _: Any, target: Any, *__: Any, **___: Any) -> None:
-        self.called.append(target.method.name)
+    async def call(self, _: Any, call: Any, *__: Any, **___: Any) -> None:
+        self.called.append(call.target.method.name)
         await self.gate.wait()
 
     async def publish(self, topic: str, *_: Any, **__: Any) -> None:
