@@ -3,20 +3,14 @@
 import json
 import math
 import re
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
+from typing import Final, Literal, Protocol
 
 from agent_core.gateway.protocol import Completed, ModelRequest, Remark, TextPart, ToolCall
 from agent_core.models.entries import Model
 from contracts.wire import Json
 
-if TYPE_CHECKING:
-    import httpx
-
-_CONNECT_S: Final = 5.0
 _MAX_REASON: Final = 300
 """Characters of what one model said; providers answer with whole web pages."""
 
@@ -71,135 +65,6 @@ class Backend(Protocol):
         wait for a piece is decided by the caller, who cancels the wait.
         """
         ...
-
-
-class Reply(Protocol):
-    """An answer in the making, from the lines in which it comes."""
-
-    def take(self, line: str) -> list[TextPart]:
-        """Read one line; return the text in it.
-
-        Raises:
-            Rejected: The line says that the answer failed.
-            ValueError: It is no line of this API; so are ``TypeError``, ``KeyError`` and ``AttributeError``.
-        """
-        ...
-
-    def end(self) -> list[Piece]:
-        """Return what is known only at the end."""
-        ...
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is sent to a server.
-
-    Attributes:
-        path: Below the model's address.
-        remark: What the person should know about it; empty for nothing.
-    """
-
-    path: str
-    body: dict[str, Any]
-    remark: str = ""
-
-
-class Rejected(Exception):
-    """A server gives no answer; ``failed`` says why."""
-
-    def __init__(self, failed: Failed) -> None:
-        super().__init__(str(failed.failure))
-        self.failed = failed
-
-
-class HttpBackend(ABC):
-    """Asks each model itself, over HTTP, where its answer comes in lines; a subclass for each API.
-
-    Attributes:
-        line: What a line of an answer is, for messages.
-    """
-
-    line = "a chat chunk"
-
-    def __init__(self, client: "httpx.AsyncClient") -> None:
-        self._client = client
-
-    @abstractmethod
-    async def question(self, request: ModelRequest, model: Model) -> Question:
-        """Return what to send.
-
-        Raises:
-            Rejected: The server cannot be asked this.
-        """
-
-    @abstractmethod
-    def reply(self, model: Model) -> Reply:
-        """Return what reads the answer."""
-
-    def refused(self, model: Model, status: int, body: str) -> Failed:
-        """Report that the server answered with an HTTP status that is an error."""
-        return refused(model, status, body)
-
-    async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
-        """See ``Backend.ask``."""
-        import httpx
-
-        reply = self.reply(model)
-        try:
-            question = await self.question(request, model)
-            if question.remark:
-                yield Remark(question.remark)
-            async with self.posted(model, question.path, question.body) as response:
-                # Its type says iterator; it is a generator, and has to be closed where an answer is left.
-                pieces = cast("AsyncGenerator[str, None]", response.aiter_lines())
-                async with aclosing(pieces) as lines:
-                    async for line in lines:
-                        yield Alive()
-                        for text in self._read(reply, line, model):
-                            yield text
-        except Rejected as error:
-            yield error.failed
-        except (httpx.ConnectError, httpx.ConnectTimeout):
-            yield unreachable(model)
-        except httpx.HTTPError as error:
-            yield broken(model, f"broke the connection: {error or type(error).__name__}")
-        else:
-            for piece in reply.end():
-                yield piece
-
-    @asynccontextmanager
-    async def posted(self, model: Model, path: str, body: dict[str, Any]) -> "AsyncIterator[httpx.Response]":
-        """Send a request to the server of a model, and yield the response while it comes.
-
-        Raises:
-            Rejected: Its status is an error.
-        """
-        url = f"{model.entry.address}{path}"
-        async with self._client.stream("POST", url, json=body, headers=key_header(model)) as response:
-            if response.status_code != 200:
-                said = (await response.aread()).decode("utf-8", "replace")
-                raise Rejected(self.refused(model, response.status_code, said))
-            yield response
-
-    def _read(self, reply: Reply, line: str, model: Model) -> list[TextPart]:
-        try:
-            return reply.take(line)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise Rejected(broken(model, f"sent what is not {self.line}: {line[:100]}")) from None
-
-
-@asynccontextmanager
-async def open_http() -> "AsyncIterator[httpx.AsyncClient]":
-    """Open the connections that models share, and close them again. How long to wait decides who asks."""
-    import httpx  # 80 ms that commands without a model never need
-
-    async with httpx.AsyncClient(timeout=httpx.Timeout(None, connect=_CONNECT_S)) as client:
-        yield client
-
-
-def key_header(model: Model) -> dict[str, str]:
-    """Return the header with the key of a model; none where it needs none."""
-    return {"Authorization": f"Bearer {model.key.get_secret_value()}"} if model.key else {}
 
 
 def refused(model: Model, status: int, body: str) -> Failed:

@@ -5,25 +5,28 @@ into the default one loses its beginning without a word. ``/api/chat`` takes ``n
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from agent_core.gateway.backend import (
+    Alive,
+    Backend,
     Failed,
     Failure,
-    HttpBackend,
     Piece,
-    Question,
-    Rejected,
-    Reply,
     broken,
     parsed_arguments,
     refused,
+    unreachable,
 )
 from agent_core.gateway.protocol import (
     AssistantMessage,
     Completed,
+    Message,
     ModelRequest,
+    Remark,
     StopReason,
     TextPart,
     ToolCall,
@@ -32,17 +35,20 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.models.entries import Model, ModelEntry
-from agent_core.models.ollama import NO_TOOLS_ADVICE, context_length_of
+from agent_core.models.ollama import NO_TOOLS_ADVICE, context_length_of, open_client
 from contracts.wire import Json
 
 if TYPE_CHECKING:
-    import httpx
+    import ollama
 
 _NOT_FOUND: Final = 404
 _NO_TOOLS: Final = "does not support tools"
 
 _BYTES_PER_TOKEN: Final = 3
 """On the safe side, also where a letter is a token: a prompt that turns out longer loses its beginning."""
+
+_MESSAGE_TOKENS: Final = 8
+"""What role and marks of one message cost."""
 
 _MAX_SCHEMA: Final = 300
 """Characters of a schema in a description."""
@@ -53,81 +59,165 @@ _LEAST_ANSWER: Final = 512
 """Tokens that an answer needs; with less the warning comes."""
 
 
+@dataclass(frozen=True)
+class PromptContext:
+    """The context for one prompt.
+
+    Attributes:
+        num_ctx: Tokens to ask for.
+        warning: What does not fit, in a sentence; empty where all does.
+    """
+
+    num_ctx: int
+    warning: str = ""
+
+
 class ContextSize:
     """The context of one model: it grows in steps and never shrinks.
 
     Ollama reloads a model for each other length, which takes seconds.
 
     Args:
-        trained: Tokens that the model was trained for; None where that is unknown.
+        limit: Most tokens; None where unknown.
+        reason: Why not more, for the warning.
     """
 
-    def __init__(self, entry: ModelEntry, trained: int | None) -> None:
+    def __init__(self, entry: ModelEntry, *, limit: int | None, reason: str) -> None:
         self._entry = entry
-        self._limit, self._reason = trained, f"the model was trained for {trained}"
-        own = entry.max_context_tokens
-        if own is not None and (trained is None or own < trained):
-            self._limit, self._reason = own, f"max_context_tokens allows {own}"
+        self._limit = limit
+        self._reason = reason
         self._now = _LEAST
 
-    def take(self, prompt: int) -> tuple[int, str]:
-        """Return the tokens to ask for, and a warning where the prompt does not fit.
-
-        Args:
-            prompt: Its tokens; its answer needs some more.
-        """
+    def take(self, request: ModelRequest) -> PromptContext:
+        """Return a context that holds a prompt and its answer."""
+        prompt = prompt_tokens(request)
         while self._now < prompt + self._entry.max_output_tokens:
             self._now *= 2
         if self._limit is None or self._now <= self._limit:
-            return self._now, ""
+            return PromptContext(self._now)
         self._now = self._limit
         if prompt + _LEAST_ANSWER <= self._limit:
-            return self._now, ""
-        return self._now, (
+            return PromptContext(self._limit)
+        return PromptContext(
+            self._limit,
             f"{self._entry.name} does not see the whole prompt: it needs some "
-            f"{prompt + _LEAST_ANSWER} tokens, and {self._reason}. The beginning is cut off."
+            f"{prompt + _LEAST_ANSWER} tokens, and {self._reason}. The beginning is cut off.",
         )
 
 
-class OllamaBackend(HttpBackend):
-    """Asks servers that speak Ollama's own API."""
+def context_size_for(entry: ModelEntry, trained: int | None) -> ContextSize:
+    """Return the context size of a model.
 
-    line = "an answer of Ollama"
+    Args:
+        trained: Tokens that it was trained for, where it is known.
+    """
+    own = entry.max_context_tokens
+    if own is not None and (trained is None or own < trained):
+        return ContextSize(entry, limit=own, reason=f"max_context_tokens allows {own}")
+    return ContextSize(entry, limit=trained, reason=f"the model was trained for {trained}")
 
-    def __init__(self, client: "httpx.AsyncClient") -> None:
-        super().__init__(client)
+
+def prompt_tokens(request: ModelRequest) -> int:
+    """Estimate the tokens of a whole prompt, tools included."""
+    tools = sum(
+        _bytes(tool.name, tool.description, json.dumps(tool.parameters, ensure_ascii=False))
+        for tool in request.tools
+    )
+    size = _bytes(request.system) + tools + sum(map(_size, request.messages))
+    return size // _BYTES_PER_TOKEN + _MESSAGE_TOKENS * (len(request.messages) + len(request.tools) + 1)
+
+
+def _size(message: Message) -> int:
+    match message:
+        case UserMessage(text) | ToolMessage(_, _, text):
+            return _bytes(text)
+        case AssistantMessage(text, calls):
+            return _bytes(text, *(call.name + call.raw for call in calls))
+
+
+def _bytes(*texts: str) -> int:
+    return sum(len(text.encode()) for text in texts)
+
+
+@asynccontextmanager
+async def open_ollama_backend(models: tuple[Model, ...]) -> AsyncIterator[Backend]:
+    """Open the connections to the servers of these models and close them again."""
+    async with AsyncExitStack() as stack:
+        clients = {
+            model.entry.name: await stack.enter_async_context(open_client(model.entry.address, model.key))
+            for model in models
+        }
+        yield OllamaBackend(clients)
+
+
+class OllamaBackend:
+    """Asks each model itself."""
+
+    def __init__(self, clients: "dict[str, ollama.AsyncClient]") -> None:
+        self._clients = clients
         self._sizes: dict[str, ContextSize] = {}
 
-    async def question(self, request: ModelRequest, model: Model) -> Question:
-        """Return what to send; the trained length of a model is asked once."""
-        entry = model.entry
-        if entry.name not in self._sizes:
-            async with self.posted(model, "/api/show", {"model": entry.model}) as response:
-                shown = await response.aread()
-            try:
-                trained = context_length_of(json.loads(shown))
-            except (ValueError, TypeError, AttributeError):
-                raise Rejected(broken(model, f"sent what is not {self.line}")) from None
-            self._sizes[entry.name] = ContextSize(entry, trained)
-        body = {"model": entry.model, "messages": _messages(request), "tools": chat_tools(request.tools)}
-        prompt = len(json.dumps(body, ensure_ascii=False).encode()) // _BYTES_PER_TOKEN
-        num_ctx, warning = self._sizes[entry.name].take(prompt)
-        options = {"num_ctx": num_ctx, "num_predict": entry.max_output_tokens}
-        return Question("/api/chat", {**body, "stream": True, "options": options}, warning)
+    async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
+        """See ``backend.Backend.ask``."""
+        import httpx
+        import ollama
 
-    def reply(self, model: Model) -> Reply:
-        """Return what reads the answer."""
-        return _Reply(model)
+        entry, reply = model.entry, _Reply(model)
+        try:
+            context = await self._context(request, entry)
+            chunks = await self._chat(request, entry, context)
+            if context.warning:
+                yield Remark(context.warning)
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield Alive()
+                    for text in reply.take(chunk):
+                        yield text
+        except ollama.ResponseError as error:
+            yield _refused(model, error)
+        except (ConnectionError, httpx.ConnectError, httpx.ConnectTimeout):
+            yield unreachable(model)
+        except httpx.HTTPError as error:
+            yield broken(model, f"broke the connection: {error or type(error).__name__}")
+        except (ValueError, TypeError, AttributeError):
+            yield broken(model, "sent what is not an answer of Ollama")
+        else:
+            for piece in reply.end():
+                yield piece
 
-    def refused(self, model: Model, status: int, body: str) -> Failed:
-        """Report why Ollama refuses, with the command or the choice that helps."""
-        entry = model.entry
-        if status == _NOT_FOUND:
-            reason = f"needs {entry.model}, which Ollama does not have: strawberry models pull {entry.model}"
-            return Failed(Failure(entry.name, reason))
-        if _NO_TOOLS in body:
-            return Failed(Failure(entry.name, f"cannot call tools; {NO_TOOLS_ADVICE}"))
-        return refused(model, status, body)
+    async def _chat(
+        self, request: ModelRequest, entry: ModelEntry, context: PromptContext
+    ) -> "AsyncGenerator[ollama.ChatResponse, None]":
+        chunks = await self._clients[entry.name].chat(
+            model=entry.model,
+            messages=_messages(request),
+            tools=chat_tools(request.tools) or None,
+            stream=True,
+            options={"num_ctx": context.num_ctx, "num_predict": entry.max_output_tokens},
+        )
+        # Its type says iterator; it is a generator, and has to be closed where an answer is left.
+        return cast("AsyncGenerator[ollama.ChatResponse, None]", chunks)
+
+    async def _context(self, request: ModelRequest, entry: ModelEntry) -> PromptContext:
+        """Return the context for a prompt; the trained length of a model is asked once."""
+        known = self._sizes.get(entry.name)
+        if known is None:
+            trained = context_length_of(await self._clients[entry.name].show(entry.model))
+            known = self._sizes[entry.name] = context_size_for(entry, trained)
+        return known.take(request)
+
+
+def _refused(model: Model, error: "ollama.ResponseError") -> Failed:
+    entry = model.entry
+    if error.status_code == _NOT_FOUND:
+        reason = f"needs {entry.model}, which Ollama does not have: strawberry models pull {entry.model}"
+        return Failed(Failure(entry.name, reason))
+    if _NO_TOOLS in str(error.error):
+        return Failed(Failure(entry.name, f"cannot call tools; {NO_TOOLS_ADVICE}"))
+    if error.status_code > 0:
+        return refused(model, error.status_code, str(error.error))
+    # An error inside a stream has no status; the runner that died may be there the next time.
+    return broken(model, f"failed: {error.error}")
 
 
 class _Reply:
@@ -136,37 +226,33 @@ class _Reply:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._calls: list[ToolCall] = []
-        self._last: dict[str, Any] | None = None
+        self._last: Any = None
 
-    def take(self, line: str) -> list[TextPart]:
-        """Read one line; return the text in it. Thoughts are never shown."""
-        chunk: dict[str, Any] = json.loads(line)
-        if "error" in chunk:
-            # The runner that died may be there the next time.
-            raise Rejected(broken(self._model, f"failed: {chunk['error']}"))
-        message = chunk["message"]
-        for call in message.get("tool_calls") or ():
-            function = call["function"]
-            arguments = dict(function["arguments"])
+    def take(self, chunk: "ollama.ChatResponse") -> list[TextPart]:
+        """Read one piece; return the text in it. Thoughts are never shown."""
+        for call in chunk.message.tool_calls or ():
+            arguments = dict(call.function.arguments)
             self._calls.append(
-                ToolCall(f"call_{len(self._calls)}", function["name"], json.dumps(arguments), arguments)
+                ToolCall(f"call_{len(self._calls)}", call.function.name, json.dumps(arguments), arguments)
             )
-        if chunk.get("done"):
+        if chunk.done:
             self._last = chunk
-        return [TextPart(str(message["content"]))] if message.get("content") else []
+        return [TextPart(chunk.message.content)] if chunk.message.content else []
 
     def end(self) -> list[Piece]:
         """Return what is known only at the end."""
-        last = self._last
-        if last is None:
+        if self._last is None:
             return [broken(self._model, "stopped before its answer was complete")]
-        stop: StopReason = "end" if last.get("done_reason") == "stop" else "unknown"
-        if last.get("done_reason") == "length":
-            stop = "length"
-        elif self._calls:
-            stop = "tools"
-        tokens = last.get("prompt_eval_count") or 0, last.get("eval_count") or 0
-        return [*self._calls, Completed(self._model.entry.name, *tokens, stop=stop)]
+        name = self._model.entry.name
+        completed = Completed(
+            name, self._last.prompt_eval_count or 0, self._last.eval_count or 0, stop=self._stop()
+        )
+        return [*self._calls, completed]
+
+    def _stop(self) -> StopReason:
+        if self._last.done_reason == "length":
+            return "length"
+        return "tools" if self._calls else "end" if self._last.done_reason == "stop" else "unknown"
 
 
 def chat_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:

@@ -1,17 +1,19 @@
-"""The OpenAI-compatible chat API, without TensorZero."""
+"""The backend over the OpenAI-compatible chat API, without TensorZero."""
 
 import json
-from typing import Any, Final
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from agent_core.gateway.backend import (
+    Alive,
+    Backend,
     CallCollector,
-    HttpBackend,
     Piece,
-    Question,
-    Rejected,
-    Reply,
     as_cost,
     broken,
+    refused,
+    unreachable,
 )
 from agent_core.gateway.protocol import (
     AssistantMessage,
@@ -26,6 +28,10 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.models.entries import Model, ModelEntry
 
+if TYPE_CHECKING:
+    import httpx
+
+_CONNECT_S: Final = 5.0
 _STOPS: Final[dict[str, StopReason]] = {
     "stop": "end",
     "tool_calls": "tools",
@@ -35,16 +41,62 @@ _STOPS: Final[dict[str, StopReason]] = {
 }
 
 
-class OpenAIBackend(HttpBackend):
-    """Asks servers that speak OpenAI's chat API."""
+@asynccontextmanager
+async def open_direct() -> AsyncIterator[Backend]:
+    """Open the connections that the models share and close them again."""
+    import httpx  # 80 ms that commands without a model never need
 
-    async def question(self, request: ModelRequest, model: Model) -> Question:
-        """Return what to send."""
-        return Question("/chat/completions", _body(request, model.entry))
+    async with httpx.AsyncClient(timeout=httpx.Timeout(None, connect=_CONNECT_S)) as client:
+        yield DirectBackend(client)
 
-    def reply(self, model: Model) -> Reply:
-        """Return what reads the answer."""
-        return _StreamedReply(model)
+
+class DirectBackend:
+    """Asks each model itself."""
+
+    def __init__(self, client: "httpx.AsyncClient") -> None:
+        self._client = client
+
+    async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
+        """See ``backend.Backend.ask``."""
+        import httpx
+
+        reply = _StreamedReply(model)
+        try:
+            response = await self._client.send(self._request(request, model), stream=True)
+            async with aclosing(response):
+                if response.status_code != httpx.codes.OK:
+                    body = (await response.aread()).decode("utf-8", "replace")
+                    yield refused(model, response.status_code, body)
+                    return
+                # Its type says iterator; it is a generator, and has to be closed where an answer is left.
+                pieces = cast("AsyncGenerator[str, None]", response.aiter_lines())
+                async with aclosing(pieces) as lines:
+                    async for line in lines:
+                        yield Alive()
+                        for text in reply.take(line):
+                            yield text
+        except _Garbled as error:
+            yield broken(model, str(error))
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            yield unreachable(model)
+        except httpx.HTTPError as error:
+            yield broken(model, f"broke the connection: {error or type(error).__name__}")
+        else:
+            for piece in reply.end():
+                yield piece
+
+    def _request(self, request: ModelRequest, model: Model) -> "httpx.Request":
+        headers = {"Authorization": f"Bearer {model.key.get_secret_value()}"} if model.key else {}
+        return self._client.build_request(
+            "POST",
+            f"{model.entry.address}/chat/completions",
+            json=_body(request, model.entry),
+            headers=headers,
+        )
+
+
+class _Garbled(Exception):
+    """A response that violates the API."""
 
 
 class _StreamedReply:
@@ -67,9 +119,14 @@ class _StreamedReply:
         if data == "[DONE]":
             self._done = True
             return []
-        chunk: dict[str, Any] = json.loads(data)
+        try:
+            return self._take_chunk(json.loads(data))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise _Garbled(f"sent what is not a chat chunk: {data[:100]}") from None
+
+    def _take_chunk(self, chunk: dict[str, Any]) -> list[TextPart]:
         if chunk.get("error"):
-            raise Rejected(broken(self._model, f"failed: {json.dumps({'error': chunk['error']})}"))
+            raise _Garbled(f"failed: {json.dumps({'error': chunk['error']})}")
         if usage := chunk.get("usage"):
             self._usage = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
             # No part of OpenAI's API; OpenRouter and some others say it.

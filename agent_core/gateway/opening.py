@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
-from agent_core.gateway.backend import Backend, open_http
+from agent_core.gateway.backend import Backend
 from agent_core.gateway.fallback import FallbackGateway, RetryPolicy
-from agent_core.gateway.ollama import OllamaBackend
-from agent_core.gateway.openai import OpenAIBackend
+from agent_core.gateway.ollama import open_ollama_backend
+from agent_core.gateway.openai import open_direct
 from agent_core.gateway.protocol import GatewayEvent, ModelRequest
 from agent_core.gateway.tensorzero import has_tensorzero, open_tensorzero
 from agent_core.models.entries import GatewayKind, Models
@@ -43,14 +43,12 @@ async def open_gateway(
     async with AsyncExitStack() as stack:
         backends: dict[str, Backend] = {}
         if native:
-            ollama = OllamaBackend(await stack.enter_async_context(open_http()))
+            ollama = await stack.enter_async_context(open_ollama_backend(native))
             backends |= {model.entry.name: ollama for model in native}
-        if others and kind == "direct":
-            direct = OpenAIBackend(await stack.enter_async_context(open_http()))
-            backends |= {model.entry.name: direct for model in others}
-        elif others:
-            embedded = await stack.enter_async_context(open_tensorzero(others))
-            backends |= {model.entry.name: embedded for model in others}
+        if others:
+            opened = open_direct() if kind == "direct" else open_tensorzero(others)
+            backend = await stack.enter_async_context(opened)
+            backends |= {model.entry.name: backend for model in others}
         yield FallbackGateway(backends, models, retry=retry or RetryPolicy())
 
 
@@ -62,14 +60,15 @@ class LiveGateway:
 
     def __init__(self, models: Models, *, kind: GatewayKind = "tensorzero") -> None:
         self._current = _Generation(models, kind)
-        self._former: list[_Generation] = []
+        self._tasks = asyncio.TaskGroup()
 
     async def __aenter__(self) -> "LiveGateway":
+        await self._tasks.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for generation in (*self._former, self._current):
-            await generation.close()
+        self._current.close()
+        await self._tasks.__aexit__(None, None, None)
 
     @property
     def models(self) -> Models:
@@ -89,27 +88,18 @@ class LiveGateway:
         """
         if (models, kind) == (self._current.models, self._current.kind):
             return False
-        self._former.append(self._current)
+        self._current.retire()
         self._current = _Generation(models, kind)
         return True
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
         """Ask; see ``protocol.Gateway.stream``."""
-        current = self._current
-        current.users += 1
-        try:
-            async with aclosing((await current.opened()).stream(request)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            current.users -= 1
-            await self._close_unused()
-
-    async def _close_unused(self) -> None:
-        unused = [former for former in self._former if not former.users]
-        self._former = [former for former in self._former if former.users]
-        for former in unused:
-            await former.close()
+        async with (
+            self._current.used(self._tasks) as gateway,
+            aclosing(gateway.stream(request)) as events,
+        ):
+            async for event in events:
+                yield event
 
     def states(self) -> list[dict[str, Json]]:
         """Return name, provider, model, tool mode and state of each model, in order, for people to read.
@@ -119,7 +109,7 @@ class LiveGateway:
         states: list[dict[str, Json]] = []
         for model in self.models.usable:
             entry = model.entry
-            skip = self._current.gateway.skipped(entry.name) if self._current.gateway else None
+            skip = self._current.skipped(entry.name)
             states.append(
                 {
                     "name": entry.name,
@@ -156,36 +146,65 @@ class ChosenModels:
 
 
 class _Generation:
-    """One list of models and the gateway to them, which opens at its first use.
-
-    Attributes:
-        gateway: None until then.
-        users: How many questions are being answered.
-    """
+    """One list of models and the gateway to them, open from its first use until it is retired and idle."""
 
     def __init__(self, models: Models, kind: GatewayKind) -> None:
         self.models = models
         self.kind = kind
-        self.gateway: FallbackGateway | None = None
-        self.users = 0
-        self._stack = AsyncExitStack()
-        self._opening = asyncio.Lock()
+        self._opened: asyncio.Future[FallbackGateway] | None = None
+        self._users = 0
+        self._retired = False
+        self._unused = asyncio.Event()
 
-    async def opened(self) -> FallbackGateway:
-        """Return the gateway; one that could not be opened is tried again by the next question."""
-        async with self._opening:
-            if self.gateway is None:
-                with span("hub", "gateway"):
-                    opening = open_gateway(self.models, kind=self.kind)
-                    self.gateway = await self._stack.enter_async_context(opening)
-        return self.gateway
-
-    async def close(self) -> None:
-        """Close the gateway."""
+    @asynccontextmanager
+    async def used(self, tasks: asyncio.TaskGroup) -> AsyncIterator[FallbackGateway]:
+        """Yield the gateway, opened at its first use; it stays open meanwhile."""
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            tasks.create_task(self._keep(self._opened), name="gateway")
+        self._users += 1
         try:
-            await self._stack.aclose()
-        except Exception:  # noqa: BLE001 - others are closed all the same
-            _log.exception("the gateway could not be closed")
+            if self._opened.done():
+                yield self._opened.result()
+                return
+            with span("hub", "gateway"):
+                opened = await asyncio.shield(self._opened)
+            yield opened
+        finally:
+            self._users -= 1
+            self._end_if_idle()
+
+    def retire(self) -> None:
+        """Close the gateway as soon as nothing uses it."""
+        self._retired = True
+        self._end_if_idle()
+
+    def close(self) -> None:
+        """Close the gateway now."""
+        self._unused.set()
+
+    def skipped(self, name: str) -> tuple[str, float] | None:
+        """See ``FallbackGateway.skipped``; a gateway that was never used skips nothing."""
+        if self._opened is None or not self._opened.done() or self._opened.exception():
+            return None
+        return self._opened.result().skipped(name)
+
+    def _end_if_idle(self) -> None:
+        if self._retired and not self._users:
+            self._unused.set()
+
+    async def _keep(self, opened: "asyncio.Future[FallbackGateway]") -> None:
+        try:
+            async with open_gateway(self.models, kind=self.kind) as gateway:
+                opened.set_result(gateway)
+                await self._unused.wait()
+        except Exception as error:  # noqa: BLE001 - who asked gets it
+            if opened.done():
+                _log.exception("the gateway could not be closed")
+                return
+            # The next question tries to open it again.
+            self._opened = None
+            opened.set_exception(error)
 
 
 def _without_own_protocols(models: Models, hint: str) -> Models:

@@ -1,11 +1,10 @@
 """A client of an Ollama server: its address, its models, and pulls."""
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -13,10 +12,9 @@ from pydantic import SecretStr
 from agent_core.models.providers import OLLAMA_PORT, PROVIDERS
 from contracts.addresses import DEFAULT_PORTS
 from contracts.errors import ConfigError, GatewayError, NotFound
-from contracts.wire import Json
 
 if TYPE_CHECKING:
-    import httpx
+    import ollama
 
 NO_TOOLS_ADVICE: Final = (
     "take an instruct model whose page in Ollama's library says 'tools', of 4 billion parameters or more"
@@ -24,6 +22,8 @@ NO_TOOLS_ADVICE: Final = (
 """Which kind of model to take in place of one that cannot call tools."""
 
 _CONNECT_S: Final = 3.0
+_ANSWER_S: Final = 10.0
+"""For questions about models, which no model answers."""
 
 _SMALL: Final = 8_000_000_000
 """Parameters below which a model is given skills as tools in place of code."""
@@ -73,10 +73,22 @@ class PullStep:
     total: int = 0
 
 
+@asynccontextmanager
+async def open_client(address: str, key: SecretStr | None = None) -> "AsyncIterator[ollama.AsyncClient]":
+    """Open a connection to an Ollama; reaches out only when something is asked."""
+    import httpx
+    import ollama  # 200 ms that commands without a model never need
+
+    headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
+    timeout = httpx.Timeout(None, connect=_CONNECT_S)
+    async with ollama.AsyncClient(host=address, timeout=timeout, headers=headers) as client:
+        yield client
+
+
 class Ollama:
     """Lists and pulls models of one Ollama server."""
 
-    def __init__(self, client: "httpx.AsyncClient", address: str) -> None:
+    def __init__(self, client: "ollama.AsyncClient", address: str) -> None:
         self._client = client
         self._address = address
 
@@ -87,12 +99,11 @@ class Ollama:
             GatewayError: If nothing answers, or what answers is no Ollama.
         """
         with _translated(self._address):
-            listed = (await self._asked("GET", "/api/tags"))["models"]
-            running = (await self._asked("GET", "/api/ps"))["models"]
-            loaded = {model["model"]: model.get("context_length") for model in running}
+            listed = (await self._client.list()).models
+            loaded = {model.model: model.context_length for model in (await self._client.ps()).models}
             return [
-                _model(model, await self._asked("POST", "/api/show", model=model["model"]), loaded)
-                for model in sorted(listed, key=lambda model: str(model["model"]))
+                self._model(model, await self._client.show(model.model or ""), loaded.get(model.model))
+                for model in sorted(listed, key=lambda model: model.model or "")
             ]
 
     async def pull(self, name: str) -> AsyncGenerator[PullStep, None]:
@@ -102,84 +113,73 @@ class Ollama:
             NotFound: If the library has no such model.
             GatewayError: If nothing answers, or the pull failed.
         """
+        import ollama
+
         with _translated(self._address):
-            # Left in the middle, it has to let go of the connection: that is what stops the pull.
-            async with self._client.stream("POST", "/api/pull", json={"model": name}) as response:
-                if response.status_code != 200:
-                    self._fail(json.loads(await response.aread()), pulled=name)
-                async with aclosing(cast("AsyncGenerator[str, None]", response.aiter_lines())) as lines:
-                    async for line in lines:
-                        step = json.loads(line)
-                        if "error" in step:
-                            self._fail(step, pulled=name)
+            try:
+                steps = cast(
+                    "AsyncGenerator[ollama.ProgressResponse, None]",
+                    await self._client.pull(name, stream=True),
+                )
+                # Left in the middle, it has to let go of the connection: that is what stops the pull.
+                async with aclosing(steps):
+                    async for step in steps:
                         yield PullStep(
-                            step.get("status", ""),
-                            step.get("digest", ""),
-                            step.get("completed", 0),
-                            step.get("total", 0),
+                            step.status or "", step.digest or "", step.completed or 0, step.total or 0
                         )
+            except ollama.ResponseError as error:
+                if _ABSENT in str(error.error):
+                    raise NotFound(
+                        f"Ollama's library has no model {name}",
+                        hint="Look for its name at ollama.com/library.",
+                    ) from None
+                raise
 
-    async def _asked(self, method: str, path: str, **body: Json) -> dict[str, Any]:
-        response = await self._client.request(method, path, json=body or None)
-        said: dict[str, Any] = response.json()
-        if response.status_code != 200:
-            self._fail(said)
-        return said
-
-    def _fail(self, said: dict[str, Any], *, pulled: str = "") -> NoReturn:
-        if pulled and _ABSENT in said["error"]:
-            raise NotFound(
-                f"Ollama's library has no model {pulled}", hint="Look for its name at ollama.com/library."
-            )
-        raise GatewayError(f"Ollama at {self._address} says: {said['error']}", hint="Try it again.")
-
-
-def _model(listed: dict[str, Any], shown: dict[str, Any], loaded: Mapping[str, int | None]) -> LocalModel:
-    details, capabilities = listed.get("details") or {}, shown.get("capabilities")
-    return LocalModel(
-        name=listed["model"],
-        size=int(listed.get("size") or 0),
-        parameters=details.get("parameter_size") or "",
-        quantization=details.get("quantization_level") or "",
-        context_length=context_length_of(shown),
-        is_small=0 < ((shown.get("model_info") or {}).get("general.parameter_count") or 0) < _SMALL,
-        calls_tools=None if capabilities is None else "tools" in capabilities,
-        loaded_context=loaded.get(listed["model"]),
-    )
+    def _model(self, listed: Any, shown: "ollama.ShowResponse", loaded: int | None) -> LocalModel:
+        details = listed.details
+        return LocalModel(
+            name=listed.model or "",
+            size=int(listed.size or 0),
+            parameters=(details.parameter_size if details else None) or "",
+            quantization=(details.quantization_level if details else None) or "",
+            context_length=context_length_of(shown),
+            is_small=0 < ((shown.modelinfo or {}).get("general.parameter_count") or 0) < _SMALL,
+            calls_tools=None if shown.capabilities is None else "tools" in shown.capabilities,
+            loaded_context=loaded,
+        )
 
 
 @asynccontextmanager
 async def open_ollama(address: str, key: SecretStr | None = None) -> AsyncIterator[Ollama]:
-    """Open an Ollama for questions about its models; reaches out only when something is asked."""
-    import httpx  # 80 ms that commands without a model never need
-
-    headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-    timeout = httpx.Timeout(None, connect=_CONNECT_S)
-    async with httpx.AsyncClient(base_url=address, timeout=timeout, headers=headers) as client:
+    """Open an Ollama for questions about its models."""
+    async with open_client(address, key) as client:
         yield Ollama(client, address)
 
 
-def context_length_of(shown: Mapping[str, Any]) -> int | None:
+def context_length_of(shown: "ollama.ShowResponse") -> int | None:
     """Find the tokens that a model was trained for; each architecture names them itself."""
-    info = shown.get("model_info") or {}
+    info = shown.modelinfo or {}
     length = info.get(f"{info.get('general.architecture')}.context_length")
     return length if isinstance(length, int) and length > 0 else None
 
 
 @contextmanager
 def _translated(address: str) -> Iterator[None]:
-    """Translate what goes wrong on the way, or with what is no answer of Ollama."""
+    """Translate errors of the client library."""
     import httpx
+    import ollama
 
     try:
         yield
-    except (httpx.ConnectError, httpx.ConnectTimeout):
+    except (ConnectionError, httpx.ConnectError, httpx.ConnectTimeout):
         raise GatewayError(
             f"no Ollama answers at {address}",
             hint="Start it with 'ollama serve', or set OLLAMA_HOST to its address; "
             "ollama.com/download has it.",
         ) from None
-    except (httpx.HTTPError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except ollama.ResponseError as error:
+        raise GatewayError(f"Ollama at {address} says: {error.error}", hint="Try it again.") from None
+    except (httpx.HTTPError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise GatewayError(
             f"the server at {address} is not Ollama: {reason}", hint="Check the address."
