@@ -203,6 +203,7 @@ def test_a_browser_that_does_not_read_costs_the_others_nothing(
     expect(reader.locator(".sb-topic").first).to_be_visible()
     reader.get_by_role("combobox", name="Broker").click()
     reader.get_by_role("option", name="Home broker").click()
+    expect(reader.locator(".sb-topic", has_text="building")).to_be_visible()
     # Retained: the page may not yet follow the other broker.
     sensors[0].publish(METER, 1, retain=True)
     reader.get_by_role("textbox", name="Filter").fill("energy")

@@ -167,6 +167,7 @@ class _Tree:
         if link != self._followed[0]:
             self._chosen = ""
         self._followed, self._is_full = (link, filter_, words), False
+        self._changed.clear()
         self._tree.clear()
         self._warning.clear()
         self._count.set(text("Looking…"))
