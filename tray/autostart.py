@@ -1,13 +1,18 @@
-"""Starting with the session: an XDG autostart file."""
+"""Starting with the session: an XDG autostart file, or the ``Run`` key of Windows."""
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from PySide6.QtCore import QSettings
+
 _NAME: Final = "strawberry-tray"
+_RUN_KEY: Final = r"HKEY_CURRENT_USER\Software\Microsoft\Windows\CurrentVersion\Run"
 _RESERVED: Final = re.compile(r'(["`$\\])')
 
 
@@ -24,6 +29,8 @@ class Autostart:
     @property
     def is_on(self) -> bool:
         """Whether it is."""
+        if sys.platform == "win32":
+            return QSettings(_RUN_KEY, QSettings.Format.NativeFormat).contains(_NAME)
         return _file().exists()
 
     def set(self, *, on: bool) -> None:
@@ -32,7 +39,13 @@ class Autostart:
         Raises:
             OSError: If the file cannot be written.
         """
-        if on:
+        if sys.platform == "win32":
+            run = QSettings(_RUN_KEY, QSettings.Format.NativeFormat)
+            if on:
+                run.setValue(_NAME, subprocess.list2cmdline(self.command))
+            else:
+                run.remove(_NAME)
+        elif on:
             _file().parent.mkdir(parents=True, exist_ok=True)
             _file().write_text(self._entry(), "utf-8")
         else:

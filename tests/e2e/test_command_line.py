@@ -374,7 +374,7 @@ def test_no_secret_is_in_any_log(house: House, journal: dict[str, str], model: S
     house.kill("hub")
     house.start_hub()
     pc = house.add_spoke("Bedroom PC", journal)
-    program = house.json("tokens", "add", "node-red", "--scope", "chat,call")["token"]
+    program = house.json("tokens", "add", "node-red", "--scope", "chat", "--scope", "call")["token"]
     model.script = lambda seen: Says(text="Hello.") if seen.number == 0 else Fails(message="no such key")
     said = house.cli("chat", "hello", "--debug", STRAWBERRY_TOKEN=program)
     assert said.returncode == 0, said.stderr

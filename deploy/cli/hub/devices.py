@@ -114,7 +114,7 @@ def change(options: argparse.Namespace) -> None:
         "trusted": _ON.get(options.trust_skills),
         "owner": options.owner,
         "shared": options.shared,
-        "scopes": None if options.scope is None else scopes_of(options.scope, _SCOPES),
+        "scopes": scopes_of(options.scope, _SCOPES) if options.scope else None,
     }
     body = {name: value for name, value in given.items() if value is not None}
     if not body:

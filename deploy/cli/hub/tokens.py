@@ -18,18 +18,18 @@ _ALL_COLUMNS: Final = ("name", "kind", "scope", "issued", "expires", "revoked", 
 
 def add(options: argparse.Namespace) -> None:
     """Make a token with which a program acts as the user who asks."""
-    body = {"name": options.name, "scopes": scopes_of(options.scope, _SCOPES)}
+    body = {"name": options.name, "scopes": scopes_of(options.scope or ["chat"], _SCOPES)}
     answer: dict[str, Any] = hub_of(options).request("POST", "/api/tokens", body)
     Output(options.json).result(answer, text=answer["token"])
 
 
-def scopes_of(text: str, allowed: Sequence[str]) -> list[str]:
-    """Return the scopes that a text such as ``chat,call`` names.
+def scopes_of(texts: Sequence[str], allowed: Sequence[str]) -> list[str]:
+    """Return the scopes that texts such as ``chat`` and ``chat,call`` name.
 
     Raises:
         ConfigError: If one is none of those allowed.
     """
-    scopes = [scope for scope in text.replace(" ", ",").split(",") if scope]
+    scopes = [scope for text in texts for scope in text.replace(" ", ",").split(",") if scope]
     for scope in scopes:
         if scope not in allowed:
             hint = f"Use one or more of {', '.join(allowed)}, for example chat,call."

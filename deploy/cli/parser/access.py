@@ -42,8 +42,8 @@ devices set (:change): set area, floor, aliases and owner of a device, and what 
   --confirm {on,off}       whether a person at this device may confirm the calls that its messages lead to;
                            off for a new device
   --trust-skills {on,off}  approve what its skills declare, now and later: see 'devices review'
-  --scope SCOPES           what it may do on its own: chat as its owner, call skills of other devices, or both
-                           as chat,call; '' for neither; default for a new device chat
+  --scope SCOPE ...        what it may do on its own: chat as its owner, or call skills of other devices; may
+                           be repeated; '' for neither; default for a new device chat
   --owner USER             the person who owns it from now on, by name or id
   | --shared = yes             everybody at home sees and calls it, not only its owner
   | shared=--not-shared = no   only its owner sees and calls it
@@ -87,9 +87,9 @@ users remove: remove a person, and delete their private data
 
 tokens ACTION (hub.tokens, hub): make, list and revoke tokens for programs
 tokens add: make a token with which a program acts as you
-  NAME                   what the token is for, for example node-red
-  --scope SCOPES = chat  what it allows: chat, call, confirm, admin, metrics, or several as chat,call; default
-                         %(default)s
+  NAME               what the token is for, for example node-red
+  --scope SCOPE ...  what it allows: chat, call, confirm, admin or metrics; may be repeated, or chat,call;
+                     default chat
 tokens list (:list_tokens): list your valid tokens, of programs and of browser sessions
   --all  tokens of all people and devices, also revoked and expired ones
 tokens revoke: revoke a token at once
