@@ -1,5 +1,6 @@
 """Ollama in the product: where it is, which models it has, and asking them."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -207,6 +208,19 @@ async def test_tools_are_called_and_their_results_go_back(ollama_with: Serve) ->
     assert server.refused == []
 
 
+async def test_a_schema_keeps_its_meaning_in_the_form_that_ollama_knows(ollama_with: Serve) -> None:
+    server = ollama_with([Says(text="x")], models=[QWEN])
+    async with asking(server) as gateway:
+        await ask(gateway, ModelRequest("s", (UserMessage(Prompt("u")),), (DIM,)))
+    parameters = server.requests[0].body["tools"][0]["function"]["parameters"]
+    assert parameters["required"] == ["level"]
+    assert parameters["properties"]["level"] == {
+        "type": "integer",
+        "description": '{"minimum": 0, "maximum": 100, "default": 50}',
+    }
+    assert parameters["properties"]["where"]["type"] == ["string", "null"]
+
+
 async def test_the_context_is_as_long_as_the_prompt_needs(ollama_with: Serve) -> None:
     server = ollama_with(lambda seen: Says(text=str(seen.fits)), models=[QWEN])
     async with asking(server) as gateway:
@@ -323,6 +337,34 @@ async def test_each_trouble_is_left_for_the_next_model(ollama_with: Serve, reply
     assert isinstance(events[0], FellBack)
     assert says in events[0].reasons[0]
     assert text(events) == "Here."
+
+
+async def test_an_answer_that_breaks_off_keeps_what_came(ollama_with: Serve) -> None:
+    server = ollama_with([Breaks(text="The answer is ")], models=[QWEN])
+    async with asking(server) as gateway:
+        events = gateway.stream(QUESTION)
+        assert await anext(events) == TextPart("The answ")
+        with pytest.raises(GatewayError, match="broke off"):
+            [event async for event in events]
+
+
+async def test_a_server_that_goes_away_is_named(ollama_with: Serve) -> None:
+    server = ollama_with([Says(text="Here.")], models=[QWEN])
+    async with asking(server) as gateway:
+        await ask(gateway)
+        server.__exit__(None, None, None)
+        with pytest.raises(GatewayError, match=f"qwen3 cannot be reached at {server.origin}"):
+            await ask(gateway)
+
+
+async def test_cancelling_ends_the_question(ollama_with: Serve) -> None:
+    server = ollama_with([Hangs()], models=[QWEN])
+    async with asking(server) as gateway, asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(ask(gateway))
+        await asyncio.to_thread(server.wait_for_requests, 1)
+        task.cancel()
+    assert task.cancelled()
+    assert await asyncio.to_thread(server.requests[0].abandoned.wait, 30)
 
 
 async def test_where_the_address_says_so_the_other_api_is_asked(ollama_with: Serve) -> None:
