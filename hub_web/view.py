@@ -373,9 +373,14 @@ def one_at_a_time(read: Show) -> Show:
         if waits:
             return
         waits = True
-        async with running:
+        try:
+            await running.acquire()
+        finally:
             waits = False
+        try:
             await read()
+        finally:
+            running.release()
 
     return run
 

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import AsyncGenerator, Collection, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 
 from pydantic import Field
@@ -14,7 +13,7 @@ from contracts.chat import TurnRecord
 from contracts.errors import ErrorCode
 from contracts.wire import Json, Part, Strict, Timestamp, rfc3339
 from hub_agent.calls.audit import AuditTrail
-from hub_agent.live.times import Since
+from hub_agent.live.times import Since, utc
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import AuditRow
 
@@ -159,9 +158,9 @@ def _conditions(wanted: AuditFilter, seer: Seer | None) -> list[Any]:
     given = ((name, getattr(wanted, name)) for name in ("user", "device", "outcome"))
     made += [getattr(AuditRow, name) == value for name, value in given if value is not None]
     if wanted.since is not None:
-        made.append(col(AuditRow.at) >= datetime.fromtimestamp(wanted.since, UTC))
+        made.append(col(AuditRow.at) >= utc(wanted.since))
     if wanted.until is not None:
-        made.append(col(AuditRow.at) < datetime.fromtimestamp(wanted.until, UTC))
+        made.append(col(AuditRow.at) < utc(wanted.until))
     if wanted.before is not None:
         made.append(col(AuditRow.id) < wanted.before)
     return made

@@ -6,7 +6,7 @@ calls said is theirs: of their turns it is only shown what ran when, where, how 
 
 import zlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import Field, TypeAdapter
@@ -19,7 +19,7 @@ from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.trace import TurnSpan, own_ms
 from contracts.wire import Json, Part, Strict, Timestamp, rfc3339
-from hub_agent.live.times import Since
+from hub_agent.live.times import Since, utc
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment
@@ -268,7 +268,7 @@ def _conditions(wanted: TurnFilter, user: str, *, all_people: bool) -> list[Colu
     elif wanted.outcome is not None:
         conditions.append(col(TurnRow.outcome) == wanted.outcome)
     if wanted.since is not None:
-        conditions.append(col(TurnRow.at) >= datetime.fromtimestamp(wanted.since, UTC))
+        conditions.append(col(TurnRow.at) >= utc(wanted.since))
     if wanted.before is not None:
         at, user, turn = _read_cursor(wanted.before)
         conditions.append(tuple_(*_ORDER) < tuple_(literal(at, Moment()), user, turn))

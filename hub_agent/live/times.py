@@ -2,7 +2,7 @@
 
 import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -10,6 +10,9 @@ from pydantic import BeforeValidator, WithJsonSchema
 from contracts.errors import InvalidMessage
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_MAX_TIME: Final = 40
+"""Characters of a time."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])"
 
 
@@ -25,6 +28,15 @@ def parse_duration(text: str) -> float:
     return sum(float(count) * _UNITS[unit] for count, unit in re.findall(_STEP, plain))
 
 
+def utc(seconds: float) -> datetime:
+    """Return the time at so many Unix seconds, which may be negative, on every platform.
+
+    Raises:
+        OverflowError: If it is before the year 1, or after 9999.
+    """
+    return _EPOCH + timedelta(seconds=seconds)
+
+
 def parse_since(text: str) -> float:
     """Return the moment since which is meant, in Unix seconds.
 
@@ -32,20 +44,26 @@ def parse_since(text: str) -> float:
         text: A duration before now, or a time as in RFC 3339; without an offset it is local time.
 
     Raises:
-        InvalidMessage: If it is neither, or before the year 1.
+        InvalidMessage: If it is neither, too long, or before the year 1.
     """
+    wrong = InvalidMessage(
+        f"{text[:40]!r} is neither a duration nor a time", hint="Write 10m, 7d, or 2026-11-22T13:00."
+    )
+    if len(text) > _MAX_TIME:
+        raise wrong
     try:
         try:
             since = datetime.fromisoformat(text).timestamp()
         except (ValueError, OverflowError):
             since = time.time() - parse_duration(text)
-        datetime.fromtimestamp(since, UTC)
-    except (InvalidMessage, ValueError, OverflowError, OSError):
-        raise InvalidMessage(
-            f"{text[:40]!r} is neither a duration nor a time", hint="Write 10m, 7d, or 2026-11-22T13:00."
-        ) from None
+        utc(since)
+    # OSError: Windows knows no local time before 1970.
+    except (InvalidMessage, OverflowError, OSError):
+        raise wrong from None
     return since
 
 
-Since = Annotated[float, BeforeValidator(parse_since), WithJsonSchema({"type": "string", "maxLength": 40})]
+Since = Annotated[
+    float, BeforeValidator(parse_since), WithJsonSchema({"type": "string", "maxLength": _MAX_TIME})
+]
 """A query parameter that `parse_since` reads."""

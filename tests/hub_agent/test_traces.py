@@ -138,9 +138,15 @@ async def test_the_list_is_filtered_and_read_page_by_page(home: Home) -> None:
         assert await turns("outcome=failed") == []
         assert await turns("outcome=answered&since=1h&limit=1") == ["t4"]
         assert await turns("since=2999-01-01") == []
+        assert await turns("since=1960-01-01&limit=1") == ["t4"]
         page = (await client.get("/api/turns?limit=3")).json()
         assert await turns(f"limit=3&before={page['next']}".replace("+", "%2B")) == ["t1", "t0"]
-        for wrong in ("before=x", "before=0001-01-01T00:00:00%2B14:00 u t", "since=100000000d"):
+        for wrong in (
+            "before=x",
+            "before=0001-01-01T00:00:00%2B14:00 u t",
+            "since=100000000d",
+            f"since={'1s' * 21}",
+        ):
             assert (await client.get(f"/api/turns?{wrong}")).status_code == 422, wrong
         assert (await client.get("/api/turns?outcome=good")).status_code == 422
         await client.delete("/api/conversations/c1")

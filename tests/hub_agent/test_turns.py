@@ -244,9 +244,13 @@ async def test_work_that_fails_is_an_error_event_and_the_next_turn_runs(
     assert (events[-1].message, events[-1].hint) == ("no model answered", "Start one.")
     events = [event async for event in (await turns.open(asks("2"), unexpected)).events()]
     assert events[-1].kind == "error"
+    assert events[-1].code == "internal"
     assert "secret" not in events[-1].message
     assert "secret detail" in caplog.text
     assert await turns.cancel(ANN, "2") == "finished"
+    work = Work()
+    work.go.set()
+    assert (await kinds(await turns.open(asks("3"), work.run)))[-1] == "final"
 
 
 async def test_what_a_killed_hub_left_running_counts_as_cancelled(tmp_path: Path) -> None:

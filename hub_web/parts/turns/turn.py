@@ -296,7 +296,10 @@ class TurnBox:
             place = ui.element("div")
 
         async def load() -> None:
+            if place.default_slot.children:
+                return
             turn = await view.api.get(f"/api/turns/{self.turn}")
+            # Two quick toggles may both have asked.
             with refilled(place):
                 steps = steps_of(turn)
                 if steps:
