@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 
 async def happens(event: asyncio.Event, *, within_s: float) -> bool:
@@ -35,6 +35,10 @@ async def open_tasks() -> AsyncIterator[asyncio.TaskGroup]:
                 failure = error
             raise _Closing
     except BaseExceptionGroup as errors:
+        if isinstance(failure, asyncio.CancelledError):
+            # From Python 3.13 on, the group cancels its task anew; the caller's clean-up is not to meet that.
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
         _, others = errors.split(_Closing)
         if others is not None:
             raise (others.exceptions[0] if len(others.exceptions) == 1 else others) from None

@@ -145,6 +145,9 @@ class Interpreter:
                 finally:
                     watcher.cancel()
                     calls.cancel()
+            if self.alive and self._is_over(limits.memory_bytes):
+                # It ended between two looks of the watcher.
+                self.kill("the last run used up its memory")
             finished = True
             return running.result.result()
         finally:
@@ -176,7 +179,7 @@ class Interpreter:
                     await self._process.communicate()
         except Exception as error:  # noqa: BLE001 - one bad process must not take the others with it
             _log.exception("a sandbox process failed")
-            self.reason = self.reason or str(error)
+            self.reason = self.reason or str(error) or type(error).__name__
         finally:
             self._settled.set()
 
@@ -261,15 +264,20 @@ class Interpreter:
     async def _watch_memory(self, running: "_Running") -> None:
         # The interpreter's own memory is capped by V8; this is for what lies outside of it, such as
         # buffers of the JavaScript engine and files in the in-memory file system.
-        assert self._process is not None
         limit = running.limits.memory_bytes
-        with contextlib.suppress(psutil.NoSuchProcess):
-            while True:
-                await asyncio.sleep(_MEMORY_CHECK_SECONDS)
-                if psutil.Process(self._process.pid).memory_info().rss > limit:
-                    self.kill("the last run was stopped at its memory limit")
-                    running.stop(RunStatus.MEMORY, f"the run was stopped at {limit // 2**20} MB of memory")
-                    return
+        while True:
+            await asyncio.sleep(_MEMORY_CHECK_SECONDS)
+            if self._is_over(limit):
+                self.kill("the last run was stopped at its memory limit")
+                running.stop(RunStatus.MEMORY, f"the run was stopped at {limit // 2**20} MB of memory")
+                return
+
+    def _is_over(self, memory_bytes: int) -> bool:
+        assert self._process is not None
+        try:
+            return psutil.Process(self._process.pid).memory_info().rss > memory_bytes
+        except psutil.NoSuchProcess:
+            return False
 
 
 class _Running:

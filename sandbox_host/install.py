@@ -224,7 +224,12 @@ async def _build(directory: Path, progress: Progress) -> None:
         await _fetch(staging)
         progress("Building the sandbox's memory image (a few seconds, once)")
         await _make_image(staging)
-        await asyncio.to_thread(_put_in_place, staging)
+        placing = asyncio.get_running_loop().run_in_executor(None, _put_in_place, staging)
+        try:
+            await asyncio.shield(placing)
+        finally:
+            # Its thread cannot be stopped, and works on what is deleted next.
+            await asyncio.wait([placing])
 
 
 @contextmanager

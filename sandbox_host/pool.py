@@ -229,9 +229,16 @@ class Pool:
             self._waiting.remove(session)
             # Others may have waited for this one to go first.
             self.room_changed()
-        process = self._take_spare() or self._start()
+        spare = self._take_spare()
+        process = spare or self._start()
         try:
-            await process.ready()
+            try:
+                await process.ready()
+            except SandboxError:
+                if spare is None or self._closed:
+                    raise
+                process = self._start()
+                await process.ready()
         except BaseException:
             process.kill("it was not needed any more")
             self.leave(session)

@@ -97,7 +97,7 @@ class LocalSpoke:
             self._show("failed", error.message, hint=error.hint, problem=error.message)
             return error.message
         except OSError as error:
-            return str(error)
+            return str(error) or type(error).__name__
         finally:
             await asyncio.shield(process.end())
 

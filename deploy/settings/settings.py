@@ -265,9 +265,12 @@ def check_settings(home: Home, *, hub: bool = True) -> None:
     tables = _known_tables(home)
     for name, kind in (_OF_A_SPOKE | _OF_A_HUB if hub else _OF_A_SPOKE).items():
         if name in tables:
-            from hub_agent import settings
+            if isinstance(kind, str):
+                from hub_agent import settings
 
-            read_table(home, name, getattr(settings, kind) if isinstance(kind, str) else kind)
+                read_table(home, name, getattr(settings, kind))
+            else:
+                read_table(home, name, kind)
     if hub:
         read_embeddings(home)
 

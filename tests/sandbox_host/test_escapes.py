@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_host import Deadline, PoolSettings, RunResult, RunStatus, Session, open_pool
+from sandbox_host import Deadline, PoolSettings, RunLimits, RunResult, RunStatus, Session, open_pool
 from tests.sandbox_host.house import House, deadline_from
 from tests.sandbox_host.processes import sandbox_processes
 
@@ -410,6 +410,15 @@ async def test_memory_bombs_end_the_run_and_leave_room_for_the_next(
             assert result.status in (RunStatus.MEMORY, RunStatus.TIMEOUT, RunStatus.CRASHED), (name, result)
             room = await session.run("len(bytearray(50_000_000))", house)
             assert (room.value, room.fresh) == (50_000_000, True), name
+
+
+async def test_a_short_run_does_not_leave_its_memory_to_the_next(
+    settings: PoolSettings, house: House
+) -> None:
+    async with open_session(settings, house) as session:
+        await session.run("a = 1", house, limits=RunLimits(memory_bytes=1))
+        later = await session.run("'a' in globals()", house)
+    assert (later.value, later.fresh) == (False, True)
 
 
 async def test_an_infinite_loop_is_killed_and_what_it_printed_is_kept(

@@ -155,7 +155,7 @@ class EmbeddedProcess:
                     report_broker(self._report, await self.open(process, ports))
                 return f"code {await process.wait()}"
             except (StrawberryError, OSError) as error:
-                return str(error)
+                return str(error) or type(error).__name__
 
         await keep_running(first, run, partial(start_broker, self._home), wait_s=_RESTART_S)
 
