@@ -94,6 +94,7 @@ async def install(directory: Path, *, progress: Progress | None = None) -> Insta
         SandboxError: If they cannot be fetched or built.
     """
     tell = progress or (lambda _: None)
+    _version()  # without Deno there is nothing to build
     try:
         try:
             installed = await find(directory)

@@ -177,7 +177,8 @@ def test_a_spoke_is_a_service_of_its_user_that_is_watched_and_lets_its_skills_fi
     assert told["service spoke"]["ok"]
     # A node has a scope of its own in the systemd of its user.
     assert house.cli("nodes", "start", "camera").returncode == 0
-    assert "strawberry-node-camera" in service.units("strawberry-node-*.scope")
+    # It is begun before its scope is known to systemd.
+    wait_for(lambda: "strawberry-node-camera" in service.units("strawberry-node-*.scope"), what="its scope")
     call = house.begin("call", pi.id, "JournalSkill.slowly", "text=job", "seconds=1", "--json")
     wait_for(lambda: "job begun" in pi.journal(), what="the job to begin")
     service.remove()
