@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from ipaddress import ip_address, ip_network
 from typing import Final
 
+from bus.ports import listen
 from chat.tasks import open_tasks
 from contracts.addresses import is_loopback
 from contracts.errors import ConfigError, InvalidMessage
@@ -115,17 +115,12 @@ async def open_server(
                     writer.transport.abort()
                     slots.give_back(peer)
 
-        try:
-            server = await asyncio.start_server(met, host, port, limit=MOST_LINE)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen for {protocol} on {host}:{port}: {os.strerror(error.errno or 0)}",
-                hint="Set another port.",
-            ) from None
-        try:
-            yield int(server.sockets[0].getsockname()[1])
-        finally:
-            server.close()
+        with listen(host, port, purpose=protocol) as listener:
+            server = await asyncio.start_server(met, sock=listener, limit=MOST_LINE)
+            try:
+                yield int(listener.getsockname()[1])
+            finally:
+                server.close()
 
 
 def peer_of(writer: asyncio.StreamWriter) -> str:

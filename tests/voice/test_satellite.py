@@ -276,6 +276,11 @@ async def test_other_machines_are_let_in_by_their_address_alone(world: World) ->
         async with open_satellite(settings, world.satellite, NAMES):
             pass
     taken = SatelliteSettings(port=world.port)
-    with pytest.raises(ConfigError, match=f"cannot listen for Wyoming on 127.0.0.1:{world.port}"):
+    with pytest.raises(ConfigError, match=f"cannot listen for Wyoming on 127.0.0.1 port {world.port}: it is"):
         async with open_satellite(taken, world.satellite, NAMES):
             pass
+    elsewhere = SatelliteSettings(host="192.0.2.1", allow=("192.0.2.2",))
+    with pytest.raises(ConfigError, match=r"Wyoming on 192\.0\.2\.1 port") as error:
+        async with open_satellite(elsewhere, world.satellite, NAMES):
+            pass
+    assert "address of this machine" in error.value.hint
