@@ -17,9 +17,13 @@ from contracts.chat.vocabulary import SpokenSlot, Vocabulary
 _log = logging.getLogger(__name__)
 
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+")
-_PIECE: Final = r"[\w']+|\([\w'|]*\)|\[[\w'|]*\]"
+_PIECE: Final = r"[\w']+|\([\w' |]*\)|\[[\w' |]*\]"
 _GLUED: Final = re.compile(rf"(?:{_PIECE.replace('+', '')})+")
 """Letters and alternatives of letters that touch each other."""
+_NESTED: Final = re.compile(r"(?<=[(\[|])(?:\(([\w' |]*)\)|\[([\w' |]*)\])(?=[)\]|])")
+"""Alternatives that are one of other alternatives."""
+_STILL_GLUED: Final = re.compile(r"[\w'](?:[()\[\]]+[\w']|[(\[]+\{)|\}[)\]]+[\w']")
+"""Letters that touch alternatives of more than letters, or too many of them."""
 _MOST_GLUED: Final = 50
 """Ways of saying one word with alternatives inside it."""
 _MOST_COPIED: Final = 5_000
@@ -189,10 +193,25 @@ def _spoken_number(number: int) -> list[str]:
 def _rule_of(text: str, slots: dict[str, str], known: Known) -> str | None:
     """Return the rule of a sentence; None where it cannot be said."""
     try:
-        expression = parse_sentence(_GLUED.sub(_written_out, text)).expression
+        text = _with_whole_words(text)
+        if _STILL_GLUED.search(text):
+            return None
+        expression = parse_sentence(text).expression
     except (ParseError, HassilError, ValueError, AssertionError):
         return None
     return _Sentence(slots, known).rule([expression])
+
+
+def _with_whole_words(text: str) -> str:
+    """Return a sentence whose words with alternatives inside them are in full, the innermost first."""
+    while (written := _NESTED.sub(_opened, _GLUED.sub(_written_out, text))) != text:
+        text = written
+    return text
+
+
+def _opened(nested: re.Match[str]) -> str:
+    """Return the ways of alternatives without their brackets: ``[ed]`` is ``ed|``."""
+    return f"{nested[2]}|" if nested[1] is None else nested[1]
 
 
 def _written_out(glued: re.Match[str]) -> str:

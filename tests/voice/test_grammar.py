@@ -48,3 +48,22 @@ def test_in_a_large_home_the_sentences_with_the_longest_lists_are_left_out(
     assert copied(made) <= 5_000
     assert "feed the <values" in made
     assert "another engine" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("light[s] on", "(lights|light) on"),
+        ("open([ed]|ing)", "(opened|open|opening)"),
+        ("open(e[d]|ing)", "(opened|opene|opening)"),
+        ("light[s ]all", "(lights all|lightall)"),
+        ("[(un|)]lock", "(unlock|lock)"),
+        ("turn [on] {name}", "turn [on] <names>"),
+        ("light({name}|s)", None),
+    ],
+)
+def test_alternatives_that_touch_letters_are_parts_of_a_word(sentence: str, said: str | None) -> None:
+    spoken = SpokenSentence(text=sentence, slots={"name": SpokenSlot()})
+    vocabulary = Vocabulary(language="en", sentences=(spoken,), names=("desk",))
+    made = grammar_of(vocabulary, lambda word: True)
+    assert made is None if said is None else f"<sentence> = ({said});" in str(made)
