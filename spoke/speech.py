@@ -140,12 +140,12 @@ class Speech:
 
         As the hub knows it; while it cannot be asked, as it did last, else of this device alone.
         """
-        agent = await self._agent()
         backoff = Backoff(*_LEARN_S)
         while True:
             self._new_words.clear()
-            wait_s = None
+            wait_s = agent = vocabulary = None
             try:
+                agent = await self._agent()
                 vocabulary = await agent.vocabulary(self._language)
             except StrawberryError as error:
                 _log.info("the hub does not say what can be said: %s", error)
@@ -153,12 +153,14 @@ class Speech:
                 try:
                     vocabulary = Vocabulary.model_validate_json(self._file.read_bytes())
                 except (OSError, ValidationError):
-                    vocabulary = agent.own_vocabulary(self._language)
+                    if agent is not None:
+                        vocabulary = agent.own_vocabulary(self._language)
             else:
                 backoff.reset()
                 with suppress(OSError):  # a full disk costs the copy, not the voice
                     write_private(self._file, vocabulary.model_dump_json().encode())
-            yield vocabulary
+            if vocabulary is not None:
+                yield vocabulary
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._new_words.wait()

@@ -226,8 +226,14 @@ class VoiceService:
         if grammars:
             async with aclosing(self._vocabularies()) as vocabularies:
                 async for vocabulary in vocabularies:
-                    for grammar in grammars:
-                        await grammar.learn(vocabulary)
+                    try:
+                        for grammar in grammars:
+                            await grammar.learn(vocabulary)
+                    except StrawberryError as error:
+                        # Other engines understand what is said.
+                        self.problem("vocabulary", str(error))
+                    else:
+                        self.problem("vocabulary", "")
 
     def _tell(self, state: VoiceState) -> None:
         if state != self.state:

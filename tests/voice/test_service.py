@@ -9,6 +9,8 @@ import pytest
 
 from chat.tasks import open_tasks
 from contracts.chat.vocabulary import Vocabulary
+from contracts.errors import ConfigError
+from spoke.speech import Speech
 from tests.hub_registry.spokes import eventually
 from tests.voice.portaudio import PortAudio, library
 from tests.voice.room import SETTINGS, ScriptedChat
@@ -120,3 +122,31 @@ async def test_a_fault_is_said_and_tried_again(
         assert "Speech failed" in service.reason
         await eventually(lambda: service.state == "listening")
         assert service.reason == ""
+
+
+async def test_what_can_be_said_is_asked_again_where_the_agent_does_not_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spoke.speech._LEARN_S", (0.0, 0.0))
+    wanted = Vocabulary(language="en", sentences=(), names=("desk",))
+
+    class OwnAgent:
+        async def vocabulary(self, language: str) -> Vocabulary:
+            return wanted
+
+    faults = [ConfigError("the disk is full")]
+
+    async def agent() -> Any:
+        if faults:
+            raise faults.pop()
+        return OwnAgent()
+
+    speech = Speech(
+        VoiceSettings(),
+        agent=agent,
+        may_confirm=lambda: False,
+        language="en",
+        directory=tmp_path,
+        changed=lambda: None,
+    )
+    assert await anext(speech.vocabularies()) == wanted
