@@ -22,9 +22,10 @@ from contracts.errors import Forbidden
 _LONGEST_NAME: Final = 120
 _DEEPEST: Final = 16
 _NOT_IN_NAMES: Final = frozenset('<>:"/\\|?*')
-_WINDOWS_DEVICES: Final = frozenset(
+WINDOWS_DEVICES: Final = frozenset(
     {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
 )
+"""Names that Windows keeps for devices, with any suffix."""
 _HAS_DESCRIPTORS: Final = os.open in os.supports_dir_fd
 _CLOEXEC: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
@@ -227,7 +228,7 @@ def _problem(name: str) -> str:
         return f"{_quoted(name)} is longer than {_LONGEST_NAME} bytes"
     if not name.isprintable() or not _NOT_IN_NAMES.isdisjoint(name) or name[-1] in ". ":
         return f"{_quoted(name)} has characters that not every system takes in a name"
-    if name.partition(".")[0].rstrip().casefold() in _WINDOWS_DEVICES:
+    if name.partition(".")[0].rstrip().casefold() in WINDOWS_DEVICES:
         return f"{_quoted(name)} is a device on Windows"
     return ""
 

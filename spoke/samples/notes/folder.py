@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from identity.confined import WINDOWS_DEVICES
+
 _LONGEST_TITLE: Final = 200
 _LONGEST_TEXT: Final = 100_000
 _MOST_NOTES: Final = 10_000
@@ -89,6 +91,8 @@ class NotesFolder:
     def _free_path(self, title: str) -> Path:
         plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
         stem = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:60] or "note"
+        if stem in WINDOWS_DEVICES:
+            stem = f"{stem}-note"
         path, number = self._path / f"{stem}.md", 1
         while path.exists() or path.is_symlink():
             number += 1

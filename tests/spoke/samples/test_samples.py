@@ -180,6 +180,7 @@ async def test_a_title_never_becomes_a_path(title, call, tmp_path):
     await call("NotesSkill.add", title=title, text="secret")
     assert await call("NotesSkill.read", title=title) == "secret"
     assert {path.parent.name for path in tmp_path.rglob("*") if path.is_file()} == {"NotesSkill"}
+    assert not [*tmp_path.rglob("con.md")]
 
 
 async def test_a_link_in_the_folder_is_no_note(call, tmp_path):
