@@ -185,14 +185,14 @@ class SkillFinder:
         said = self._sentences.sayable(language, current=current, hears=self._hears(user))
         return vocabulary(language, said, names=names, lists=self._sentences.lists)
 
-    def words(self) -> str:
+    async def words(self) -> str:
         """Return a digest of all that can be said by anybody; it changes where a vocabulary does."""
         names = [
             (each.id, each.audience, each.revoked, *each.names, *each.places)
             for each in self.directory.entries()
         ]
         lists = {name: list(values) for name, values in self._sentences.lists.items()}
-        said = json.dumps([names, lists, self._sentences.all_sayable()], ensure_ascii=False)
+        said = json.dumps([names, lists, await self._sentences.digest()], ensure_ascii=False)
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
     def expire(self) -> None:

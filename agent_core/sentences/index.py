@@ -1,5 +1,7 @@
 """Declared sentences: which call an utterance means, without a model."""
 
+import asyncio
+import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -144,6 +146,9 @@ class SentenceIndex:
         self._count_of: Counter[str] = Counter()
         self._named: dict[str, Target] = {}
         self._compiled: dict[tuple[str, str], Template | BadTemplate] = {}
+        self._version = 0
+        # Of everything that can be said, with the version that it is of.
+        self._digest = -1, ""
 
     def put(self, targets: Iterable[Target], *, own: Container[str] = (), only_on: str | None = None) -> None:
         """Add methods at once.
@@ -178,6 +183,7 @@ class SentenceIndex:
                     yield
                     continue
                 self._languages[first].add(_Entry(target, template, source, text in own))
+                self._version += 1
                 self._owners.setdefault(owner, set()).add(first)
                 self._count[owner] += 1
                 self._count_of[source] += 1
@@ -190,6 +196,7 @@ class SentenceIndex:
         self._count_of[device] -= self._count.pop(owner, 0)
         for language in self._owners.pop(owner, ()):
             self._languages[language].remove(owner)
+            self._version += 1
 
     def match(
         self,
@@ -256,21 +263,20 @@ class SentenceIndex:
             if (not entry.is_own or entry.source == current) and hears(entry.source, entry.target)
         ]
 
-    def all_sayable(self) -> list[tuple[str, ...]]:
-        """Return every template with its language, its method's parameters, and the one device it is for."""
-        return sorted(
-            {
-                (
-                    language,
-                    entry.template.text,
-                    entry.target.method.parameters_json,
-                    entry.source if entry.is_own else "",
-                )
+    async def digest(self) -> str:
+        """Return a digest of every template: its language, its parameters, and the one device it is for."""
+        version, digest = self._digest
+        if version != self._version:
+            version = self._version
+            entries = [
+                (language, entry)
                 for language, known in self._languages.items()
                 for entries in known.by_word.values()
                 for entry in entries
-            }
-        )
+            ]
+            digest = await asyncio.to_thread(_digest, entries)
+            self._digest = version, digest
+        return digest
 
     def _compile(self, text: str, schema: str, target: Target) -> Template | BadTemplate:
         """Compile, or return what an equal method of another device compiled to."""
@@ -331,6 +337,19 @@ class SentenceIndex:
         words = text[: -len(name)].split()
         shorter = [" ".join(words[: len(words) - lead]) for lead in range(_DEVICE_LEAD_WORDS + 1)]
         return device, [candidate for candidate in shorter if candidate]
+
+
+def _digest(entries: list[tuple[str, _Entry]]) -> str:
+    said = {
+        (
+            language,
+            entry.template.text,
+            entry.target.method.parameters_json,
+            entry.source if entry.is_own else "",
+        )
+        for language, entry in entries
+    }
+    return hashlib.sha256(json.dumps(sorted(said)).encode()).hexdigest()
 
 
 def _decide(

@@ -46,9 +46,11 @@ _TURNS: Final = 32
 _GRACE_S: Final = 60.0
 """How long a turn goes on without its client, and its events are kept after its end: a phone changes from one
 network to another in seconds."""
+_MOST_FOLLOWED: Final = 1024 * 1024
+"""Bytes of events of one turn that are kept while a client follows it."""
 _MOST_KEPT: Final = 256 * 1024
-"""Bytes of events of one turn that are kept: the quotas let all tokens have some 300 turns in the grace time,
-which makes 80 MB at the very most."""
+"""Bytes of them that are kept without one: the quotas let all tokens have some 300 turns in the grace time,
+which makes 80 MB."""
 
 
 class _Followed:
@@ -101,6 +103,7 @@ class _Followed:
         finally:
             self._clients -= 1
             if not self._clients:
+                self._shorten()
                 self._abandon = self._wait_for_client()
 
     def _wait_for_client(self) -> asyncio.TimerHandle:
@@ -113,12 +116,20 @@ class _Followed:
             _json(TurnEventFrame(turn=turn, conversation=conversation, id=number, event=event))
         )
         self._size += len(self._frames[-1])
-        # A quarter at a time: each of them moves all others.
-        most = _MOST_KEPT * 3 // 4 if self._size > _MOST_KEPT else self._size
-        while self._size > most and len(self._frames) > 1:
-            self._size -= len(self._frames.pop(0))
-            self._forgotten += 1
+        self._shorten()
         self._tell()
+
+    def _shorten(self) -> None:
+        """Forget the first events where there are too many."""
+        # One large event must not drive out all before it that are not sent yet: the newest does not count.
+        earlier = self._size - len(self._frames[-1] if self._frames else b"")
+        most = _MOST_FOLLOWED if self._clients else _MOST_KEPT
+        if earlier > most:
+            # A quarter at a time: each of them moves all others.
+            while earlier > most * 3 // 4:
+                size = len(self._frames.pop(0))
+                self._size, earlier = self._size - size, earlier - size
+                self._forgotten += 1
 
     def _tell(self) -> None:
         self._changed.set()

@@ -259,7 +259,7 @@ class RegistryService:
         while True:
             await self._indexed.wait()
             self._indexed.clear()
-            words = self._registry.search.words()
+            words = await self._registry.search.words()
             if words != self._presence.words and not self._presence.silent:
                 self._presence.words = words
                 with suppress(Disconnected):  # the next connect does it

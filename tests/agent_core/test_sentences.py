@@ -167,6 +167,17 @@ def test_a_skill_that_is_put_again_or_removed_is_forgotten() -> None:
     assert matched(made, "stop the music", current="pc") is None
 
 
+async def test_the_digest_changes_with_what_can_be_said() -> None:
+    made = index(on("pc", VOLUME))
+    before = await made.digest()
+    made.put([on("tv", VOLUME)])
+    assert await made.digest() == before
+    made.put([on("tv", method("stop", "stop the music"))])
+    assert await made.digest() != before
+    made.remove("tv", "MediaSkill")
+    assert await made.digest() == before
+
+
 def test_an_old_name_of_a_device_is_forgotten() -> None:
     made = index(on("pc", VOLUME, name="Old"), on("tv", VOLUME))
     made.put([on("pc", VOLUME, name="New")])
