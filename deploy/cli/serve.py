@@ -158,6 +158,8 @@ def _lan(options: argparse.Namespace) -> LanOptions:
 
 def run_spoke(options: argparse.Namespace) -> int:
     """Join a hub if need be, and offer skills to it."""
+    # Skills, and what they start, may use plugins.
+    os.environ.pop("PYDANTIC_DISABLE_PLUGINS", None)
     home = _start(options, quiet=options.with_parent)
     if options.with_parent:
         return _run_child(home, options)
