@@ -1,5 +1,6 @@
-"""Parts that pages share: Markdown of strangers, arguments that hide something, times in words."""
+"""Parts that pages share: strangers' Markdown, arguments that hide something, times in words, refreshing."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -11,6 +12,7 @@ from hub_web.parts.times import ago, at, milliseconds
 from hub_web.parts.turns.markdown import rendered
 from hub_web.parts.turns.turn import steps_of
 from hub_web.texts import LANGUAGE
+from hub_web.view import one_at_a_time
 
 
 @pytest.mark.parametrize(
@@ -114,3 +116,28 @@ def test_the_steps_of_a_recorded_turn_are_its_tools_and_skills() -> None:
 )
 def test_an_axis_has_no_exponents(value: float, said: str) -> None:
     assert axis_number(value) == said
+
+
+async def test_a_refresh_that_is_cancelled_while_it_waits_does_not_block_later_ones() -> None:
+    go, read = asyncio.Event(), 0
+
+    async def show() -> None:
+        nonlocal read
+        read += 1
+        await go.wait()
+
+    once = one_at_a_time(show)
+
+    async def refresh() -> None:
+        await once()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(refresh())
+        await asyncio.sleep(0)
+        waits = tasks.create_task(refresh())
+        await asyncio.sleep(0)
+        waits.cancel()
+        await asyncio.wait([waits])
+        tasks.create_task(refresh())
+        go.set()
+    assert read == 2
