@@ -77,16 +77,17 @@ def hub(asked: list[tuple[str, str]]) -> Iterator[str]:
 
 def read_at_a_terminal(hub: str, home: Path, message: str, term: str = "dumb") -> str:
     """Give everything that a terminal shows of a message and its answer."""
-    seen = at_a_terminal(home, "chat", message, "--hub", hub, TERM=term, COLUMNS="80", LINES="24")
+    seen, _ = at_a_terminal(home, "chat", message, "--hub", hub, TERM=term, COLUMNS="80", LINES="24")
     # A clock may have been shown until the first piece came; its line is cleared.
     return seen.replace("\r\n", "\n").rpartition("\r\x1b[K")[2]
 
 
-def at_a_terminal(home: Path, *words: str, typed: bytes = b"", **variables: str) -> str:
-    """Run a command at a terminal; give everything that it shows."""
+def at_a_terminal(home: Path, *words: str, typed: bytes = b"", **variables: str) -> tuple[str, int]:
+    """Run a command at a terminal; give everything that it shows, and its exit code."""
     master, slave = os.openpty()
     environment = environment_of(home, STRAWBERRY_TOKEN=ProvingHandler.token(), **variables)
-    with subprocess.Popen([*COMMAND, *words], env=environment, stdin=slave, stdout=slave, stderr=slave):
+    streams = {"stdin": slave, "stdout": slave, "stderr": slave}
+    with subprocess.Popen([*COMMAND, *words], env=environment, **streams) as process:
         os.close(slave)
         os.write(master, typed)
         seen = b""
@@ -95,7 +96,7 @@ def at_a_terminal(home: Path, *words: str, typed: bytes = b"", **variables: str)
             while piece := os.read(master, 4096):
                 seen += piece
     os.close(master)
-    return seen.decode()
+    return seen.decode(), process.returncode
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal is one of POSIX")
@@ -172,7 +173,8 @@ def test_the_prompt_takes_messages_and_commands(
 ) -> None:
     typed = b"/nwe\rfirst\r/new\rsec\x7f\x7f\x7fsecond\r/quit\r"
     variables = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-    shown = at_a_terminal(tmp_path, "chat", "--hub", hub, typed=typed, **variables)
+    shown, code = at_a_terminal(tmp_path, "chat", "--hub", hub, typed=typed, **variables)
+    assert code == 0
     assert "unknown command '/nwe'; did you mean '/new'?" in shown
     assert asked == [("assistant", "first"), ("assistant", "second")]
     assert "A new conversation." in shown

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,9 @@ async def test_the_watchdog_hears_of_a_loop_that_turns_and_a_start_gets_more_tim
         heard.forget()
         await wait_for(lambda: len(heard.said("WATCHDOG")) >= 3, "the watchdog")
         assert heard.said("EXTEND_TIMEOUT_USEC") == []
+        heard.forget()
+        time.sleep(0.3)  # the loop hangs
+        assert heard.all() == []
     heard.forget()
     await asyncio.sleep(0.1)
     assert heard.all() == []

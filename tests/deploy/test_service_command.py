@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from deploy.service.systemd import Systemd
 from tests.deploy.strawberry import environment_of, run
 
 _SYSTEMCTL = """#!/bin/sh
@@ -25,6 +26,7 @@ esac
 _OTHERS = {
     "systemd-run": '#!/bin/sh\necho "systemd-run" >> "$CALLS"\n[ -z "$NO_NAMESPACES" ]\n',
     "loginctl": '#!/bin/sh\necho "${LINGER:-no}"\n',
+    "journalctl": '#!/bin/sh\necho "journalctl $*" >> "$CALLS"\necho line\n',
 }
 
 
@@ -217,3 +219,14 @@ def test_status_tells_how_it_is_and_its_code_whether_it_runs(machine: Machine) -
     doctor = {row["check"]: row for row in json.loads(machine.doctor(STATE="failed").stdout)}
     assert doctor["service spoke"]["detail"] == "failed, success"
     assert "strawberry service logs spoke" in doctor["service spoke"]["hint"]
+
+
+def test_logs_are_those_of_the_journal(machine: Machine) -> None:
+    machine.join()
+    machine.run("install", "spoke")
+    assert machine.run("logs", "-f", "-n", "5").stdout == "line\n"
+    assert machine.calls[-1] == (
+        "journalctl --no-pager --lines=5 --user-unit=strawberry-spoke.service --follow --output=short-iso"
+    )
+    of_the_machine = Systemd(system=True).log_command(["hub"], lines=5, follow=False, as_json=True)
+    assert of_the_machine[-2:] == ["--unit=strawberry-hub.service", "--output=json"]

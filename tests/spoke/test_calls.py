@@ -236,6 +236,16 @@ async def test_a_stopping_spoke_finishes_what_runs_and_takes_nothing_new(
     assert place.journal == ["long begun", "long done"]
 
 
+async def test_a_call_that_outlasts_the_grace_is_stopped(hub: StandInHub, bus: BusSide, place: Place) -> None:
+    async with open_spoke(place.settings(hub, stop_grace_s=0.1), token=hub.invite()) as spoke:
+        await bus.online()
+        slowly = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="slowly")
+        call = make_call(spoke, args=["endless", 600.0])
+        await bus.link.publish(slowly, bus.seal.seal(slowly, call))
+        await wait_for(lambda: place.journal, "the call to begin")
+    assert place.journal == ["endless begun"]
+
+
 async def test_each_call_leaves_a_line_without_its_arguments(
     bus: BusSide, spoke: Spoke, caplog: pytest.LogCaptureFixture
 ) -> None:

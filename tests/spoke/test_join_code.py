@@ -218,6 +218,14 @@ async def test_who_has_joined_is_not_let_in_twice_but_who_was_locked_out_is_with
     assert again.token != first.token
 
 
+async def test_the_key_that_was_given_must_be_the_hubs(hub: StandInHub, settings: SpokeSettings) -> None:
+    hub.code_s, other = 0, KeyPair.generate().kid
+    async with joining(settings.model_copy(update={"hub_key": other})) as screen:
+        error = await screen.task
+    assert isinstance(error, ConfigError)
+    assert (hub.key.kid in error.message, JOIN in hub.requests) == (True, False)
+
+
 async def test_a_device_of_another_hub_stays_there(hub: StandInHub, settings: SpokeSettings) -> None:
     async with joining(settings) as screen:
         hub.joining((await screen.code()).code).state = "approved"

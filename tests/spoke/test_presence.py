@@ -31,6 +31,20 @@ class BriefSkill(Skill):
         """Publish a value."""
         self.state("mood", 1)
 '''
+BROKEN = '''
+from spoke import Skill
+
+
+class BrokenSkill(Skill):
+    """Does not come up."""
+
+    async def setup(self) -> None:
+        self.state("mood", 1)
+        raise RuntimeError("no such hardware")
+
+    def tell(self) -> None:
+        """Never runs."""
+'''
 QUIET_S = 0.4
 """How long a test listens before it says that nothing came; many times what an answer takes."""
 
@@ -176,6 +190,32 @@ async def test_a_skill_that_was_removed_while_the_spoke_was_off_leaves_nothing_b
         assert await bus.call("write", "last") == "wrote last"
         assert bus.payloads(value)[-1] == b""
     assert set(status.skills) == {"JournalSkill"}
+
+
+async def test_a_flood_of_false_statuses_is_not_answered_one_by_one(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    async with open_spoke(place.settings(hub, reclaim_s=3_600.0), token=hub.invite()):
+        first = await bus.online()
+        for number in range(20):
+            await bus.link.publish(STATUS, b'{"false":%d}' % number, retain=True)
+        await bus.online(2)
+        for number in range(20):
+            await bus.link.publish(STATUS, b'{"more":%d}' % number, retain=True)
+        await asyncio.sleep(QUIET_S)
+    assert max(status.connection for status in bus.statuses) == first.connection + 1
+
+
+async def test_a_skill_whose_set_up_failed_publishes_nothing(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    place.add_skill("broken.py", BROKEN)
+    async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+        await bus.online()
+        assert await bus.call("note", 5) is None
+        await wait_for(lambda: any("/state/" in message.topic for message in bus.seen), "a value")
+    assert [problem.path for problem in spoke.problems]
+    assert not [message.topic for message in bus.seen if "BrokenSkill" in message.topic]
 
 
 async def test_heartbeats_tell_how_the_spoke_is(hub: StandInHub, bus: BusSide, place: Place) -> None:

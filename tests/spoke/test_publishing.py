@@ -56,6 +56,30 @@ async def test_a_skill_that_floods_is_slowed_down_and_named(
     assert caplog.text.count("JournalSkill: events come too fast") == 1
 
 
+async def test_a_skill_with_ever_new_values_keeps_the_first_and_is_named(
+    hub: StandInHub,
+    bus: BusSide,
+    place: Place,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(publishing, "_STATES", 2)
+    place.add_skill(
+        "filler.py",
+        "from spoke import Skill\n\n\nclass FillerSkill(Skill):\n"
+        "    def run(self) -> None:\n"
+        "        for number in range(5):\n            self.state(f'value{number}', number)\n"
+        "        self.state('value1', 7)\n",
+    )
+    kept = [topics.STATE.build(device=DEVICE, skill="FillerSkill", property=f"value{n}") for n in range(2)]
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        await bus.online()
+        await bus.call("run", skill="FillerSkill")
+        await wait_for(lambda: any(b'"value":7' in one for one in bus.payloads(kept[1])), "the last value")
+    assert {one.topic for one in bus.seen if "/state/" in one.topic} == set(kept)
+    assert caplog.text.count("FillerSkill: more than 2 values") == 1
+
+
 async def test_of_a_value_that_changes_fast_the_last_one_arrives(
     hub: StandInHub, bus: BusSide, place: Place
 ) -> None:
