@@ -86,7 +86,7 @@ def at_a_terminal(home: Path, *words: str, typed: bytes = b"", **variables: str)
     """Run a command at a terminal; give everything that it shows, and its exit code."""
     master, slave = os.openpty()
     environment = environment_of(home, STRAWBERRY_TOKEN=ProvingHandler.token(), **variables)
-    streams = {"stdin": slave, "stdout": slave, "stderr": slave}
+    streams: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave}
     with subprocess.Popen([*COMMAND, *words], env=environment, **streams) as process:
         os.close(slave)
         os.write(master, typed)

@@ -42,7 +42,7 @@ async def test_the_watchdog_hears_of_a_loop_that_turns_and_a_start_gets_more_tim
         await wait_for(lambda: len(heard.said("WATCHDOG")) >= 3, "the watchdog")
         assert heard.said("EXTEND_TIMEOUT_USEC") == []
         heard.forget()
-        time.sleep(0.3)  # the loop hangs
+        time.sleep(0.3)  # noqa: ASYNC251  the loop hangs
         assert heard.all() == []
     heard.forget()
     await asyncio.sleep(0.1)
