@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MAX_BRANCHES: Final = 2_000
 """Sub-schemas that one check may meet, references followed; the largest honest ones have some hundreds."""
 
+_VALUES_OF_A_BRANCH: Final = 100
+"""Values of an ``enum`` that are compared in the time of a sub-schema."""
+
 _OF_NAMES: Final = ("properties", "$defs", "dependentSchemas")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE: Final = ("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
@@ -154,6 +157,8 @@ def validator(schema: str) -> "Draft202012Validator":
 def branches(schema: Mapping[str, Json]) -> int:
     """Count the sub-schemas that one check may meet; each takes up to ten microseconds.
 
+    A hundred values of an ``enum`` take as long, and count as one.
+
     Raises:
         ValueError: They are too many, or one leads back to itself.
     """
@@ -175,9 +180,13 @@ def _branches(
         return 1
     if depth > _MAX_DEPTH:
         raise ValueError(f"the JSON Schema is nested more than {_MAX_DEPTH} levels deep")
-    count = 1 + sum(
-        _branches(child, definitions, known, within if key in _SAME_VALUE else frozenset(), depth + 1)
-        for key, child in _children(schema)
+    count = (
+        1
+        + len(schema.get("enum", ())) // _VALUES_OF_A_BRANCH
+        + sum(
+            _branches(child, definitions, known, within if key in _SAME_VALUE else frozenset(), depth + 1)
+            for key, child in _children(schema)
+        )
     )
     reference = schema.get("$ref")
     if isinstance(reference, str):

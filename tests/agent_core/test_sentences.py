@@ -202,6 +202,19 @@ def test_a_template_that_takes_too_long_is_given_up_and_others_still_match() -> 
         )
 
 
+def test_a_long_list_of_values_counts_for_each_check_so_that_a_device_cannot_hold_up_the_others() -> None:
+    # A number among the words, so that no table finds the value.
+    values = [1, *(f"value {number}" for number in range(7_400))]
+    long = method("set", "turn on the {value}", value={"enum": values})
+    lamp = method("on", "turn on the lamp", "switch on the lamp")
+    template = compile_template("turn on the {value}", long)
+    with pytest.raises(OutOfSteps):
+        # What one check may take; each device has so many for some thirty of them.
+        template.arguments("turn on the radio", long, Steps(300))
+    assert template.arguments("turn on the value 7", long, Steps(1_000)) == {"value": "value 7"}
+    assert matched(index(on("evil", long), on("pc", lamp)), "turn on the lamp") == {}
+
+
 def test_alternatives_that_mean_the_same_take_a_few_steps_instead_of_multiplying() -> None:
     # 512 ways to read it, and none of them ends with the text.
     same = method("same", "turn on the lamp " + "[a ]" * 9)
