@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from contracts.claims import Scope
 from deploy.home.maintenance import Maintenance
@@ -22,6 +22,7 @@ class Row(NamedTuple):
     """A route.
 
     Attributes:
+        method: That of HTTP, or ``SOCKET`` for a WebSocket.
         who: Who is let in, with a session, a token, or as a device: ``A`` an admin, ``M`` a member, ``G`` a
             guest, ``D`` a device of the admin; ``*`` anybody, without any of that. Who is let in may still
             be told that there is no such thing: see `PRIVATE`.
@@ -37,6 +38,7 @@ class Row(NamedTuple):
 
 TABLE = """
 POST   /api/chat                                        AMGD
+SOCKET /api/chat/stream                                 AMGD
 POST   /v1/chat/completions                             AMGD
 POST   /v1/responses                                    AMGD
 GET    /v1/models                                       AMGD
@@ -185,6 +187,13 @@ POST   /api/system/restore                              A
 """
 ROWS = [Row(*line.split()) for line in TABLE.strip().splitlines()]
 
+HANDSHAKE = {
+    "connection": "Upgrade",
+    "upgrade": "websocket",
+    "sec-websocket-version": "13",
+    "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
+
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/captures"): {"topics": ["hub/main/status"], "path": "new.jsonl"},
     ("POST", "/api/watchers"): {
@@ -263,7 +272,10 @@ class Visitors:
         """Return the status of an answer; what it streams is not waited for."""
         parts = ["nothing-there" if part.startswith("{") else part for part in row.path.split("/")]
         body = BODIES.get((row.method, row.path))
-        async with self.http.stream(row.method, "/".join(parts), headers=headers, json=body) as answer:
+        method = row.method
+        if method == "SOCKET":
+            method, headers = "GET", {**headers, **HANDSHAKE}
+        async with self.http.stream(method, "/".join(parts), headers=headers, json=body) as answer:
             if answer.status_code in (403, 405):
                 told = json.loads(await answer.aread())
                 error = told.get("error", told)
@@ -306,6 +318,7 @@ def test_every_route_is_in_the_table(visitors: Visitors) -> None:
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
+    served |= {("SOCKET", route.path) for route in app.routes if isinstance(route, WebSocketRoute)}
     assert served == {(row.method, row.path) for row in ROWS}
 
 
