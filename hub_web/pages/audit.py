@@ -61,7 +61,7 @@ async def audit() -> None:
             filters = {
                 "user": choice(text("Person"), {"": text("anybody"), **names}, ""),
                 "device": choice(text("Device"), {"": text("any device"), **devices}, ""),
-                "outcome": choice(text("Outcome"), {"": text("any outcome"), **_outcomes()}, ""),
+                "outcome": choice(text("Outcome"), {"": text("any outcome"), **outcomes()}, ""),
                 "since": choice(text("Since"), _since(), ""),
             }
             for name, each in filters.items():
@@ -76,13 +76,25 @@ async def audit() -> None:
     await search()
 
 
-def _outcomes() -> dict[str, str]:
+def outcomes() -> dict[str, str]:
+    """Return the word for each outcome that the audit log has."""
     return {
         "result": text("worked"),
         "refused": text("refused"),
         "needs_confirmation": text("asked first"),
         "skill_error": text("failed"),
         "offline": text("offline"),
+        "forbidden": text("not allowed"),
+        "rate_limited": text("too many requests"),
+        "timeout": text("no answer in time"),
+        "cancelled": text("cancelled"),
+        "outcome_unknown": text("outcome unknown"),
+        "busy": text("busy"),
+        "bad_arguments": text("wrong arguments"),
+        "unknown_skill": text("unknown skill"),
+        "too_large": text("too large"),
+        "expired": text("expired"),
+        "stale_epoch": text("out of date"),
     }
 
 
@@ -117,6 +129,6 @@ def _row(entry: dict[str, Any], names: Mapping[str, str], devices: Mapping[str, 
 def _outcome(entry: dict[str, Any]) -> None:
     outcome = entry["outcome"]
     with row():
-        badge(_outcomes().get(outcome, outcome), _TONES.get(outcome, "warn"))
+        badge(outcomes().get(outcome, outcome), _TONES.get(outcome, "warn"))
         if entry["confirmed_by"]:
             Words("span", text("confirmed"), "sb-muted sb-small")

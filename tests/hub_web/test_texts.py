@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import hub_web
+from contracts.errors import ErrorCode
+from hub_web.pages.audit import outcomes
 from hub_web.texts import LANGUAGE, catalogue, choose, messages, text
 
 SOURCES = sorted(Path(hub_web.__file__).parent.rglob("*.py"))
@@ -128,3 +130,7 @@ def test_numbers_are_written_as_in_their_language() -> None:
     language = LANGUAGE.set("de")
     assert text.number(1234.5, 1) == "1.234,5"
     LANGUAGE.reset(language)
+
+
+def test_each_outcome_of_the_audit_log_has_a_word() -> None:
+    assert outcomes().keys() == {"result", "forbidden", "rate_limited", *ErrorCode}
