@@ -382,7 +382,10 @@ class Engine:
                 row.done = []
                 self._want(watched, now, "It is the scheduled time.")
         if watched.ask_at is not None and watched.ask_at <= now and not watched.busy:
-            self._ask(watched, now)
+            if watched.verdict is not None and watched.verdict.truth is False and not watched.rose:
+                watched.ask_at = None  # It was to be tried again, and is over.
+            else:
+                self._ask(watched, now)
 
     def _ask(self, watched: Watched, now: float) -> None:
         values = {name: each.value for name, each in self.seen(watched).items()}

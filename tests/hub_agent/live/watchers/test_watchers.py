@@ -276,6 +276,21 @@ async def test_a_model_that_fails_is_reported_once(watching: Watching, model: Sc
     assert '{"disk": 96}. It could not be decided: ' in note
 
 
+async def test_a_model_that_failed_is_not_asked_again_once_the_predicate_is_false(
+    watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_RECHECK_S", 0.01)
+    monkeypatch.setattr(engine, "_LONGEST_RECHECK_S", 0.01)
+    model.script = script(Fails(status=400, message="out of order"))
+    await watching.add(predicate="disk > 95", allow=[])
+    await watching.disk(50)
+    await watching.ask("POST", "/full/run")
+    watched = watching.home.hub.live.watchers._engine.get("full")
+    assert watched is not None
+    await eventually(lambda: watched.ask_at is None and not watched.busy)
+    assert len(asked(model.requests)) == 1
+
+
 async def test_made_by_the_assistant_it_needs_the_confirmation_of_a_person(
     watching: Watching, model: ScriptedModel
 ) -> None:
