@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from agent_core.sentences.responses import bytes_text
 from contracts.errors import ConfigError
+from deploy.backup.contents import PARTIAL
 from deploy.backup.reading import Summary, unpack
 from deploy.backup.restoring import complete, discard, has_data, plan
 from deploy.backup.writing import check_passphrase, write_backup
@@ -55,19 +56,18 @@ def restore(options: argparse.Namespace) -> int:
     if home.directory.is_file():
         raise ConfigError(f"{home.directory} is a file", hint="Set STRAWBERRY_HOME to a directory.")
     make_private_directory(home.directory)
+    if options.check:
+        return _check(home, options)
     with only_hub(home):
         if home.restore_plan.exists():
             return _completed(home, options)
-        if not options.check and not options.replace and has_data(home):
+        if not options.replace and has_data(home):
             raise ConfigError(
                 f"{home.directory} is in use already",
                 hint="--replace keeps what is there aside, below replaced/; or set another STRAWBERRY_HOME.",
             )
         try:
             summary = _unpacked(home, options)
-            if options.check:
-                Output(options.json).result(summary.as_dict(), text=_described(summary))
-                return 0
             revoke = _named(summary, options.revoke)
             if not options.yes:
                 note(_described(summary))
@@ -78,6 +78,14 @@ def restore(options: argparse.Namespace) -> int:
             return _completed(home, options)
         finally:
             discard(home)
+
+
+def _check(home: Home, options: argparse.Namespace) -> int:
+    """Show what a backup holds; it is unpacked aside, because the hub may run."""
+    with tempfile.TemporaryDirectory(dir=home.directory, prefix=PARTIAL) as aside:
+        summary = _unpacked(Home(Path(aside)), options)
+    Output(options.json).result(summary.as_dict(), text=_described(summary))
+    return 0
 
 
 def _unpacked(home: Home, options: argparse.Namespace) -> Summary:

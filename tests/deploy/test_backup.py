@@ -570,3 +570,7 @@ def test_the_commands_write_check_and_restore(home, tmp_path):
     with only_one(home.hub, what="a hub", hint=""):
         running = run(environment, *words, "--replace", "--yes")
         assert "already runs" in running.stderr
+        before = sorted(home.directory.rglob("*"))
+        checked = run(environment, *words, "--check")
+        assert "A backup of" in checked.stdout
+        assert sorted(home.directory.rglob("*")) == before
