@@ -140,11 +140,12 @@ class Engine:
         """Return an active watcher."""
         return self._watched.get(name)
 
-    async def start(self, row: WatcherRow, *, last: DecisionRow | None = None) -> None:
+    async def start(self, row: WatcherRow, *, last: DecisionRow | None = None, is_new: bool = False) -> None:
         """Watch from now on.
 
         Args:
             last: The newest decision in its history.
+            is_new: Whether what its owner was told before does not count.
 
         Raises:
             StrawberryError: If it cannot: it is then as it was before.
@@ -153,6 +154,8 @@ class Engine:
         evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
         schedule = Schedule.parse(row.schedule) if row.schedule else None
         watched = Watched(row, sources, evaluator, schedule, Firing(armed=not row.done), last=last)
+        # The owner was told of it before the restart or the pause.
+        watched.failures = int(last is not None and last.decision == "failed" and not is_new)
         if last is not None and last.seen:
             watched.asked_with = last.seen
         if schedule is not None:

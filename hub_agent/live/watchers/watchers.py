@@ -189,7 +189,7 @@ class Watchers:
             # It begins as a new one: what it did as it was before does not count.
             row.done, row.state, row.snoozed_until = [], "active", None
             await self._note_approval(row, by)
-            await self._start(row)
+            await self._start(row, is_new=True)
         return self._shown(row)
 
     async def change(self, name: str, by: By, edit: Edit) -> dict[str, Json]:
@@ -431,9 +431,9 @@ class Watchers:
             return False
         return True
 
-    async def _start(self, row: WatcherRow) -> None:
+    async def _start(self, row: WatcherRow, *, is_new: bool = False) -> None:
         self._evaluations.limits.forget(row.name)
-        await self._engine.start(row, last=self._last_of(row))
+        await self._engine.start(row, last=self._last_of(row), is_new=is_new)
 
     @asynccontextmanager
     async def _changing(self, name: str, by: By, change: str) -> AsyncIterator[WatcherRow]:

@@ -274,6 +274,11 @@ async def test_a_model_that_fails_is_reported_once(watching: Watching, model: Sc
     [note] = await watching.notes()
     assert note.startswith("disk > 95 became true")
     assert '{"disk": 96}. It could not be decided: ' in note
+    for count in (2, 3):
+        await watching.ask("POST", "/full/pause")
+        await watching.ask("POST", "/full/resume")
+        await watching.decided(count)
+    assert await watching.notes() == [note]
 
 
 async def test_a_model_that_failed_is_not_asked_again_once_the_predicate_is_false(
