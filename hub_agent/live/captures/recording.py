@@ -63,8 +63,8 @@ class Recording:
 
     Attributes:
         problem: Why it is ``full`` or ``failed``.
-        messages: How many are in its files or were, in all.
-        gaps: How many it has written down.
+        messages: How many it has written; of the hub's own, since the hub was started.
+        gaps: How many it has written down, likewise.
     """
 
     def __init__(
