@@ -150,9 +150,9 @@ def _check_list(checks: list[dict[str, Any]]) -> None:
                 with ui.element("div"):
                     with row():
                         Words("span", each["check"], "sb-strong")
-                        Words("span", each["detail"], "sb-muted")
+                        Words("span", text.message(each["detail"]), "sb-muted")
                     if each["hint"]:
-                        Words("p", each["hint"], "sb-small")
+                        Words("p", text.message(each["hint"]), "sb-small")
 
 
 # -- backup -----------------------------------------------------------------------------------------------

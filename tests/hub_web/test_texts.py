@@ -75,6 +75,8 @@ def test_no_sentence_has_two_translations() -> None:
         ("Wait until that is done. It takes long.", "Warte, bis das fertig ist. It takes long."),
         ("no translation {of} this", "no translation {of} this"),
         ("OPENAI_KEY is not set", "OPENAI_KEY ist nicht gesetzt"),
+        ("embedded, connected with MQTT 3.1.1", "embedded, verbunden mit MQTT 3.1.1"),
+        ("3000 of 8000 MB free", "3000 von 8000 MB frei"),
         (
             "sunset depends on where the household is, which is not set",
             "sunset hängt davon ab, wo ihr wohnt, und das ist nicht eingestellt",
@@ -91,7 +93,16 @@ def test_what_the_hub_says_is_translated_with_its_values(english: str, german: s
 def test_every_message_with_a_german_is_one_of_the_hub() -> None:
     """A message that is written otherwise needs its translation under the new words."""
     root, said = Path(hub_web.__file__).parents[1], set[str]()
-    for package in ("agent_core", "bus", "chat", "contracts", "hub_agent", "hub_registry", "identity"):
+    for package in (
+        "agent_core",
+        "bus",
+        "chat",
+        "contracts",
+        "deploy",
+        "hub_agent",
+        "hub_registry",
+        "identity",
+    ):
         for file in (root / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.JoinedStr | ast.Constant):
