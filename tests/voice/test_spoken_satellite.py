@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,6 @@ from tests.voice.test_spoken_turns import is_in, speaking, voice_of
 from voice.settings import SatelliteSettings
 
 pytestmark = pytest.mark.voice
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Iterator[Room]:
-    (tmp_path / "room").mkdir()
-    with Room(tmp_path / "room") as room:
-        yield room
 
 
 @pytest.fixture

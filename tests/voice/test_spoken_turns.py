@@ -25,13 +25,6 @@ SKILL = JOURNAL.replace("destructive=True)", 'destructive=True, sentences={"en":
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[Room]:
-    (tmp_path / "room").mkdir()
-    with Room(tmp_path / "room") as room:
-        yield room
-
-
-@pytest.fixture
 def model() -> Iterator[ScriptedModel]:
     with ScriptedModel(lambda seen: Says(text="The hub answers.")) as server:
         yield server

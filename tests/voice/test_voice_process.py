@@ -41,13 +41,6 @@ class FireSkill(Skill):
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[Room]:
-    (tmp_path / "room").mkdir()
-    with Room(tmp_path / "room") as room:
-        yield room
-
-
-@pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
     with House(tmp_path / "house") as house:
         house.start_broker()
