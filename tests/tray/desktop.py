@@ -65,7 +65,8 @@ class Desktop:
             "LC_ALL": "C.UTF-8",
             "QT_QPA_PLATFORMTHEME": "gtk3",  # which can be light and dark
         }
-        screen = ("-screen", "0", "1024x768x24", "-nolisten", "tcp")
+        # Without -noreset, a server whose last client leaves starts anew, and refuses who just connects.
+        screen = ("-screen", "0", "1024x768x24", "-nolisten", "tcp", "-noreset")
         self.environment["DISPLAY"] = f":{self.start('Xvfb', '-displayfd', '{fd}', *screen, says=True)}"
         bus = self.start("dbus-daemon", "--session", "--nofork", "--print-address={fd}", says=True)
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus
