@@ -73,10 +73,12 @@ CALL_STATUS: Final[dict[ErrorCode, int]] = {
 
 _APIS: Final = ("api", "v1", "ollama")
 
-_REFUSED_HINTS: Final = {
-    404: "There is no such address; GET /api/openapi.json lists all.",
-    413: "Send less at once.",
+_NO_ADDRESS: Final = "There is no such address; GET /api/openapi.json lists all."
+_HINTS: Final = {
+    "too_large": "Send less at once.",
+    "internal": "Look for the x-request-id of this answer in the hub's log.",
 }
+"""By code, where the error itself has no hint."""
 _STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -96,6 +98,7 @@ def error_response(
         path: Of the request; decides about the shape.
         more: Further members of the error.
     """
+    hint = hint or _HINTS.get(code, "")
     # What is in front of it is the base path of a proxy.
     match next((part for part in path.split("/") if part in _APIS), ""):
         case "v1":
@@ -154,7 +157,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _STATUS_CODES.get(error.status_code, "refused")
     headers: dict[str, str] = {}
-    hint = _REFUSED_HINTS.get(error.status_code, "")
+    hint = _NO_ADDRESS if error.status_code == 404 else ""
     if error.status_code == 405:
         # Starlette names the methods of one route only.
         headers["allow"] = ", ".join(sorted(_methods(request)))
@@ -170,7 +173,7 @@ def _methods(request: Request) -> set[str]:
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return error_response(request.url.path, 500, "internal", "this request failed; the log says more")
+    return error_response(request.url.path, 500, "internal", "this request failed")
 
 
 async def _left(request: Request, error: Exception) -> Response:

@@ -18,6 +18,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _MOST_MISTAKES: Final = 20
 """Mistakes of a request that its error lists."""
+_MOST_NAMES: Final = 6
+"""Names of fields that a hint lists; the rest are in the OpenAPI document."""
+_ENVELOPE: Final = ("v", "kind")
+"""What bodies that are also messages of the bus have and no request needs."""
 _SLICE_S: Final = 0.02
 """How long one answer may keep the event loop at a stretch."""
 
@@ -50,7 +54,8 @@ async def read(
     except ValidationError as error:
         raise _wrong(error, kind, "field") from None
     except ValueError as error:
-        raise InvalidMessage(f"the body is not valid JSON: {error}") from None
+        hint = "Numbers must be finite, and no larger than a double."
+        raise InvalidMessage(f"the body is not valid JSON: {error}", hint=hint) from None
     return read
 
 
@@ -107,10 +112,24 @@ def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidM
     if first["type"] == "json_invalid":
         return InvalidMessage("the body is not valid JSON", hint=f"{first['msg']}.")
     if not first["loc"] and first["type"] != "value_error":
-        return InvalidMessage("the body must be a JSON object")
+        return InvalidMessage("the body must be a JSON object", hint=_takes(kind, what))
     mistakes = error.errors(include_url=False)[:_MOST_MISTAKES]
     errors = [
         {"field": location(each["loc"]), "detail": explain_mistake(each, kind, what=what)}
         for each in mistakes
     ]
-    return InvalidMessage(explain(error, kind, what=what), errors=errors)
+    return InvalidMessage(explain(error, kind, what=what), hint=_takes(kind, what), errors=errors)
+
+
+def _takes(kind: type[BaseModel], what: str) -> str:
+    """Return the hint that lists the fields of a request, those that it must have first."""
+    fields = sorted(kind.model_fields.items(), key=lambda each: not each[1].is_required())
+    names = [
+        f"{name} (required)" if field.is_required() else name
+        for name, field in fields
+        if name not in _ENVELOPE
+    ]
+    if not names:
+        return f"There are no {what}s here."
+    more = ", … (GET /api/openapi.json lists all)" if len(names) > _MOST_NAMES else ""
+    return f"The {what}s are {', '.join(names[:_MOST_NAMES])}{more}."

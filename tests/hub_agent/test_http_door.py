@@ -274,6 +274,8 @@ async def test_a_body_that_is_too_large_is_refused_also_when_it_hides_its_size(h
 async def test_an_error_has_the_form_of_the_api_that_was_asked(home: Home) -> None:
     async with home.client() as client:
         problem = await client.post("/api/chat", json={"mesage": "hello", "device": 1})
+        no_object = await client.post("/api/chat", json=["hello"])
+        query = await client.get("/api/skills/describe")
         openai = await client.post("/v1/chat/completions", json={"mesages": []})
         ollama = await client.get("/ollama/nothing")
         elsewhere = await client.get("/api/conversations/v1/nothing")
@@ -284,14 +286,18 @@ async def test_an_error_has_the_form_of_the_api_that_was_asked(home: Home) -> No
         "status": 422,
         "detail": "unknown field 'mesage'; did you mean 'message'?",
         "code": "invalid",
-        "hint": "",
+        "hint": "The fields are message (required), agent, conversation, turn, device, can_confirm, … "
+        "(GET /api/openapi.json lists all).",
         "errors": [
             {"field": "message", "detail": "field 'message' is missing"},
             {"field": "device", "detail": "device must be a valid string"},
             {"field": "mesage", "detail": "unknown field 'mesage'; did you mean 'message'?"},
         ],
     }
+    assert no_object.json()["hint"] == problem.json()["hint"]
+    assert query.json()["hint"] == "The parameters are path (required)."
     error = openai.json()["error"]
+    assert error["hint"].startswith("The fields are messages (required)")
     assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", "invalid", None)
     assert openai.headers["content-type"] == "application/json"
     assert ollama.json()["error"].startswith("Not Found. ")
