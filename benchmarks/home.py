@@ -118,7 +118,7 @@ async def _memory(home: _Home) -> Row:
 
 
 async def _programs(home: _Home) -> list[Row]:
-    """Programs through ``/api/exec``, beside as many raw echoes over the same broker."""
+    """Measure programs through ``/api/exec``, beside as many raw echoes over the same broker."""
     bus = Bus("Mosquitto", home.mosquitto.port, MQTTProtocolVersion.MQTTv5, KeyPair.generate(), False)
     repeats = home.effort.repeats(_PROGRAMS)
     echoes, sequence, gathered = [], [], []
@@ -146,7 +146,7 @@ async def _execute(home: _Home, code: str) -> float:
 
 
 async def _sentence(home: _Home) -> Row:
-    """From the request of a client until the skill in the spoke's process looks at the clock."""
+    """Measure from the request of a client until the skill in the spoke's process looks at the clock."""
     times: list[float] = []
     for number in range(home.effort.repeats(_SENTENCES)):
         begun = time.perf_counter()

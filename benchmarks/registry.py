@@ -58,7 +58,7 @@ async def _hub(directory: Path, bus: Bus, spokes: list[Spoke]) -> AsyncIterator[
 
 
 async def _registering(directory: Path, bus: Bus, effort: Effort) -> Row:
-    """From the first message until the last method is searchable and all are in the database."""
+    """Measure from the first message until the last method is searchable and all are in the database."""
     spokes = make_spokes(effort.size(_SPOKES))
     total = len(spokes) * METHODS
     async with _hub(directory, bus, spokes) as (registry, link):

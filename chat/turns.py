@@ -161,7 +161,7 @@ class Turn:
                 self._task.cancel()
 
     async def run(self, work: "TurnWork", lock: asyncio.Lock) -> None:
-        """Do the work in the present task, once the turn is released and the lock is free."""
+        """Run the work in the present task, once the turn is released and the lock is free."""
         # A task that is cancelled before its first step never runs at all, not even its clean-up, so
         # cancelling reaches the task only from here on.
         self._task = asyncio.current_task()

@@ -11,7 +11,7 @@ from typing import Final
 from contracts.claims import SCOPES, Claims
 from contracts.errors import Unauthorized
 from contracts.wire import rfc3339
-from hub_registry.access.tokens import TokenRequest
+from hub_registry.access.token_rows import TokenRequest
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now
 from identity.files import write_private

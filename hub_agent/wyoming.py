@@ -23,7 +23,7 @@ from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import WyomingSettings
 from hub_registry.access.bearer import Bearer
 from voice.serving import open_server
-from voice.wyoming.connection import Connection, read_as, text_of
+from voice.wyoming.connection import WyomingConnection, read_as, text_of
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class _HandleService:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection; what it asked for ends with it."""
-        connection = Connection(reader, writer)
+        connection = WyomingConnection(reader, writer)
         async with open_tasks() as tasks:
             last: asyncio.Task[None] | None = None
             while (event := await connection.read()) is not None:
@@ -69,7 +69,7 @@ class _HandleService:
                         await last  # one answer after the other
                     last = tasks.create_task(self._handle(event, connection), name="Wyoming handle")
 
-    async def _handle(self, event: Event, connection: Connection) -> None:
+    async def _handle(self, event: Event, connection: WyomingConnection) -> None:
         try:
             answer = await self._answered(event, connection.peer)
         except StrawberryError as error:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.devices.joining import Authentication, Bus, Login
+from contracts.devices.joining import Authentication, BusAccess, Login
 from contracts.names import InstanceName
 from identity.passwords import COST, HashCost
 
@@ -119,9 +119,9 @@ class RegistrySettings(_Settings):
     lifetimes: TokenLifetimes = TokenLifetimes()
 
     @property
-    def bus(self) -> Bus:
+    def bus(self) -> BusAccess:
         """Addresses and login of the bus, as a device receives them."""
-        return Bus(
+        return BusAccess(
             brokers=self.brokers,
             prefix=self.topic_prefix,
             authentication="login" if self.login else self.authentication,

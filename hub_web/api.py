@@ -203,7 +203,7 @@ class _Exchange:
             yield chunk
 
     def leave(self) -> None:
-        """Want nothing more; a route that waits for room goes on."""
+        """Close the stream; a route that waits for room goes on."""
         self._gone.set()
         while not self._chunks.empty():
             self._chunks.get_nowait()

@@ -17,7 +17,7 @@ LANGUAGE: Final[ContextVar[str]] = ContextVar("language", default=_ENGLISH)
 """That of the person whose page is shown, as in ``lang`` of HTML, for example ``de``."""
 
 
-class Text:
+class Translator:
     """Translates into the present language; what has no translation stays English."""
 
     def __call__(self, sentence: str, /, **values: Any) -> str:
@@ -63,7 +63,7 @@ class Text:
         return written if LANGUAGE.get() == _ENGLISH else written.translate(str.maketrans(",.", ".,"))
 
 
-text: Final = Text()
+text: Final = Translator()
 """The texts of the page that is built or that an event has come from."""
 
 

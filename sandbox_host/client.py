@@ -236,7 +236,7 @@ class Interpreter:
             self._finish(running, message, len(line))
 
     def _refuse_stray(self, message: Call | Output | Done) -> None:
-        """Deal with a line of a run that is over, or never was."""
+        """Refuse a line of a run that is over, or never was."""
         self._strays += 1
         if self._strays > _MAX_STRAYS:
             raise InvalidMessage("it goes on calling after its run")

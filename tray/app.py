@@ -22,7 +22,7 @@ from tray.instance import only_tray, show_running
 from tray.menu import TrayMenu
 from tray.shortcut import listen
 from tray.spoke import Find, Seen, SpokeWatch, state_line
-from tray.texts import Text
+from tray.texts import Translator
 
 _WATCHER: Final = "org.kde.StatusNotifierWatcher"
 _TRIES: Final = 12
@@ -81,7 +81,7 @@ class Tray:
 
     def __init__(self, settings: TraySettings) -> None:
         self._settings = settings
-        self._text = Text()
+        self._text = Translator()
         background, find = Background(), settings.find
         self._background = background
         self.watch = SpokeWatch(find, background)

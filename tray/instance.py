@@ -15,7 +15,7 @@ _HINT: Final = "Stop it, or set another STRAWBERRY_HOME for a second one."
 
 
 def show_running(directory: Path) -> bool:
-    """Have the tray that runs already show its window; return whether there is one.
+    """Ask the tray that runs already to show its window; return whether there is one.
 
     Raises:
         ConfigError: If it does not take the wish.
@@ -33,7 +33,7 @@ def show_running(directory: Path) -> bool:
 
 @contextmanager
 def only_tray(directory: Path, wished: Callable[[], None]) -> Iterator[None]:
-    """Be the one tray until the block is left; ``wished`` is called when another start wants the window.
+    """Hold the place of the one tray; ``wished`` is called when another start wants the window.
 
     Raises:
         ConfigError: If there is another one, or the data directory has too long a path.

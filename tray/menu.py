@@ -11,7 +11,7 @@ from tray.autostart import Autostart
 from tray.background import Background
 from tray.chat.exchange import one_line
 from tray.spoke import Find, Seen, SpokeWatch, state_line
-from tray.texts import Text
+from tray.texts import Translator
 
 _RECENT: Final = 6
 _RECENT_CHARS: Final = 44
@@ -27,7 +27,7 @@ class TrayMenu(QMenu):
     failed = Signal(object)
 
     def __init__(
-        self, find: Find, background: Background, text: Text, *, watch: SpokeWatch, autostart: Autostart
+        self, find: Find, background: Background, text: Translator, *, watch: SpokeWatch, autostart: Autostart
     ) -> None:
         super().__init__()
         self._find = find

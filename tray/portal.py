@@ -43,7 +43,7 @@ class _Portal:
         self._session = ""
 
     async def bind(self, keys: str) -> None:
-        """Have the keys assigned to us."""
+        """Bind the keys of the shortcut."""
         self._bus.add_message_handler(self._take)
         rule = f"type='signal',sender='{PORTAL}'"
         await self._call("org.freedesktop.DBus", "/org/freedesktop/DBus", "AddMatch", "s", [rule])

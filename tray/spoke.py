@@ -12,7 +12,7 @@ from contracts.devices.presence import SpokeSummary
 from contracts.errors import NotFound, StrawberryError
 from contracts.rates import Backoff
 from tray.background import Background
-from tray.texts import Text
+from tray.texts import Translator
 
 State = Literal["hub", "alone", "talking", "muted", "absent"]
 """What the icon shows; ``talking`` from the wake word to the end of the answer."""
@@ -78,7 +78,7 @@ class Seen:
         return "hub" if self.spoke.hub_online else "alone"
 
 
-def state_line(seen: Seen, text: Text) -> str:
+def state_line(seen: Seen, text: Translator) -> str:
     """Return the state in a few words: who answers, and what the voice does."""
     if seen.spoke is None:
         return text("The spoke is not running")
@@ -89,7 +89,7 @@ def state_line(seen: Seen, text: Text) -> str:
     return f"{who} · {voice}" if voice else who
 
 
-def _voices(text: Text) -> dict[str, str]:
+def _voices(text: Translator) -> dict[str, str]:
     return {
         "listening": text("waits for its name"),
         "hearing": text("listens"),

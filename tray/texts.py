@@ -8,7 +8,7 @@ from typing import Any
 from PySide6.QtCore import QLocale
 
 
-class Text:
+class Translator:
     """Translates into the first of some languages that there is; what has no translation stays English.
 
     Args:

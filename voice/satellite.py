@@ -50,7 +50,7 @@ class Server(Protocol):
     """A server that runs the satellite, over its connection; its methods raise `OSError` where it is gone."""
 
     async def wake(self, word: str) -> None:
-        """Say that a wake word was heard: what follows is for the server."""
+        """Report a wake word: what follows is for the server."""
         ...
 
     async def sound(self, frame: bytes) -> None:
@@ -58,11 +58,11 @@ class Server(Protocol):
         ...
 
     async def cut(self) -> None:
-        """Say that no more comes, though the server has not found the end."""
+        """Report the end of the speech before the server has found it."""
         ...
 
     async def played(self) -> None:
-        """Say that the answer was heard."""
+        """Report that the answer was heard."""
         ...
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Satellite:
         return self._server is server
 
     def run_for(self, server: Server) -> None:
-        """Let a server have it, in place of another one that did."""
+        """Serve one server, in place of the one before."""
         if self._server is not server:
             self.pause()
         self._server = server
@@ -230,7 +230,7 @@ async def open_satellite(settings: SatelliteSettings, device: Satellite, names: 
 
 
 async def listen(device: Satellite, microphone: Callable[[], Microphone]) -> None:
-    """Give the satellite what the microphone hears, which is open only while a server runs it.
+    """Yield what the microphone hears, which is open only while a server runs it.
 
     Raises:
         SoundError: If the microphone cannot be opened, or goes.

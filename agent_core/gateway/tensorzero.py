@@ -229,7 +229,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _messages(messages: Sequence[Message]) -> list[Any]:
-    """TensorZero knows users and assistants only; tool results are blocks in a user's message."""
+    """Convert messages: TensorZero knows users and assistants only; tool results are a user's blocks."""
     made: list[dict[str, Any]] = []
     for message in messages:
         match message:

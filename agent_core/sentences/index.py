@@ -364,7 +364,7 @@ def _decide(
 
 
 def _distinct(calls: list[SentenceCall]) -> list[SentenceCall]:
-    """Two templates of one method that both match are no tie."""
+    """Keep one template of each method: two of one method that both match are no tie."""
     seen: dict[str, SentenceCall] = {}
     for call in calls:
         key = (

@@ -48,5 +48,5 @@ async def run_sentence(
 
 
 def _unpaused() -> AbstractContextManager[object]:
-    """No clock of the turn runs here: the call has its own time-out, the question its own."""
+    """Return a context that pauses nothing: the call and the question have time-outs of their own."""
     return nullcontext()

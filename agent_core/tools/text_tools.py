@@ -175,7 +175,7 @@ class Screen:
         return shown
 
     def _open_end(self) -> int:
-        """Length of the end that may be the beginning of a mark."""
+        """Return the length of the end that may be the beginning of a mark."""
         marks = list(_MARKS)
         if not self._begun:
             marks += [f"{tool.name}(" for tool in self._tools]

@@ -104,7 +104,7 @@ class Accounts(Protocol):
 
 @asynccontextmanager
 async def open_accounts(broker: OurBroker) -> AsyncIterator[Accounts]:
-    """Be ready to let accounts in; all are forgotten at the end, also when trying is interrupted.
+    """Accept logins of accounts; all are forgotten at the end, also when trying is interrupted.
 
     Raises:
         LoginRefused: If the broker does not let the hub in.

@@ -30,7 +30,7 @@ class Peer(Protocol):
     host: str
 
     async def open(self, *, most: int) -> bool:
-        """Do what comes before MQTT; False where the client hangs up without a word.
+        """Complete what comes before MQTT; False where the client hangs up without a word.
 
         Args:
             most: Bytes that are taken until `trust` is called; more end the stream.
@@ -78,7 +78,7 @@ class StreamPeer:
         self._loop = asyncio.get_running_loop()
 
     async def open(self, *, most: int) -> bool:
-        """Do the TLS handshake, where there is one; False where the client hangs up.
+        """Complete the TLS handshake, where there is one; False where the client hangs up.
 
         Raises:
             HandshakeFailed: If the client cannot agree with us.

@@ -46,7 +46,7 @@ class WebSocketPeer:
         self._loop = asyncio.get_running_loop()
 
     async def open(self, *, most: int) -> bool:
-        """Do the TLS handshake where there is one, and answer the request; False where it hangs up.
+        """Complete the TLS handshake where there is one, and answer the request; False where it hangs up.
 
         Raises:
             HandshakeFailed: If there is none for MQTT, or it is by a page of another site.

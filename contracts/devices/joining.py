@@ -27,7 +27,7 @@ Authentication = Literal["proof", "token", "login"]
 with the token alone, which Mosquitto compares whole; or with the ordinary login of a shared broker."""
 
 
-class Bus(Part):
+class BusAccess(Part):
     """Where the bus of this home is, and how a device logs in.
 
     Attributes:
@@ -63,7 +63,7 @@ class DeviceProfile(Part):
     may_confirm: bool = False
 
 
-class DeviceBus(Bus):
+class DeviceBus(BusAccess):
     """The answer to a device that asks for the bus (``GET /api/bus``).
 
     Attributes:

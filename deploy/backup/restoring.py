@@ -37,7 +37,7 @@ def plan(home: Home, *, revoke: Collection[str] = ()) -> None:
 
 
 def complete(home: Home) -> Path | None:
-    """Do what was planned, or what is left of it; nothing of this home may run.
+    """Carry out the plan, or what is left of it; nothing of this home may run.
 
     Returns:
         Where the old files are; None where there were none.

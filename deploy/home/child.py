@@ -142,7 +142,7 @@ def start_broker(home: Home) -> AbstractAsyncContextManager[Child]:
 
 
 def run_child(serve: Callable[[dict[str, Any], Reporter], Coroutine[Any, Any, None]]) -> int:
-    """Be the child: wait for the parameters, then serve until the parent is gone or says so.
+    """Run as the child: wait for the parameters, then serve until the parent ends or asks for it.
 
     Returns:
         The exit code: 1 after an error, which was reported as the state ``failed``.

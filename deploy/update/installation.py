@@ -64,7 +64,7 @@ def script_root(prefix: Path) -> Path | None:
 def find_installation(
     prefix: Path = Path(sys.prefix), environment: Mapping[str, str] = os.environ
 ) -> Installation:
-    """Tell how the program that runs was installed."""
+    """Return how the running program was installed."""
     root = script_root(prefix)
     if root is not None:
         return Installation("script", prefix, root)

@@ -161,7 +161,7 @@ class HomeLink:
 async def open_home_link(
     settings: HomeLinkSettings, topics: HomeTopics, *, instance: str, bus: LinkSettings | None = None
 ) -> AsyncIterator[HomeLink]:
-    """Be there on a broker of the house for as long as the context is open.
+    """Stay connected to a broker of the house while the context is open.
 
     A broker that is away is waited for in the background.
 

@@ -78,7 +78,7 @@ class DeviceManager:
     async def run(
         self, actor: Actor, call: SkillCall, work: Callable[[], Awaitable[Json]], *, origin: Origin
     ) -> Json:
-        """Do what is no method of a skill, with the same rights and the same audit.
+        """Run an action that is no method of a skill, with the same rights and audit.
 
         Args:
             call: What it is in the audit, and its flags.
@@ -271,7 +271,7 @@ class ActingCaller:
         )
 
     async def run(self, call: SkillCall, work: Callable[[], Awaitable[Json]]) -> Json:
-        """Do what is no method of a skill; see ``DeviceManager.run``."""
+        """Run an action that is no method of a skill; see ``DeviceManager.run``."""
         return await self.manager.run(self.actor, call, work, origin=self._origin(call))
 
     def note_refused(self, call: SkillCall) -> None:

@@ -356,7 +356,7 @@ class Assistant:
 
 
 async def _fail(error: NoModel, turn: Turn) -> None:
-    """Do the work of a turn that no model can do: what was asked is kept with the reason."""
+    """End a turn that no model can answer: what was asked is stored with the reason."""
     turn.emit(TurnError(code="no_model", message=error.message, hint=error.hint))
 
 

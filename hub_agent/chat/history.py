@@ -201,7 +201,7 @@ class Histories:
         return await self._store.read(work)
 
     async def _keep_texts(self, embeddings: Embeddings) -> None:
-        """Have the newest turns of all users searched by meaning."""
+        """Index the newest turns of all users by meaning."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -322,7 +322,7 @@ def _tokens(turn: TurnRecord) -> int:
 
 
 async def _asked(gateway: Gateway, before: Summary | None, turns: Sequence[TurnRecord]) -> str:
-    """Have a model write a summary of an earlier one and what came after it."""
+    """Ask a model for a summary of an earlier one and what came after it."""
     shortened = [
         turn.model_copy(
             update={

@@ -26,7 +26,7 @@ class Pages:
         self._coming = asyncio.get_running_loop().create_future()
 
     def serve(self, app: ASGIApp) -> None:
-        """Have pages answered by an application, in place of the one before."""
+        """Mount the application that answers pages, in place of the one before."""
         if self._coming is None or self._coming.done():
             self.expect()
         assert self._coming is not None

@@ -136,7 +136,7 @@ class Notifications:
         self._left_out: dict[str, int] = {}
 
     def note(self, event: Event) -> None:
-        """Have a notification sent, if the event is one; returns at once."""
+        """Queue a notification, if the event is one; returns at once."""
         reaching = self._reaching(event.user) if event.kind == "notification" else []
         if reaching and not self._buckets.take(event.user):
             self._left_out[event.user] = self._left_out.get(event.user, 0) + 1

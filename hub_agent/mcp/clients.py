@@ -183,7 +183,7 @@ class McpClients:
             await asyncio.wait([server.task])
 
     async def _keep(self, server: _Server) -> None:
-        """Have a server run, and start it again whenever it ends."""
+        """Run a server, and start it again whenever it ends."""
         backoff = Backoff(*_BACKOFF_S)
         while True:
             try:

@@ -44,7 +44,7 @@ class ToolRun:
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, work: Callable[[TurnContext], Awaitable[ToolOutcome]]) -> None:
-        """Do the work, and tell how it ended."""
+        """Run the work, and report how it ended."""
         outcome = failed("an internal error occurred; the log of the hub says what")
         try:
             outcome = await work(TurnContext(self.id, self.events.put_nowait, nullcontext))

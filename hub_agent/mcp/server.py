@@ -127,7 +127,7 @@ class McpServer:
         return types.ListToolsResult(tools=tools, ttl_ms=0, cache_scope="private")
 
     def _annotations(self, bearer: Bearer) -> types.ToolAnnotations:
-        """Say of ``python_exec`` the worst that a skill which this person may call does."""
+        """Return for ``python_exec`` the worst that a skill which this person may call does."""
         directory = self._assistant.registry.directory.seen_by(bearer.user.id)
         flags = [
             method.flags

@@ -48,7 +48,7 @@ class TraceExport:
         self._trace_id = 0
 
     def note(self, turn: Turn) -> None:
-        """Have a turn that has ended sent; it is left out where too many wait."""
+        """Queue a turn that has ended for sending; drop it where too many wait."""
         with suppress(asyncio.QueueFull):
             self._waiting.put_nowait((turn, time.time_ns()))
 

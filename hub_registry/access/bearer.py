@@ -173,7 +173,7 @@ class Gate:
         return authenticate
 
     def require_user(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
-        """Like `require`, but for no device: on the bus it receives nothing of others either."""
+        """Return a check like that of `require`, which refuses devices: they receive nothing of others."""
         authenticate = self.require(*scopes)
 
         async def authenticate_user(request: Request) -> Bearer:
@@ -214,7 +214,7 @@ class Gate:
             self._trail.act(act, user=user.id, claims=claims, address=address, outcome=outcome)
 
     async def require_password(self, request: Request) -> Bearer:
-        """Like `require_admin`, in a session with a password that was typed in the last minutes.
+        """Check like `require_admin`, and that the session's password was typed in the last minutes.
 
         Raises:
             PasswordNeeded: If it was not.

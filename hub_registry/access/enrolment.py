@@ -12,8 +12,8 @@ from sqlmodel import Session, col, delete
 
 from contracts.errors import TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets
-from hub_registry.access.token_rows import revoke_rows
-from hub_registry.access.tokens import TokenAuthority, TokenRequest
+from hub_registry.access.token_rows import TokenRequest, revoke_rows
+from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Device, device_of, require_device
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import DeviceRow, EnrolmentRow, RegistrationRow, TokenRow, now

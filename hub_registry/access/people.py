@@ -25,7 +25,8 @@ from hub_registry.access.accounts import (
     user_of,
 )
 from hub_registry.access.codes import digest_of, new_code
-from hub_registry.access.tokens import TokenAuthority, TokenRequest
+from hub_registry.access.token_rows import TokenRequest
+from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Device, device_of
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store

@@ -1,14 +1,38 @@
 """Tokens as the database keeps them: everything that was signed, and never the token itself."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement
 from sqlmodel import Session, col, select
 
-from contracts.claims import Claims, Confirmation, PrincipalKind
+from contracts.claims import Claims, ClientScope, Confirmation, PrincipalKind, Scope
 from contracts.errors import Unauthorized
 from hub_registry.storage.tables import TokenRow, now
+from identity.keys import PublicKey
+
+
+@dataclass(frozen=True)
+class TokenRequest:
+    """What a token shall be good for.
+
+    Attributes:
+        subject: Device id, user id or client name.
+        owner: Id of the user it belongs to.
+        key: The key the bearer has bound (devices).
+        name: What a person calls it.
+        is_session: Whether it is the session of a browser in which a person logged in.
+    """
+
+    kind: PrincipalKind
+    subject: str
+    owner: str
+    scopes: Iterable[Scope | ClientScope]
+    lifetime_s: int
+    key: PublicKey | None = None
+    name: str = ""
+    is_session: bool = False
 
 
 def row_of(claims: Claims, *, name: str, replaces: str | None, is_session: bool = False) -> TokenRow:

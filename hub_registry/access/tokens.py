@@ -7,7 +7,6 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -17,10 +16,11 @@ from sqlmodel import Session, col, delete, select
 
 from broker.logins import BusLogin
 from contracts.access import Principal
-from contracts.claims import SCOPES, UNDIVIDED, Claims, ClientScope, PrincipalKind, Scope
+from contracts.claims import SCOPES, UNDIVIDED, Claims, PrincipalKind
 from contracts.devices.presence import Revocation
 from contracts.errors import NotFound, PasswordNeeded, StrawberryError, Unauthorized
 from hub_registry.access.token_rows import (
+    TokenRequest,
     claims_of,
     end_replaced,
     revoke_owned,
@@ -32,7 +32,7 @@ from hub_registry.access.token_rows import (
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import DeviceRow, TokenRow, now
 from identity import tokens
-from identity.keys import KeyPair, PublicKey
+from identity.keys import KeyPair
 
 _log = logging.getLogger(__name__)
 
@@ -68,28 +68,6 @@ class BusLogins(Protocol):
     def resync(self) -> None:
         """Send the broker the full list soon: it may have accepted a login that was then not stored."""
         ...
-
-
-@dataclass(frozen=True)
-class TokenRequest:
-    """What a token shall be good for.
-
-    Attributes:
-        subject: Device id, user id or client name.
-        owner: Id of the user it belongs to.
-        key: The key the bearer has bound (devices).
-        name: What a person calls it.
-        is_session: Whether it is the session of a browser in which a person logged in.
-    """
-
-    kind: PrincipalKind
-    subject: str
-    owner: str
-    scopes: Iterable[Scope | ClientScope]
-    lifetime_s: int
-    key: PublicKey | None = None
-    name: str = ""
-    is_session: bool = False
 
 
 class TokenAuthority:

@@ -14,7 +14,8 @@ from contracts.errors import Conflict, Forbidden, TooManyRequests
 from contracts.rates import TokenBuckets
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Bearer, Gate
-from hub_registry.access.tokens import TokenRequest, no_token
+from hub_registry.access.token_rows import TokenRequest
+from hub_registry.access.tokens import no_token
 from hub_registry.http.parts import Lifetime
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import TokenRow, now

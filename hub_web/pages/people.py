@@ -80,7 +80,7 @@ def _password() -> None:
 
 
 async def _ask(method: str, path: str, body: Any, then: str) -> None:
-    """Have the browser make a request that sets another cookie, then open a page.
+    """Make the browser send a request that sets another cookie, then open a page.
 
     Raises:
         InvalidMessage: As the route says it.

@@ -142,7 +142,7 @@ _runs = -1  # the first is the host's own, which warms the interpreter up
 
 
 def _compose(path, args, kwargs):
-    """Give the id of a new call and the line that makes it."""
+    """Return the id of a new call and the line that makes it."""
     try:
         given = _encode([list(args), kwargs])
     except (TypeError, ValueError) as error:
@@ -159,7 +159,7 @@ def _compose(path, args, kwargs):
 
 
 def _others():
-    """Whether there are tasks besides the one that runs."""
+    """Return whether there are tasks besides the one that runs."""
     loop = asyncio.get_event_loop()
     return bool(asyncio.all_tasks(loop) - {asyncio.current_task(loop)})
 

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer, SecretStr, Va
 
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import Audience, Claims
-from contracts.devices.joining import Bus, DeviceBus, DeviceTokens, EnrolAnswer
+from contracts.devices.joining import BusAccess, DeviceBus, DeviceTokens, EnrolAnswer
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
 from contracts.names import DeviceId
 from identity import tokens
@@ -223,13 +223,15 @@ def _check_tokens(
             raise InvalidMessage("the hub's token is not bound to the key of this device")
 
 
-def _usable(bus: Bus, *, hub: str, hosts: set[str] | None, tls: bool, insecure: bool) -> tuple[str, ...]:
+def _usable(
+    bus: BusAccess, *, hub: str, hosts: set[str] | None, tls: bool, insecure: bool
+) -> tuple[str, ...]:
     # The login of a shared broker may go unencrypted where its owner set it up so; a token never does.
     readable = not tls and (insecure or bus.login is not None)
     return usable_brokers(bus.brokers, hub=hub, hosts=hosts, readable=readable)
 
 
-def _no_broker(bus: Bus) -> ConfigError | InvalidMessage:
+def _no_broker(bus: BusAccess) -> ConfigError | InvalidMessage:
     if not bus.brokers:
         return InvalidMessage("the hub has no broker for devices", hint="Set one in the hub's settings.")
     if all(is_loopback(host_of(url)) for url in bus.brokers):

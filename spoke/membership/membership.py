@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings
-from contracts.devices.joining import Bus
+from contracts.devices.joining import BusAccess
 from contracts.errors import Disconnected, LoginRefused, StrawberryError, Unauthorized
 from contracts.rates import Backoff, jittered
 from identity.keys import KeyPair
@@ -287,9 +287,9 @@ class Membership:
         return self._settings.directory / FILE_NAME
 
 
-def _bus_of(enrolment: Enrolment) -> Bus:
+def _bus_of(enrolment: Enrolment) -> BusAccess:
     """Return the part that a link depends on."""
-    return Bus.model_validate(enrolment.model_dump(include=set(Bus.model_fields)))
+    return BusAccess.model_validate(enrolment.model_dump(include=set(BusAccess.model_fields)))
 
 
 def _secret(text: str | None) -> SecretStr | None:

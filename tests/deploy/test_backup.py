@@ -25,7 +25,7 @@ from deploy.backup.restoring import complete, has_data, plan
 from deploy.backup.writing import MANIFEST, write_backup
 from deploy.home.directory import Home
 from hub_registry.access.hub_key import load_hub_key
-from hub_registry.access.tokens import TokenRequest
+from hub_registry.access.token_rows import TokenRequest
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from identity import age

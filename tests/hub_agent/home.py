@@ -26,7 +26,7 @@ from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings, SandboxSettings
 from hub_agent.system.host import Host
 from hub_registry.access.accounts import Accounts, User
-from hub_registry.access.tokens import TokenRequest
+from hub_registry.access.token_rows import TokenRequest
 from hub_registry.storage.store import open_store
 from identity.envelope import Seal
 from identity.keys import KeyPair, PublicKey

@@ -24,7 +24,7 @@ from hub_agent.calls.audit import AuditTrail
 from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import BusKind, QuotaSettings
 from hub_registry.access.bearer import Bearer
-from hub_registry.access.tokens import TokenRequest
+from hub_registry.access.token_rows import TokenRequest
 from identity.envelope import Seal, unseal
 from identity.ids import uuid7
 from tests.hub_agent.home import Device, Home, linked, open_home, wait_for

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from contracts.devices.joining import Bus, Login
+from contracts.devices.joining import BusAccess, Login
 from hub_agent.service import open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings
 from hub_registry.access.accounts import Accounts
@@ -76,7 +76,7 @@ async def test_on_a_shared_broker_the_ordinary_login_is_all_that_is_sent(tmp_pat
             token = (tmp_path / "hub" / "cli.token").read_text()
             async with httpx.AsyncClient(base_url=hub.url, timeout=60) as client:
                 told = await client.get("/api/bus", headers={"authorization": f"Bearer {token}"})
-            assert Bus.model_validate(told.json()) == Bus(
+            assert BusAccess.model_validate(told.json()) == BusAccess(
                 brokers=(heard.url,), prefix="strawberry/", authentication="login", login=login
             )
 

@@ -19,7 +19,7 @@ from agent_core.skills.skill import Skill, skill_method
 from contracts.claims import PrincipalKind
 from contracts.errors import GatewayError
 from hub_agent.settings import TurnSettings
-from hub_registry.access.tokens import TokenRequest
+from hub_registry.access.token_rows import TokenRequest
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says, text_of, wait_for
 from tests.hub_agent.skills import FeedSkill, LampSkill, LockSkill, ParrotSkill, SlowSkill
 from tests.hub_registry.spokes import eventually

@@ -9,7 +9,7 @@ import pytest
 from sqlmodel import col, select
 
 from agent_core.skills.skill import skill_method
-from hub_registry.access.tokens import TokenRequest
+from hub_registry.access.token_rows import TokenRequest
 from hub_registry.storage.tables import AuditRow, now
 from identity.keys import KeyPair
 from tests.hub_agent.home import Home, wait_for

@@ -12,7 +12,7 @@ from chat.http.server import serve
 from contracts.claims import SCOPES, PrincipalKind, Scope
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Gate
-from hub_registry.access.tokens import TokenRequest
+from hub_registry.access.token_rows import TokenRequest
 from hub_registry.bus.purging import Purged
 from hub_registry.http import make_routes
 from hub_registry.registry import Registry

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from contracts.devices.joining import (
-    Bus,
+    BusAccess,
     EnrolAnswer,
     HubCard,
     JoinAsked,
@@ -107,7 +107,7 @@ async def test_the_login_of_a_shared_broker_is_for_those_who_have_joined(client)
     assert "swordfish" not in (await client.http.get("/.well-known/strawberry")).text
     assert (await client.http.get("/api/bus")).status_code == 401
     await client("GET", "/api/bus", token=await client.token(None, "chat"), status=403)
-    bus = Bus.model_validate(await client("GET", "/api/bus", token=await client.token(kind="device")))
+    bus = BusAccess.model_validate(await client("GET", "/api/bus", token=await client.token(kind="device")))
     assert (bus.prefix, bus.login.username, bus.login.password) == ("strawberry/", "home", "swordfish")
     assert "swordfish" not in repr(bus)
 

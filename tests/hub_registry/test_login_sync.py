@@ -9,8 +9,8 @@ from sqlmodel import delete
 from contracts.errors import Conflict, LinkError, Unauthorized
 from hub_registry.access.clients import Clients
 from hub_registry.access.login_sync import LoginSync
-from hub_registry.access.token_rows import revoke_rows
-from hub_registry.access.tokens import TokenAuthority, TokenRequest
+from hub_registry.access.token_rows import TokenRequest, revoke_rows
+from hub_registry.access.tokens import TokenAuthority
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.tables import TokenRow

@@ -9,7 +9,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from contracts.claims import UNDIVIDED
 from contracts.errors import NotFound, Unauthorized
-from hub_registry.access.tokens import TokenAuthority, TokenRequest
+from hub_registry.access.token_rows import TokenRequest
+from hub_registry.access.tokens import TokenAuthority
 from identity import tokens
 from identity.keys import KeyPair
 

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from contracts.claims import Claims
 from contracts.devices.joining import (
-    Bus,
+    BusAccess,
     DeviceTokens,
     EnrolAnswer,
     HubCard,
@@ -123,8 +123,8 @@ class StandInHub:
         return time.time() + self.clock_ahead_s
 
     @property
-    def bus(self) -> Bus:
-        return Bus(
+    def bus(self) -> BusAccess:
+        return BusAccess(
             brokers=tuple(self.brokers),
             prefix=self.prefix,
             authentication="login" if self.login else "proof",
@@ -211,7 +211,7 @@ class StandInHub:
             ca_signature=signature if self.ca else None,
         )
 
-    def _bus(self, bearer: str) -> Bus:
+    def _bus(self, bearer: str) -> BusAccess:
         self.authenticate(bearer)
         return self.bus
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from contracts.devices.joining import Bus, Login, ca_document
+from contracts.devices.joining import BusAccess, Login, ca_document
 from contracts.errors import ConfigError, HubUntrusted, InvalidMessage
 from identity.keys import KeyPair
 from spoke.membership.hub_http import HubHttp
@@ -221,7 +221,7 @@ async def test_no_secret_of_an_enrolment_is_shown(hub: StandInHub, place: Place)
     hub.login = Login(username="anna", password="a-secret-word")
     enrolment = (await joined(hub, place, hub.invite())).enrolment
     assert enrolment.device == DEVICE
-    for shown in (repr(enrolment), str(Bus(brokers=(), login=hub.login))):
+    for shown in (repr(enrolment), str(BusAccess(brokers=(), login=hub.login))):
         assert "a-secret-word" not in shown
         assert enrolment.token.get_secret_value() not in shown
 

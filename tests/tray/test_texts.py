@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import tray
-from tray.texts import Text
+from tray.texts import Translator
 
 FOLDER = Path(tray.__file__).parent
 GERMAN: dict[str, str] = tomllib.loads((FOLDER / "locale" / "de.toml").read_text("utf-8"))
@@ -24,6 +24,6 @@ def test_every_sentence_has_its_german_and_no_entry_is_left_over() -> None:
 
 
 def test_the_first_language_that_there_is_counts() -> None:
-    assert Text(["fr", "de-AT", "en"])("Quit") == "Beenden"
-    assert Text(["en-GB", "de"])("Quit") == "Quit"
-    assert Text(["../de"])("Quit") == "Quit"
+    assert Translator(["fr", "de-AT", "en"])("Quit") == "Beenden"
+    assert Translator(["en-GB", "de"])("Quit") == "Quit"
+    assert Translator(["../de"])("Quit") == "Quit"

@@ -76,7 +76,7 @@ class Answer(QTextBrowser):
         self._fit()
 
     def minimumSizeHint(self) -> QSize:  # noqa: N802
-        """Be as narrow as the window."""
+        """Allow any width down to that of the window."""
         return QSize(0, 0)
 
     def _fit(self) -> None:
@@ -85,7 +85,7 @@ class Answer(QTextBrowser):
 
 
 def _style(document: QTextDocument, colours: Theme) -> None:
-    """Give code and tables their looks; lines of code wrap, because there is no bar to move them by."""
+    """Style code and tables; lines of code wrap, because there is no bar to move them by."""
     block = document.begin()
     while block.isValid():
         if (code := block.blockFormat()).nonBreakableLines():

@@ -19,7 +19,7 @@ from contracts.chat import (
 from contracts.wire import Json
 from tray.chat.answer import Answer
 from tray.chat.theme import named
-from tray.texts import Text
+from tray.texts import Translator
 
 _MOST_STEPS: Final = 40
 _LINE: Final = 260
@@ -35,7 +35,7 @@ class ExchangeView(QWidget):
 
     answered = Signal(str, bool)
 
-    def __init__(self, question: str, text: Text, parent: QWidget | None = None) -> None:
+    def __init__(self, question: str, text: Translator, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.answer = Answer()
         self.questions: dict[str, QuestionCard] = {}
@@ -124,7 +124,7 @@ class QuestionCard(QFrame):
 
     answered = Signal(bool)
 
-    def __init__(self, event: ConfirmationWanted, text: Text) -> None:
+    def __init__(self, event: ConfirmationWanted, text: Translator) -> None:
         super().__init__()
         self.setObjectName("question")
         self._text = text

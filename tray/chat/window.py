@@ -28,7 +28,7 @@ from tray.chat.theme import named, palette, style_sheet, theme
 from tray.chat.turn import Turn
 from tray.icon import icon
 from tray.spoke import Find, Seen, state_line
-from tray.texts import Text
+from tray.texts import Translator
 
 _WIDTH: Final = 460
 _HEIGHT: Final = 560
@@ -49,7 +49,7 @@ class ChatWindow(QWidget):
     escaped = Signal()
     left = Signal()
 
-    def __init__(self, find: Find, background: Background, text: Text, *, menu: QMenu) -> None:
+    def __init__(self, find: Find, background: Background, text: Translator, *, menu: QMenu) -> None:
         super().__init__()
         self.setObjectName("window")
         self.conversation = uuid.uuid4().hex
@@ -276,17 +276,17 @@ class ChatWindow(QWidget):
         self.left.emit()
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802
-        """Say when the window is minimised or comes back."""
+        """Report when the window is minimised or restored."""
         super().changeEvent(event)
         if event.type() == QEvent.Type.WindowStateChange:
             self.shown.emit(self.isVisible() and not self.isMinimized())
 
     def showEvent(self, event: Any) -> None:  # noqa: N802
-        """Say that the window is there."""
+        """Report that the window is shown."""
         super().showEvent(event)
         self.shown.emit(True)
 
     def hideEvent(self, event: Any) -> None:  # noqa: N802
-        """Say that it is not."""
+        """Report that the window is hidden."""
         super().hideEvent(event)
         self.shown.emit(False)

@@ -20,7 +20,7 @@ from voice.engines import Transcript
 from voice.sound.audio import RATE, Sound
 from voice.wyoming.connection import (
     Address,
-    Connection,
+    WyomingConnection,
     chunk_of,
     connected,
     read_as,
@@ -68,7 +68,7 @@ class _Server:
         self._until = 0.0
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Connection]:
+    async def connect(self) -> AsyncIterator[WyomingConnection]:
         """Connect for one question.
 
         Raises:
@@ -93,7 +93,7 @@ class _Server:
             raise self._failed(error.message, error.hint, named=True) from None
         self._backoff.reset()
 
-    async def answer(self, connection: Connection) -> Event:
+    async def answer(self, connection: WyomingConnection) -> Event:
         """Return the next event.
 
         Raises:

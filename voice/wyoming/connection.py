@@ -57,7 +57,7 @@ class Address(NamedTuple):
         )
 
 
-class Connection:
+class WyomingConnection:
     """One connection.
 
     Attributes:
@@ -154,14 +154,14 @@ def chunk_of(sound: Sound) -> AudioChunk:
 
 
 @asynccontextmanager
-async def connected(address: Address) -> AsyncIterator[Connection]:
+async def connected(address: Address) -> AsyncIterator[WyomingConnection]:
     """Connect to a server for the length of a block.
 
     Raises:
         OSError: If it does not answer.
     """
     reader, writer = await asyncio.open_connection(*address, limit=MOST_LINE)
-    connection = Connection(reader, writer)
+    connection = WyomingConnection(reader, writer)
     try:
         yield connection
     finally:

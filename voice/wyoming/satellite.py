@@ -19,7 +19,7 @@ from voice.satellite import Names
 from voice.satellite import Satellite as Device
 from voice.serving import Serve
 from voice.sound.audio import RATE, Sound
-from voice.wyoming.connection import Connection, chunk_of, read_as, sound_of
+from voice.wyoming.connection import WyomingConnection, chunk_of, read_as, sound_of
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def wyoming_satellite(device: Device, names: Names) -> Serve:
     info = _info(names)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _Server(device, Connection(reader, writer), info).run()
+        await _Server(device, WyomingConnection(reader, writer), info).run()
 
     return serve
 
@@ -37,7 +37,7 @@ def wyoming_satellite(device: Device, names: Names) -> Serve:
 class _Server:
     """One connection of a server; see `voice.satellite.Server`."""
 
-    def __init__(self, device: Device, connection: Connection, info: Info) -> None:
+    def __init__(self, device: Device, connection: WyomingConnection, info: Info) -> None:
         self._device = device
         self._connection = connection
         self._info = info

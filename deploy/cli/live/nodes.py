@@ -21,7 +21,7 @@ def list_nodes(options: argparse.Namespace) -> None:
 
 
 def act(options: argparse.Namespace) -> None:
-    """Do something with a node, and print how it is then."""
+    """Act on a node, and print its new state."""
     client = hub_of(options)
     device, name = _which(client, options)
     path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/{options.command}"

@@ -10,7 +10,7 @@ from chat.tasks import open_tasks
 from contracts.errors import Disconnected, LinkError, LoginRefused, NotFound
 from contracts.rates import Backoff
 from contracts.wire import Json, rfc3339
-from hub_agent.home_assistant.inward.connection import Connection, Refused, open_connection
+from hub_agent.home_assistant.inward.connection import HomeAssistantConnection, Refused, open_connection
 from hub_agent.home_assistant.inward.entities import Entity, EntityIndex, State
 from hub_agent.home_assistant.inward.registry import Registries, changed_states, read_registries
 from hub_agent.home_assistant.inward.topics import StateTopics
@@ -58,7 +58,7 @@ class HomeAssistant:
         self.entities = EntityIndex()
         self._topics = topics
         self._on_entities = on_entities
-        self._connection: Connection | None = None
+        self._connection: HomeAssistantConnection | None = None
         self._error: LinkError | None = None
         self._states: dict[str, State] = {}
         self._registries = Registries()
@@ -146,7 +146,7 @@ class HomeAssistant:
         rows: list[dict[str, Any]] = found.get(entity.id) or []
         return [State(row.get("s"), attributes, row.get("lc", row.get("lu"))) for row in rows]
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> HomeAssistantConnection:
         if self._connection is None:
             why = f": {self._error.message}" if self._error is not None else ""
             raise Disconnected(f"Home Assistant is not connected{why}", hint="It is tried again.")
@@ -175,7 +175,7 @@ class HomeAssistant:
             self._error = error
             await asyncio.sleep(_REFUSED_S if isinstance(error, LoginRefused) else backoff.next())
 
-    async def _follow(self, connection: Connection) -> None:
+    async def _follow(self, connection: HomeAssistantConnection) -> None:
         """Take in everything, and then what changes until the connection ends."""
         first = asyncio.Event()
         for kind in _CHANGES:
@@ -212,7 +212,7 @@ class HomeAssistant:
         self._is_outdated = True
         self._changed.set()
 
-    async def _keep_up(self, connection: Connection) -> None:
+    async def _keep_up(self, connection: HomeAssistantConnection) -> None:
         """Show other entities and names; while it starts, thousands come one by one."""
         while True:
             await self._changed.wait()

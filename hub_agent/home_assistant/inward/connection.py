@@ -44,7 +44,7 @@ class Refused(LinkError):
         self.code = code
 
 
-class Connection:
+class HomeAssistantConnection:
     """An authenticated connection. Made by `open_connection`.
 
     Attributes:
@@ -143,7 +143,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def open_connection(settings: HomeAssistantAccess) -> AsyncIterator[Connection]:
+async def open_connection(settings: HomeAssistantAccess) -> AsyncIterator[HomeAssistantConnection]:
     """Connect to Home Assistant with its token for as long as the context is open.
 
     Raises:
@@ -170,7 +170,7 @@ async def open_connection(settings: HomeAssistantAccess) -> AsyncIterator[Connec
         raise LinkError(f"there is no Home Assistant at {where}: {reason[:200]}") from None
     async with socket:
         version = await _log_in(socket, settings)
-        connection = Connection(socket, version)
+        connection = HomeAssistantConnection(socket, version)
         async with open_tasks() as tasks:
             tasks.create_task(connection.read(), name="messages of Home Assistant")
             yield connection

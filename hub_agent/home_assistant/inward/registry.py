@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from hub_agent.home_assistant.inward.connection import Connection, Refused
+from hub_agent.home_assistant.inward.connection import HomeAssistantConnection, Refused
 from hub_agent.home_assistant.inward.entities import Entity, EntityIndex, Place, State, clean, clean_all
 
 _ENTITY_ID: Final = re.compile(r"[a-z0-9_]{1,64}\.[a-z0-9_]{1,128}\Z")
@@ -63,7 +63,7 @@ def is_entity_id(text: object) -> bool:
     return isinstance(text, str) and _ENTITY_ID.match(text) is not None
 
 
-async def read_registries(connection: Connection) -> Registries:
+async def read_registries(connection: HomeAssistantConnection) -> Registries:
     """Read areas, floors, devices and entities.
 
     Raises:

@@ -156,7 +156,7 @@ class HomeAssistantSkill(HubSkill):
 
     @skill_method(read_only=True, untrusted_output=True, **IS)
     async def is_state(self, name: AnyEntity, value: Condition) -> dict[str, Any]:
-        """Tell whether an entity is on, off, open, closed, locked or unlocked."""
+        """Return whether an entity is on, off, open, closed, locked or unlocked."""
         house = self._house()
         entity = self._named(name, None, None)
         state = house.state(entity)

@@ -106,7 +106,7 @@ class HubParts:
             self._publishing.refresh(HUB)
 
     def hear_decision(self, sample: Sample) -> None:
-        """Tell what a watcher decided, and none of what it saw; for `Feed.follow`."""
+        """Publish what a watcher decided, and none of what it saw; for `Feed.follow`."""
         name, decision = field(sample.value, "subject"), field(sample.value, "data.decision")
         if not isinstance(name, str) or name not in self._watchers or decision not in _DECISIONS:
             return
@@ -140,7 +140,7 @@ class HubParts:
         self._publishing.refresh(HUB)
 
     async def _turn(self, message: str, user: str) -> str:
-        """Have a turn of its own conversation; nobody can be asked for a confirmation there."""
+        """Run a turn in its own conversation; nobody can be asked for a confirmation there."""
         registry = self._assistant.registry
         bearer = Bearer.inside(registry.hub_id, ACTOR, await registry.accounts.get(user))
         asked = ChatRequest(message=message, conversation=ACTOR, notes=_NOTES)

@@ -156,7 +156,7 @@ class Publishing:
                 self.send_event(device, entity.object, told)
 
     def send_event(self, device: str, name: str, payload: dict[str, Any]) -> None:
-        """Have an event published, which is not retained."""
+        """Queue an event, which is not retained."""
         self.tasks.create_task(self._send_event(device, name, payload), name="home assistant: event")
 
     async def _send_event(self, device: str, name: str, payload: dict[str, Any]) -> None:

@@ -199,7 +199,7 @@ class Engine:
             self._tasks.create_task(self._tell_gap(missed, gap, text), name="gap of watchers")
 
     async def run(self) -> None:
-        """Do what is due, until cancelled."""
+        """Evaluate what is due, until cancelled."""
         while True:
             self._kick.clear()
             now = self._clock()

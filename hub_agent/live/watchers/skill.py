@@ -102,7 +102,7 @@ class WatcherSkill(HubSkill):
 
     @skill_method(idempotent=True)
     async def resume(self, name: str) -> dict[str, Any]:
-        """Let a watcher go on that is paused, snoozed or has failed."""
+        """Resume a watcher that is paused, snoozed or has failed."""
         self._need_person(name)
         return await self._watchers.resume(name, self._by)
 

@@ -257,7 +257,7 @@ class Watchers:
         return self._shown(row)
 
     async def snooze(self, name: str, by: By, *, seconds: float) -> dict[str, Json]:
-        """Do nothing for some time; values are seen meanwhile."""
+        """Suspend a watcher for some time; values are seen meanwhile."""
         async with self._changing(name, by, "snoozed") as row:
             require_approved(row)
             row.state, row.snoozed_until = "paused", now() + timedelta(seconds=seconds)

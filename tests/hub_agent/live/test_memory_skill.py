@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hub_agent.live.memory.memory import FILE_NAME
-from hub_registry.access.tokens import TokenRequest
+from hub_registry.access.token_rows import TokenRequest
 from identity.keys import KeyPair
 from tests.deploy.strawberry import environment_of, run
 from tests.hub_agent.home import Home, chunks, events_of, says
