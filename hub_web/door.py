@@ -7,25 +7,14 @@ from typing import Final
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse
 
+from chat.http.guard import page_policy
 from hub_web.assets import asset
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import theme_of
 
 PATHS: Final = ("/login", "/setup")
 
-_POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
-)
-_HEADERS: Final = {"content-security-policy": _POLICY, "cache-control": "no-store"}
+_HEADERS: Final = {"content-security-policy": page_policy(), "cache-control": "no-store"}
 
 _ERRORS: Final = (
     "the name or the password is wrong",

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from nicegui import __version__ as nicegui_version
 from nicegui import core
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import hub_web.pages
 from agent_core.prompt import Household
 from chat.http.errors import error_response
+from chat.http.guard import is_from_own_page, page_policy
 from chat.tasks import open_tasks
 from contracts.errors import StrawberryError
 from hub_agent.http.pages import path_in_app
@@ -141,8 +142,7 @@ class WebApp:
         connection = HTTPConnection(scope)
         if scope["type"] == "websocket":
             session = await self._sessions.of(connection)
-            # A browser always says where a page comes from; the guard has compared it.
-            if session is None or "origin" not in connection.headers or not path.startswith(_SOCKET):
+            if session is None or not is_from_own_page(connection) or not path.startswith(_SOCKET):
                 await send({"type": "websocket.close", "code": 1008})
                 return
             await self._sockets.serve(session, self._nicegui, scope, receive, send)
@@ -160,7 +160,7 @@ class WebApp:
         if session is None:
             await self._login(scope, path)(scope, receive, send)
             return
-        if (refusal := _refusal(scope, connection.headers, path, session)) is not None:
+        if (refusal := _refusal(connection, path, session)) is not None:
             await refusal(scope, receive, send)
             return
         if not path.startswith("/_nicegui/"):
@@ -194,11 +194,11 @@ class WebApp:
         return RedirectResponse(f"{scope['root_path']}/login?next={quote(wanted, safe='/')}", 303)
 
 
-def _refusal(scope: Scope, headers: Headers, path: str, session: WebSession) -> Response | None:
+def _refusal(connection: HTTPConnection, path: str, session: WebSession) -> Response | None:
     """Return the answer to a request that no page makes."""
     if path.startswith(_SOCKET):
         return error_response(path, 404, "not_found", "pages use WebSockets")
-    if scope["method"] not in ("GET", "HEAD") and "origin" not in headers:
+    if not is_from_own_page(connection):
         return error_response(path, 403, "wrong_origin", "only pages of this hub may send something here")
     if path.startswith("/_nicegui/client/") and not is_page_of(path.split("/")[3], session):
         return error_response(path, 404, "not_found", "there is no such page")
@@ -216,7 +216,7 @@ def _hardened(send: Send, path: str) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             if "x-nicegui-content" in headers:
-                headers["content-security-policy"] = _policy(nonce)
+                headers["content-security-policy"] = page_policy(nonce)
                 begun = message
                 return
             if path.startswith(_NICEGUI) and message["status"] == _OK:
@@ -233,22 +233,3 @@ def _hardened(send: Send, path: str) -> Send:
             await send({"type": "http.response.body", "body": whole})
 
     return hardened
-
-
-def _policy(nonce: str) -> str:
-    return "; ".join(
-        (
-            "default-src 'none'",
-            # NiceGUI compiles templates and runs the code that the server sends over the socket.
-            f"script-src 'self' 'nonce-{nonce}' 'unsafe-eval'",
-            "style-src 'self' 'unsafe-inline'",
-            "img-src 'self' data: blob:",
-            "media-src 'self' blob:",
-            "font-src 'self'",
-            "connect-src 'self'",
-            "manifest-src 'self'",
-            "form-action 'self'",
-            "base-uri 'none'",
-            "frame-ancestors 'none'",
-        )
-    )

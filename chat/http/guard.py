@@ -1,4 +1,4 @@
-"""Checks of every request before it reaches an endpoint: Host, Origin, and the size of its body.
+"""Checks of every request before it reaches an endpoint, and the headers that keep browsers to it.
 
 A page in a browser can make requests to a loopback address, and a name that its owner points there
 (DNS rebinding) makes them look like requests to itself. So only ``localhost``, IP addresses and the names of
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chat.http.errors import error_response
@@ -20,13 +21,49 @@ from contracts.addresses import endpoint
 from contracts.correlation import correlated
 from identity.ids import uuid7
 
+_NO_PAGE: Final = {"default-src": "'none'", "frame-ancestors": "'none'"}
+"""Content security policy of an answer that is no page; pages allow more."""
+_PLAIN_PAGE: Final = _NO_PAGE | {
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self'",
+    "connect-src": "'self'",
+    "form-action": "'self'",
+    "base-uri": "'none'",
+}
+_APP_PAGE: Final = _PLAIN_PAGE | {
+    "style-src": "'self' 'unsafe-inline'",
+    "img-src": "'self' data: blob:",
+    "media-src": "'self' blob:",
+    "font-src": "'self'",
+    "manifest-src": "'self'",
+}
+
+_HARMLESS: Final = ("GET", "HEAD")
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def page_policy(nonce: str | None = None) -> str:
+    """Return the content security policy of a page.
+
+    Args:
+        nonce: Marks the scripts in a page of NiceGUI, which compiles templates and runs the code that the
+            server sends over the socket. A page without one runs the hub's own files alone.
+    """
+    if nonce is None:
+        return _written(_PLAIN_PAGE)
+    return _written(_APP_PAGE | {"script-src": f"'self' 'nonce-{nonce}' 'unsafe-eval'"})
+
+
+def _written(policy: dict[str, str]) -> str:
+    return "; ".join(f"{directive} {sources}" for directive, sources in policy.items())
+
+
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"content-security-policy", _written(_NO_PAGE).encode()),
 )
-
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Guard:
@@ -77,7 +114,7 @@ class Guard:
                 "Use its IP address or a name that 'strawberry certs' shows; [http] names adds others.",
             )
         origin = headers.get("origin")
-        if origin is not None and not is_own_page(origin, scope["scheme"], hosts[0]):
+        if origin is not None and not _is_own_page(origin, scope["scheme"], hosts[0]):
             return (
                 403,
                 "wrong_origin",
@@ -124,12 +161,18 @@ def _is_ours(host: str) -> bool:
     return True
 
 
-def is_own_page(origin: str, scheme: str, host: str) -> bool:
-    """Return whether a page of this origin is a page of the hub itself.
+def is_from_own_page(connection: HTTPConnection) -> bool:
+    """Return whether a page of the hub itself makes a request.
 
-    Args:
-        scheme: Of the request, and ``host`` with the port, if it names one.
+    Browsers name the origin of a page that opens a socket or changes something; only a read may have none.
     """
+    origin, url = connection.headers.get("origin", ""), connection.url
+    if not origin:
+        return connection.scope.get("method") in _HARMLESS
+    return _is_own_page(origin, url.scheme, url.netloc)
+
+
+def _is_own_page(origin: str, scheme: str, host: str) -> bool:
     place = _place(origin)
     return place is not None and place == _place(f"{scheme}://{host}")
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from starlette.requests import Request
 
-from chat.http.guard import is_own_page
+from chat.http.guard import is_from_own_page
 from contracts.claims import SCOPES, Claims, Scope
 from contracts.errors import Forbidden, NotFound, TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets
@@ -28,7 +28,6 @@ SESSION_COOKIE: Final = "strawberry_session"
 _OF_HOME: Final = tuple(scope for scope in SCOPES if scope != "metrics")
 _HOLDERS: Final = 10_000
 _TOKENS: Final = 4
-_HARMLESS: Final = ("GET", "HEAD")
 
 
 @dataclass(frozen=True)
@@ -242,9 +241,7 @@ def _credentials(request: Request) -> tuple[str, str]:
     # A browser sends the cookie along with whatever any page asks for. Pages of other ports of this machine
     # are of the same site, so that SameSite does not keep them off.
     fetched = request.headers.get("sec-fetch-site", "same-origin")
-    origin, url = request.headers.get("origin", ""), request.url
-    is_ours = is_own_page(origin, url.scheme, url.netloc) or (not origin and request.method in _HARMLESS)
-    if not is_ours or fetched not in ("same-origin", "none"):
+    if not is_from_own_page(request) or fetched not in ("same-origin", "none"):
         raise Forbidden(
             "the session is not for pages of another origin",
             hint="Programs send a token; see 'strawberry tokens add'.",
