@@ -7,6 +7,7 @@
 
 from contracts.chat.messages import (
     AGENTS,
+    HOME_ASSISTANT,
     MAX_DID,
     MAX_MESSAGE,
     MAX_PROBLEM,
@@ -41,6 +42,7 @@ from contracts.chat.messages import (
 
 __all__ = [
     "AGENTS",
+    "HOME_ASSISTANT",
     "MAX_DID",
     "MAX_MESSAGE",
     "MAX_PROBLEM",

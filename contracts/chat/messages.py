@@ -21,6 +21,9 @@ from contracts.wire import Json, Part, Wire, rfc3339
 AGENTS: Final = ("assistant", "strawberry")
 """Names of the assistant; the second is what other programs know it by. A hub may have further agents."""
 
+HOME_ASSISTANT: Final = "home_assistant"
+"""The agent in whose name Home Assistant acts: by its buttons, and by what is written to its text *Chat*."""
+
 MAX_MESSAGE: int = 32_000
 """Characters of one message of a person; more belongs into a file."""
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from agent_core.models.entries import ModelEntry, Models, choose, read_entries, read_keys, read_variable
 from agent_core.yaml_files import line_of, parse_yaml
-from contracts.chat import AGENTS
+from contracts.chat import AGENTS, HOME_ASSISTANT
 from contracts.errors import ConfigError, FileProblem
 from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.functions import load_function
@@ -106,8 +106,8 @@ def parse_agent(home: Path, name: str, text: str) -> Agent:
     if not NAME.match(name):
         hint = "Letters, digits, '-' and '_', at most 64."
         raise FileProblem(f"{name[:100]!r} cannot be the name of an agent", hint=hint)
-    if name in AGENTS:
-        raise FileProblem(f"{name} is the name of the assistant", hint="Rename the file.")
+    if name in (*AGENTS, HOME_ASSISTANT):
+        raise FileProblem(f"{name} is a name that the hub itself uses", hint="Rename the file.")
     profile = parse_yaml(text, AgentProfile)
     AgentFiles.of(home, name, profile)
     return Agent(name, profile)

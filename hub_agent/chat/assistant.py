@@ -22,6 +22,7 @@ from chat.sandbox import Sandbox
 from chat.turns import Turn, Turns, TurnWork
 from contracts.chat import (
     AGENTS,
+    HOME_ASSISTANT,
     ChatRequest,
     ConversationSummary,
     Exchange,
@@ -330,7 +331,7 @@ class Assistant:
         actor = Actor(
             user=user.id,
             device=turn.device,
-            agent=agent.name,
+            agent=HOME_ASSISTANT if asker.claims.jti == HOME_ASSISTANT else agent.name,
             turn=turn.id,
             read_only=user.read_only or agent.read_only,
         )

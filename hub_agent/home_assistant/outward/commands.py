@@ -14,6 +14,7 @@ from agent_core.search.directory import is_for
 from agent_core.search.targets import on_device
 from agent_core.skills.arguments import check_arguments
 from bus.link import Message
+from contracts.chat import HOME_ASSISTANT
 from contracts.devices.rpc import Actor
 from contracts.errors import Disconnected, Forbidden, InvalidMessage, StrawberryError, TooManyRequests
 from contracts.rates import Clock, Slots, TokenBucket, TokenBuckets, complaint_limit
@@ -26,8 +27,6 @@ from hub_agent.home_assistant.outward.rules import parameter
 
 _log = logging.getLogger(__name__)
 
-ACTOR: Final = "home_assistant"
-"""What the audit names as the way by which a call came."""
 _MOST_BYTES: Final = 16 * 1024
 _MOST_WAITING: Final = 8
 """Commands of one skill that run or wait at once."""
@@ -118,9 +117,9 @@ class Commands:
         user = await self._registry.accounts.get(exposure.user)
         directory = self._registry.directory.seen_by(user.id)
         target = on_device(directory.find_on(entry, command.entity.skill, method))
-        actor = Actor(user=user.id, agent=ACTOR, read_only=user.read_only)
+        actor = Actor(user=user.id, agent=HOME_ASSISTANT, read_only=user.read_only)
         arguments = check_arguments(target.method, [], given)
-        await self._manager.call(actor, SkillCall(target, arguments), origin=Origin(token=ACTOR))
+        await self._manager.call(actor, SkillCall(target, arguments), origin=Origin(token=HOME_ASSISTANT))
 
     def _refuse(self, topic: str, error: StrawberryError) -> None:
         log = _log.warning if self._complaints.take(topic) else _log.debug

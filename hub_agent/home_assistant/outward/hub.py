@@ -6,11 +6,10 @@ import logging
 from typing import Final
 
 from contracts import topics
-from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
+from contracts.chat import HOME_ASSISTANT, MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
 from hub_agent.chat.assistant import Assistant
-from hub_agent.home_assistant.outward.commands import ACTOR
 from hub_agent.home_assistant.outward.configs import MAX_STATE, Announcement
 from hub_agent.home_assistant.outward.publishing import HUB, Publishing
 from hub_agent.live.topics import Sample, field
@@ -142,8 +141,8 @@ class HubParts:
     async def _turn(self, message: str, user: str) -> str:
         """Run a turn in its own conversation; nobody can be asked for a confirmation there."""
         registry = self._assistant.registry
-        bearer = Bearer.inside(registry.hub_id, ACTOR, await registry.accounts.get(user))
-        asked = ChatRequest(message=message, conversation=ACTOR, notes=_NOTES)
+        bearer = Bearer.inside(registry.hub_id, HOME_ASSISTANT, await registry.accounts.get(user))
+        asked = ChatRequest(message=message, conversation=HOME_ASSISTANT, notes=_NOTES)
         last = await (await self._assistant.ask(asked, bearer)).last()
         if isinstance(last, TurnFinal):
             return last.answer
@@ -152,7 +151,7 @@ class HubParts:
     def _notify(self, text: str) -> None:
         exposure = self._exposures.find(NOTIFY)
         if exposure is not None and text.strip():
-            told = {"subject": text.strip()[:200], "text": text[:MAX_MESSAGE], "from": ACTOR}
+            told = {"subject": text.strip()[:200], "text": text[:MAX_MESSAGE], "from": HOME_ASSISTANT}
             self._tasks.create_task(
                 self._assistant.live.events.publish(exposure.user, "notification", told),
                 name="home assistant: notify",

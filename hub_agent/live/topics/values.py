@@ -22,7 +22,7 @@ from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
 from contracts import topics
 from contracts.access import Principal, allowed, covers, overlaps, rights
-from contracts.chat import AGENTS
+from contracts.chat import AGENTS, HOME_ASSISTANT
 from contracts.devices.presence import UserEvent
 from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
 from contracts.wire import Json, rfc3339
@@ -159,7 +159,7 @@ class BusValues:
         if place is None:
             return await described_all(await self.latest(asking.user, filter_, link))
         topics.check_filter(filter_)
-        if asking.actor.agent not in (None, *AGENTS):
+        if asking.actor.agent not in (None, HOME_ASSISTANT, *AGENTS):
             raise Forbidden(
                 "an agent asks devices only by the calls that its profile allows",
                 hint="Its profile lists what it may call under skills: allow.",
