@@ -41,10 +41,13 @@ _MOST: Final = 200
 _EVENTS: Final = 20
 """Events of the nodes of one device at once, and in an hour."""
 _LONGEST: Final = 300
+_UNREAD: Final = 1_000
+"""Lines that wait for a client that reads slowly; further ones are counted and left out."""
 
 
 class _Logs(Strict):
     lines: Annotated[int, Field(ge=1, le=1_000)] = 50
+    follow: bool = False
 
 
 class _Which(Strict):
@@ -113,13 +116,14 @@ class Nodes:
 
     async def _shown(self, entry: Entry, node: dict[str, Any]) -> dict[str, Json]:
         """Return a node as clients see it, with the health that its topic shows."""
-        topic, every_s = node.pop("health_topic", None), node.pop("health_every_s", None)
+        topic, link, every_s = (node.pop(f"health_{each}", None) for each in ("topic", "link", "every_s"))
         if node.get("state") == "running" and node.get("health") == "unknown":
             # A device says what it likes: what is no topic and no number of seconds tells nothing.
             samples = []
             if isinstance(topic, str) and isinstance(every_s, (int, float)) and is_exact(topic):
-                with suppress(InvalidMessage):
-                    samples = [each for each in await self.feed.fetch(topic) if not each.retained]
+                with suppress(InvalidMessage, NotFound):
+                    heard = await self.feed.fetch(topic, "home" if link == "home" else "bus")
+                    samples = [each for each in heard if not each.retained]
             age_s = time.time() - max((each.at for each in samples), default=0)
             if samples:
                 node["health"] = "healthy" if age_s <= every_s else "unhealthy"
@@ -161,8 +165,11 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
         # Without a model in between it is a call like any other.
         bearer, query = await may_call(request), read_query(request, _Logs)
         device, name = request.path_params["device"], request.path_params["name"]
-        lines = await nodes.call(bearer, device, "get_logs", {"name": name, "lines": query.lines})
-        return answer({"lines": lines})
+        arguments: dict[str, Json] = {"name": name, "lines": query.lines}
+        if query.follow:
+            chunks = _following(nodes, bearer, device, "follow_logs", arguments)
+            return EventStream(chunks, connections=connections, token=bearer.claims.jti)
+        return answer({"lines": await nodes.call(bearer, device, "get_logs", arguments)})
 
     async def act(request: Request) -> Response:
         bearer = await may_call(request)
@@ -170,8 +177,8 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
         if action not in _METHODS:
             raise NotFound(f"nodes have no {action!r}", hint=f"They have {', '.join(_METHODS)}.")
         if "text/event-stream" in request.headers.get("accept", ""):
-            chunks = _following(nodes, bearer, device, _METHODS[action], name)
-            return EventStream(chunks, connections=connections, headers={}, token=bearer.claims.jti)
+            chunks = _following(nodes, bearer, device, _METHODS[action], {"name": name})
+            return EventStream(chunks, connections=connections, token=bearer.claims.jti)
         async with connections.hold(request.receive, token=bearer.claims.jti) as client:
             return answer({"result": await nodes.call(bearer, device, _METHODS[action], {"name": name})})
         return farewell(client)
@@ -184,25 +191,34 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
 
 
 async def _following(
-    nodes: Nodes, bearer: Bearer, device: str, method: str, name: str
+    nodes: Nodes, bearer: Bearer, device: str, method: str, arguments: dict[str, Json]
 ) -> AsyncGenerator[bytes, None]:
     """Call a method, and yield its progress and its result as events."""
     waiting: asyncio.Queue[dict[str, Json]] = asyncio.Queue()
+    lost = 0
+
+    def report(value: Json) -> None:
+        nonlocal lost
+        if waiting.qsize() < _UNREAD:
+            waiting.put_nowait({"progress": value})
+        else:
+            lost += 1
 
     async def call() -> None:
         try:
-            result = await nodes.call(
-                bearer, device, method, {"name": name}, lambda value: waiting.put_nowait({"progress": value})
-            )
+            result = await nodes.call(bearer, device, method, arguments, report)
         except StrawberryError as error:
             waiting.put_nowait({"error": {"message": error.message, "hint": error.hint}})
         else:
             waiting.put_nowait({"result": result})
 
     async with open_tasks() as tasks:
-        tasks.create_task(call(), name=f"{method} of {name}")
+        tasks.create_task(call(), name=f"{method} of {arguments['name']}")
         while True:
             told = await waiting.get()
+            if lost:
+                yield event({"lost": lost})
+                lost = 0
             yield event(told)
             if "progress" not in told:
                 break

@@ -8,13 +8,13 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from agent_core.yaml_files import MAX_BYTES, parse_yaml
-from contracts.errors import FileProblem
+from contracts.errors import CallError, ErrorCode, FileProblem
 from contracts.wire import Strict
 
 FILE: Final = "node.yaml"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}\Z")
-OWN: Final = "strawberry"
-"""Names that begin so are not for nodes."""
+_OWN: Final = "strawberry"
+"""Programs and services of Strawberry begin so; nodes may not."""
 
 
 def _words(value: object) -> object:
@@ -35,12 +35,14 @@ class Health(Strict):
 
     Attributes:
         command: Ends with 0 while it does.
-        topic: It publishes on this topic of the bus; the hub sees whether it still does.
+        topic: It publishes on this topic; the hub sees whether it still does.
+        link: Where that topic is: on Strawberry's own bus, or on the broker of the home.
         every_s: Seconds between two runs of the command; how old the last message may be.
     """
 
     command: Command | None = None
     topic: Annotated[str, Field(max_length=500)] | None = None
+    link: Literal["bus", "home"] = "bus"
     every_s: Annotated[float, Field(ge=1, le=86_400)] = 30
 
 
@@ -80,6 +82,20 @@ def node_folders(directory: Path) -> dict[str, Path]:
     return {each.name: each for each in found if not each.name.startswith((".", "_"))}
 
 
+def refuse_own(name: str) -> None:
+    """Refuse to manage Strawberry itself, or a service of it, as a node.
+
+    Raises:
+        CallError: If the name is one of these.
+    """
+    if name.lower().startswith(_OWN):
+        raise CallError(
+            ErrorCode.REFUSED,
+            f"{name[:100]!r} is refused: it is Strawberry itself, which is no node",
+            hint="'strawberry service' starts and stops it, at its own machine.",
+        )
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Read the settings of a node.
 
@@ -98,7 +114,7 @@ def _text(path: Path) -> str:
     name = path.parent.name
     if not _NAME.match(name):
         raise FileProblem(f"{name!r} is no name of a node: letters, digits, '_' and '-', at most 50")
-    if name.lower().startswith(OWN):
+    if name.lower().startswith(_OWN):
         raise FileProblem("names that begin with 'strawberry' are for Strawberry itself")
     try:
         with path.open("rb") as file:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -39,6 +39,9 @@ _POLL_S: Final = 0.02
 _LOOK_S: Final = 5.0
 _LOG_BYTES: Final = 1024 * 1024
 _CHUNK: Final = 64 * 1024
+_UNREAD: Final = 16
+"""Pieces that wait for a follower of a log; a program that writes faster than that is not held up."""
+_LEFT_OUT: Final = b"\n... some lines came too fast and are not shown ...\n"
 
 
 class Log:
@@ -47,6 +50,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._older = path.with_suffix(".old.log")
+        self._followers: set[asyncio.Queue[bytes]] = set()
 
     def write(self, content: bytes) -> None:
         """Add what was written; a full disk loses it."""
@@ -56,6 +60,11 @@ class Log:
                 is_full = file.tell() > _LOG_BYTES
             if is_full:
                 self.path.replace(self._older)
+        for follower in self._followers:
+            is_late = follower.full()
+            if is_late:
+                follower.get_nowait()
+            follower.put_nowait(_LEFT_OUT + content if is_late else content)
 
     def tail(self, lines: int) -> list[str]:
         """Return the last lines."""
@@ -63,7 +72,22 @@ class Log:
         for path in (self._older, self.path):
             with suppress(OSError):
                 content += path.read_bytes()
-        return content.decode("utf-8", "replace").splitlines()[-lines:]
+        return content.decode("utf-8", "replace").splitlines()[-lines:] if lines else []
+
+    async def follow(self, seconds: float) -> AsyncGenerator[bytes, None]:
+        """Yield what is written in the next seconds; what its reader is too slow for is left out."""
+        until = asyncio.get_running_loop().time() + seconds
+        waiting: asyncio.Queue[bytes] = asyncio.Queue(_UNREAD)
+        self._followers.add(waiting)
+        try:
+            while True:
+                async with asyncio.timeout_at(until):
+                    written = await waiting.get()
+                yield written
+        except TimeoutError:
+            return
+        finally:
+            self._followers.discard(waiting)
 
 
 @asynccontextmanager

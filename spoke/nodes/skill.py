@@ -10,7 +10,7 @@ from pydantic import Field
 from agent_core.skills.skill import Skill, skill_method
 from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
 
-_BUILD_S = 900.0
+_LONG_S = 900.0
 
 
 class NodesSkill(Skill):
@@ -65,7 +65,7 @@ class NodesSkill(Skill):
         """
         return await self._opened.restart(name)
 
-    @skill_method(timeout_s=_BUILD_S, untrusted_output=True)
+    @skill_method(timeout_s=_LONG_S, untrusted_output=True)
     async def build_node(self, name: str) -> AsyncGenerator[str, None]:
         """Build a program, as its settings say; gives the last line that the build wrote.
 
@@ -85,6 +85,21 @@ class NodesSkill(Skill):
             lines: How many.
         """
         return self._opened.log(name, lines)
+
+    # Few at once: those who follow must not keep others from stopping a program.
+    @skill_method(read_only=True, untrusted_output=True, timeout_s=_LONG_S, concurrency=4)
+    async def follow_logs(
+        self, name: str, lines: Annotated[int, Field(ge=0, le=1000)] = 50
+    ) -> AsyncGenerator[str, None]:
+        """Follow what a program writes, line by line, for some minutes; get_logs answers at once.
+
+        Args:
+            name: Name of the node.
+            lines: How many of the last lines come first.
+        """
+        async with aclosing(self._opened.follow(name, lines)) as written:
+            async for line in written:
+                yield line
 
     @property
     def _opened(self) -> Nodes:

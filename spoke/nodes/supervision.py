@@ -16,7 +16,7 @@ from agent_core.search.nearest import suggestion
 from contracts.errors import CallError, ErrorCode, FileProblem
 from contracts.rates import Backoff
 from identity.files import make_private_directory, write_private
-from spoke.nodes.manifest import OWN, Manifest, node_folders, read_manifest
+from spoke.nodes.manifest import Manifest, node_folders, read_manifest, refuse_own
 from spoke.nodes.processes import Log, end_marked, has_systemd, output_of, started
 
 _log = logging.getLogger(__name__)
@@ -30,6 +30,10 @@ _STEADY_S: Final = 60.0
 """A node that ran for so long has not crashed at its start."""
 _LOOPING: Final = 5
 """Starts in a row that ended early and make a crash loop."""
+_HUNG: Final = 3
+"""Checks in a row that fail until a node is ended and started again: one may fail on a busy machine."""
+_FOLLOWED_S: Final = 840.0
+"""How long one call follows a log; it may last 900 s."""
 
 State = Literal["stopped", "running", "waiting", "failed", "broken"]
 """``waiting``: it ended and is started again in a moment; ``failed``: it ended and stays so; ``broken``: its
@@ -43,7 +47,7 @@ class NodeStatus:
     Attributes:
         reason: Why it does not run, or that it crashes again and again.
         health: By its command; ``unknown`` where it has none or was not asked yet.
-        health_topic: The topic by which the hub sees whether it works.
+        health_topic: The topic by which the hub sees whether it works, on `health_link`.
         since: Of this state, RFC 3339.
         restarts: Since somebody started it.
     """
@@ -54,6 +58,7 @@ class NodeStatus:
     reason: str = ""
     health: Literal["healthy", "unhealthy", "unknown"] = "unknown"
     health_topic: str | None = None
+    health_link: str | None = None
     health_every_s: float | None = None
     since: str | None = None
     restarts: int = 0
@@ -84,6 +89,7 @@ class _Node:
         self._log = log
         self._unit = unit
         self._changed = changed
+        self._is_hung = False
 
     async def run(self) -> None:
         """Keep the program running as its settings say, until cancelled."""
@@ -103,7 +109,9 @@ class _Node:
             if early == 0:
                 backoff.reset()
             ended = f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
-            if manifest.restart == "never" or (manifest.restart == "on-failure" and code == 0):
+            if self._is_hung:
+                ended = f"was ended: its health command failed {_HUNG} times in a row"
+            elif manifest.restart == "never" or (manifest.restart == "on-failure" and code == 0):
                 self._become("stopped" if code == 0 else "failed", ended)
                 return
             wait_s = backoff.next()
@@ -123,6 +131,7 @@ class _Node:
             stop_s=manifest.stop_s,
             unit=self._unit and f"{self._unit}-{self.status.restarts}",
         )
+        self._is_hung = False
         async with run as process, asyncio.TaskGroup() as tasks:
             self._become("running", pid=process.pid, health="unknown")
             name = self._folder.name
@@ -146,7 +155,8 @@ class _Node:
         health = manifest.health
         if health is None or health.command is None:
             return
-        while True:
+        failed = 0
+        while failed < _HUNG or manifest.restart == "never":
             await asyncio.sleep(health.every_s)
             found: Literal["healthy", "unhealthy"] = "unhealthy"
             with suppress(OSError, TimeoutError):
@@ -161,9 +171,12 @@ class _Node:
                     async for _ in output_of(process):
                         pass
                     found = "healthy" if await process.wait() == 0 else "unhealthy"
+            failed = 0 if found == "healthy" else failed + 1
             if found != self.status.health:
                 self.status = replace(self.status, health=found)
                 self._changed()
+        self._is_hung = True
+        await end_marked(self.mark, stop_s=manifest.stop_s)
 
     def _become(self, state: State, reason: str = "", **more: Any) -> None:
         since = self.status.since if state == self.status.state else _now()
@@ -185,6 +198,7 @@ class Nodes:
         self._data = data
         self._tasks = tasks
         self._nodes: dict[str, _Node] = {}
+        self._logs: dict[str, Log] = {}
         self._building: set[str] = set()
         self._units = False
         self.tell: Tell = lambda _: None
@@ -292,6 +306,19 @@ class Nodes:
         self._folder(name)
         return self._log_of(name).tail(lines)
 
+    async def follow(self, name: str, lines: int) -> AsyncGenerator[str, None]:
+        """Yield the last lines that a node wrote, and then each that it writes within some minutes.
+
+        Raises:
+            CallError: If there is no such node.
+        """
+        async with aclosing(self._log_of(name).follow(_FOLLOWED_S)) as written:
+            for line in self.log(name, lines):
+                yield line
+            async with aclosing(_lines(written)) as new:
+                async for line in new:
+                    yield line
+
     def _begin(self, name: str) -> _Node:
         node = self._nodes[name] = _Node(
             self._directory / name,
@@ -323,6 +350,7 @@ class Nodes:
             status,
             description=manifest.description,
             health_topic=health.topic if health is not None else None,
+            health_link=health.link if health is not None else None,
             health_every_s=health.every_s if health is not None else None,
             protected=manifest.protected,
             buildable=manifest.build is not None,
@@ -331,10 +359,7 @@ class Nodes:
     def _folder(self, name: str) -> Path:
         folders = node_folders(self._directory)
         if name not in folders:
-            if name.lower().startswith(OWN):
-                raise CallError(
-                    ErrorCode.REFUSED, "Strawberry itself is no node", hint="'strawberry service' manages it."
-                )
+            refuse_own(name)
             raise CallError(
                 ErrorCode.BAD_ARGUMENTS, f"there is no node {name[:100]!r}", hint=suggestion(name, folders)
             )
@@ -357,7 +382,9 @@ class Nodes:
         return manifest
 
     def _log_of(self, name: str) -> Log:
-        return Log(make_private_directory(self._data / "logs") / f"{name}.log")
+        if name not in self._logs:
+            self._logs[name] = Log(make_private_directory(self._data / "logs") / f"{name}.log")
+        return self._logs[name]
 
     def _id(self) -> str:
         return hashlib.sha256(str(self._data.resolve()).encode()).hexdigest()[:12]

@@ -347,6 +347,20 @@ def test_four_requests_at_once_are_all_answered(live: LiveHouse) -> None:
 # -- nodes ----------------------------------------------------------------------------------------
 
 
+BEACON = """
+import os, time
+from paho.mqtt import client, enums
+
+mqtt = client.Client(enums.CallbackAPIVersion.VERSION2)
+mqtt.connect("127.0.0.1", {port})
+mqtt.loop_start()
+while True:
+    if not os.path.exists("mute"):
+        mqtt.publish("beacon/alive", "yes")
+    time.sleep(0.1)
+"""
+
+
 def states(live: LiveHouse) -> dict[str, str]:
     nodes = live.request("GET", "/api/nodes")["nodes"]
     return {node["name"]: node["state"] for node in nodes if node["device"] == "box"}
@@ -364,12 +378,38 @@ def test_logs_are_read_and_the_machine_is_described_in_one_turn(live: LiveHouse)
     assert "ready" in answered.seen[1].results[-1]
     answered = live.chat(
         "check health and machine info",
-        live.do("print(devices.box.NodesSkill.list_nodes())", "print(devices.box.SystemSkill.memory())"),
+        live.do(
+            "print(devices.box.NodesSkill.list_nodes())", "print(devices.box.SystemSkill.machine_info())"
+        ),
         "All is well.",
         conversation="check",
     )
     assert [path.split(".")[2] for path, _ in answered.called] == ["NodesSkill", "SystemSkill"]
-    assert "'telemetry'" in answered.seen[1].results[-1]
+    seen = answered.seen[1].results[-1]
+    assert "'telemetry'" in seen
+    assert all(name in seen for name in ("system", "architecture", "cores", "memory", "disks"))
+
+
+def test_a_program_that_no_longer_publishes_its_health_is_unhealthy(
+    live: LiveHouse, home_broker: str
+) -> None:
+    require(home_broker != "", HINT)
+    folder = add_node(
+        live.box.home,
+        "beacon",
+        code=BEACON.format(port=home_broker.rpartition(":")[2]),
+        health="{topic: beacon/alive, link: home, every_s: 2}",
+    )
+    live.act("NodesSkill", "start_node", name="beacon")
+
+    def health() -> str:
+        nodes = live.request("GET", "/api/nodes?device=box")["nodes"]
+        return next(node["health"] for node in nodes if node["name"] == "beacon")
+
+    wait_for(lambda: health() == "healthy", what="the health that it publishes")
+    (folder / "mute").touch()
+    wait_for(lambda: health() == "unhealthy", what="its silence to be seen")
+    live.act("NodesSkill", "stop_node", name="beacon")
 
 
 def test_what_is_not_essential_is_stopped_on_a_condition_and_started_again(live: LiveHouse) -> None:

@@ -1,12 +1,13 @@
 """Nodes of a real spoke, over the commands of a person."""
 
+import json
 import signal
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.e2e.house import House, runs, wait_for
+from tests.e2e.house import PATIENCE_S, House, runs, wait_for
 from tests.spoke.nodes.test_nodes import DETACHES, PYTHON, add_node
 
 pytestmark = pytest.mark.slow
@@ -35,6 +36,13 @@ def test_a_person_runs_programs_on_a_device_and_none_outlives_its_spoke_for_long
     assert {nodes(house)[name]["state"] for name in ("camera", "guard")} == {"running"}
     wait_for(lambda: "flaky on Nas" in house.cli("events", "--kind", "node").stdout, what="the event of it")
     wait_for(lambda: house.json("nodes", "logs", "camera")["lines"], what="the log")
+    follow = house.begin("nodes", "logs", "camera", "--follow", "--json")
+    assert json.loads(follow.stdout.readline())["line"].isdigit()
+    follow.send_signal(signal.SIGINT)
+    assert (follow.wait(PATIENCE_S), follow.stderr.read().strip()) == (130, "")
+    for name in ("strawberry", "strawberry-hub.service"):
+        refused = house.cli("nodes", "stop", name)
+        assert (refused.returncode, "Strawberry itself" in refused.stderr) == (1, True)
     detached = psutil.Process(int(house.json("nodes", "logs", "camera")["lines"][-1]))
     guard = psutil.Process(nodes(house)["guard"]["pid"])
 

@@ -96,13 +96,15 @@ class HubClient:
         with closing(connection):
             return self._receive(response)
 
-    def stream(self, path: str, body: Any, headers: dict[str, str]) -> Iterator[dict[str, Any]]:
-        """Post, and yield each JSON event of the answer's server-sent stream.
+    def stream(
+        self, path: str, body: Any, headers: dict[str, str], *, method: str = "POST"
+    ) -> Iterator[dict[str, Any]]:
+        """Send a request, and yield each JSON event of the answer's server-sent stream.
 
         Raises:
             StrawberryError: As ``request``, and where the stream ends before its end mark.
         """
-        for text in self._data("POST", path, body, headers, timeout=_ANSWER_TIMEOUT_S):
+        for text in self._data(method, path, body, headers, timeout=_ANSWER_TIMEOUT_S):
             if text == "[DONE]":
                 return
             yield json.loads(text)

@@ -1,6 +1,8 @@
 """``strawberry nodes``: list, start, stop, restart and build programs on devices, and read their logs."""
 
 import argparse
+import json
+from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -8,6 +10,8 @@ from contracts.errors import ConfigError, NotFound, StrawberryError
 from deploy.cli.client import HubClient, hub_of
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import moment
+from deploy.logs.terminal import visible
+from spoke.nodes.manifest import refuse_own
 
 _COLUMNS: Final = ("device", "name", "state", "health", "since", "restarts", "reason")
 
@@ -27,23 +31,40 @@ def act(options: argparse.Namespace) -> None:
     path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/{options.command}"
     result: Any = None
     with waiting(f"{options.command} {name}"):
-        for told in client.stream(path, None, {"Accept": "text/event-stream"}):
-            if "error" in told:
-                raise StrawberryError(told["error"]["message"], hint=told["error"]["hint"])
+        for told in _told(client, "POST", path):
             if "progress" in told and not options.json:
-                print(told["progress"])
+                print(visible(told["progress"]), flush=True)
             result = told.get("result")
     state = result["state"] if isinstance(result, dict) else "built"
     Output(options.json).result(result, text=f"{name} on {device}: {state}")
 
 
 def logs(options: argparse.Namespace) -> None:
-    """Print the last lines that a node wrote."""
+    """Print the last lines that a node wrote and, with ``--follow``, each new one until Ctrl-C."""
     client = hub_of(options)
     device, name = _which(client, options)
-    path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/logs?lines={options.lines}"
-    found = client.request("GET", path)
-    Output(options.json).result(found, text="\n".join(found["lines"]))
+    path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/logs"
+    if not options.follow:
+        found = client.request("GET", f"{path}?lines={options.lines}")
+        Output(options.json).result(found, text="\n".join(found["lines"]))
+        return
+    lines = options.lines
+    while True:  # the device ends each stream after some minutes
+        for told in _told(client, "GET", f"{path}?follow=true&lines={lines}"):
+            if "lost" in told:
+                note(f"{told['lost']} lines came too fast and are not shown.")
+            elif "progress" in told:
+                line = told["progress"]
+                print(json.dumps({"line": line}) if options.json else visible(line), flush=True)
+        lines = 0
+
+
+def _told(client: HubClient, method: str, path: str) -> Iterator[dict[str, Any]]:
+    """Yield what a call on a node tells until it ends."""
+    for told in client.stream(path, None, {"Accept": "text/event-stream"}, method=method):
+        if "error" in told:
+            raise StrawberryError(told["error"]["message"], hint=told["error"]["hint"])
+        yield told
 
 
 def _all(client: HubClient, device: str | None = None) -> list[dict[str, Any]]:
@@ -64,6 +85,7 @@ def _which(client: HubClient, options: argparse.Namespace) -> tuple[str, str]:
     if len(devices) == 1:
         return devices[0], name
     if not devices:
+        refuse_own(name)
         raise NotFound(f"there is no node {name!r}", hint="'strawberry nodes list' lists them.")
     raise ConfigError(
         f"{len(devices)} devices have a node {name!r}",

@@ -114,7 +114,9 @@ nodes restart (:act): stop and start a program
 nodes build (:act): build a program as its node.yaml says, and show what the build writes
   + +node
 nodes logs: show what a program wrote last
+  Shows the last lines that a program wrote. With --json and --follow, one JSON object per line.
   + +node
+  --follow  go on with new lines until Ctrl-C
   --lines N:number = 50  default %(default)s, at most 1000
 
 notify ACTION (live.notify, hub): try the notifications that go to your phone, messenger or mail

@@ -1,8 +1,10 @@
 """Programs that a spoke supervises, as real processes."""
 
+import os
 import sys
 from ast import literal_eval
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import psutil
@@ -28,9 +30,8 @@ def add_node(home: Path, name: str, *, code: str = SLEEPS, **settings: object) -
     folder = home / "nodes" / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.py").write_text(code)
-    lines = [f"command: ['{PYTHON}', program.py]", "stop_s: 1"]
-    lines += [f"{key}: {value}" for key, value in settings.items()]
-    (folder / "node.yaml").write_text("\n".join(lines))
+    lines = [f"{key}: {value}" for key, value in {"stop_s": 1, **settings}.items()]
+    (folder / "node.yaml").write_text("\n".join([f"command: ['{PYTHON}', program.py]", *lines]))
     return folder
 
 
@@ -141,11 +142,43 @@ async def test_a_build_tells_what_it_writes_and_why_it_failed(tmp_path: Path) ->
         assert failed.value.hint == "no compiler"
 
 
-async def test_a_command_shows_whether_a_node_works(tmp_path: Path) -> None:
-    add_node(tmp_path, "camera", health=f"{{command: ['{PYTHON}', -c, 'exit(1)'], every_s: 1}}")
+async def test_a_node_that_hangs_is_seen_by_its_command_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spoke.nodes.supervision._FIRST_S", 0.01)
+    monkeypatch.setattr("spoke.nodes.supervision._HUNG", 2)
+    told: list[NodeStatus] = []
+    works = 'import pathlib; pathlib.Path("works").touch()'
+    check = f"{{command: ['{PYTHON}', -c, 'import os; exit(not os.path.exists(\"works\"))'], every_s: 1}}"
+    folder = add_node(tmp_path, "camera", code=f"{works}; {SLEEPS}", health=check, restart="always")
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        nodes.tell = told.append
+        hung = (await nodes.start("camera")).pid
+        await eventually(lambda: status(nodes, "camera").health == "healthy")
+        (folder / "works").unlink()
+        # On a busy machine a check may fail by itself, and the program be started more than once.
+        await eventually(lambda: status(nodes, "camera").restarts and (folder / "works").exists())
+        assert not psutil.pid_exists(hung)
+        await eventually(lambda: status(nodes, "camera").health == "healthy")
+    said = next(each for each in told if each.state == "waiting")
+    assert said.health == "unhealthy"
+    assert said.reason.startswith(
+        "was ended: its health command failed 2 times in a row; it is started again"
+    )
+
+
+async def test_a_log_is_followed_as_it_is_written(tmp_path: Path) -> None:
+    echo = "import sys\nprint('ready', flush=True)\nfor line in open('said'): print(line, end='', flush=True)"
+    folder = add_node(tmp_path, "camera", code=echo)
+    os.mkfifo(folder / "said")
     async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
         await nodes.start("camera")
-        await eventually(lambda: status(nodes, "camera").health == "unhealthy")
+        await eventually(lambda: nodes.log("camera", 10) == ["ready"])
+        async with aclosing(nodes.follow("camera", 10)) as lines:
+            assert await anext(lines) == "ready"
+            with (folder / "said").open("w") as said:
+                print("one\ntwo", file=said)
+            assert [await anext(lines), await anext(lines)] == ["one", "two"]
 
 
 async def test_a_protected_node_and_strawberry_itself_are_left_alone(tmp_path: Path) -> None:
