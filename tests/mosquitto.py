@@ -99,14 +99,14 @@ class Mosquitto:
         )
         self._process = subprocess.Popen([binary, "-c", str(config)])
         deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1):
                     return
             except OSError:
                 time.sleep(0.005)
         self.kill()
-        raise AssertionError("Mosquitto did not start")
+        raise AssertionError(f"Mosquitto did not start (code {self._process.returncode})")
 
     def kill(self) -> None:
         """SIGKILL: no client gets a word."""

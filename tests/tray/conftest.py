@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from PySide6.QtWidgets import QApplication
 
-from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
+from tests.e2e.house import PATIENCE_S, House, Spoke
 from tests.model_server import Says, Script, ScriptedModel
 from tests.requirements import require
 from tests.tray.desktop import HINT, PROGRAMS, Desktop
@@ -116,7 +116,12 @@ def program(house: House, spoke: Spoke, desktop: Desktop) -> Iterator[Program]:
     process = start(house, spoke.home, desktop)
     try:
         running = Program(house, spoke.home, desktop, process)
-        wait_for(lambda: running.owner and running.tells("Living room PC"), what="the icon")
+
+        def is_there() -> bool:
+            assert process.poll() is None, house.log("tray")
+            return bool(running.owner) and running.tells("Living room PC")
+
+        desktop.wait_for(is_there, what="the icon")
         yield running
     finally:
         process.kill()

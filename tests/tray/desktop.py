@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -55,6 +56,14 @@ class Desktop:
     begun: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def __enter__(self) -> Self:
+        try:
+            self._begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _begin(self) -> None:
         config = self.home / "config"
         config.mkdir(parents=True)
         home = str(self.home)
@@ -71,8 +80,8 @@ class Desktop:
         bus = self.start("dbus-daemon", "--session", "--nofork", "--print-address={fd}", says=True)
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus
         self.start("openbox")
-        wait_for(lambda: "# 0x" in self.run("xprop", "-root", "_NET_SUPPORTING_WM_CHECK"), what="openbox")
-        return self
+        check = ("xprop", "-root", "_NET_SUPPORTING_WM_CHECK")
+        self.wait_for(lambda: "# 0x" in self.run(*check), what="openbox")
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self.begun):
@@ -85,7 +94,7 @@ class Desktop:
         channel.parent.mkdir(parents=True)
         channel.write_text(_PANEL)
         self.start("xfce4-panel", "--disable-wm-check")
-        wait_for(
+        self.wait_for(
             lambda: "true" in self.ask(WATCHER, "/StatusNotifierWatcher", "IsStatusNotifierHostRegistered"),
             what="the tray of the panel",
         )
@@ -93,18 +102,35 @@ class Desktop:
     def start(self, *command: str, says: bool = False) -> str:
         """Start a program; with ``says``, wait for the line that it writes to a pipe once it is ready."""
         ours, theirs = os.pipe()
-        process = subprocess.Popen(
-            [each.replace("{fd}", str(theirs)) for each in command],
-            env={**os.environ, **self.environment},
-            pass_fds=[theirs],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with self._output.open("ab") as output:
+            process = subprocess.Popen(
+                [each.replace("{fd}", str(theirs)) for each in command],
+                env={**os.environ, **self.environment},
+                pass_fds=[theirs],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
         self.begun.append(process)
         os.close(theirs)
         with os.fdopen(ours) as pipe:
-            return pipe.readline().strip() if says else ""
+            line = pipe.readline().strip() if says else ""
+        assert line or not says, f"{command[0]} did not start:\n{self._output.read_text(errors='replace')}"
+        return line
+
+    def wait_for(self, look: Callable[[], object], *, what: str) -> None:
+        """Look until there is something to see; fail with their output if one of its programs has ended."""
+
+        def seen() -> object:
+            ended = [process.args for process in self.begun if process.poll() is not None]
+            assert not ended, f"{ended} ended:\n{self._output.read_text(errors='replace')[-4000:]}"
+            return look()
+
+        wait_for(seen, what=what)
+
+    @property
+    def _output(self) -> Path:
+        return self.home / "programs.log"
 
     def run(self, *command: str) -> str:
         """Run a program of the desktop to its end, and give what it prints."""

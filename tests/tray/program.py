@@ -51,10 +51,13 @@ class Program:
 
 
 def start(house: House, home: Path, desktop: Desktop, *flags: str) -> "subprocess.Popen[bytes]":
-    """Start the program."""
-    return subprocess.Popen(
-        [*house.program, "tray", *flags],
-        env={**house.environment(home), **desktop.environment},
-        stdin=subprocess.DEVNULL,
-        cwd=house.directory,
-    )
+    """Start the program; its output goes to ``tray.log``."""
+    with house.log_file("tray").open("ab") as log:
+        return subprocess.Popen(
+            [*house.program, "tray", *flags],
+            env={**house.environment(home), **desktop.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=house.directory,
+        )

@@ -48,7 +48,7 @@ def test_keys_open_the_window_from_anywhere(program: Program, desktop: Desktop) 
 def test_it_starts_with_the_session_if_wished(program: Program, desktop: Desktop) -> None:
     file = desktop.home / "config" / "autostart" / "strawberry-tray.desktop"
     program.click("Start with the session")
-    wait_for(file.exists, what="the autostart file")
+    wait_for(lambda: file.exists() and file.read_text().endswith("enabled=true\n"), what="the autostart file")
     command = next(line for line in file.read_text().splitlines() if line.startswith("Exec="))
     assert f'"STRAWBERRY_HOME={program.home}"' in command
     assert '"tray"' in command
