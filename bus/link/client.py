@@ -103,7 +103,7 @@ class LeanClient(Client):
 
     def loop_read(self, max_packets: int = sys.maxsize) -> MQTTErrorCode:
         """Read what is there, at most so many packets; what is not MQTT ends the connection."""
-        left = max_packets
+        left, was_all = max_packets, False
         while self._sock is not None:
             try:
                 left -= self._handle_packets(left)
@@ -112,7 +112,8 @@ class LeanClient(Client):
                 return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
             except _Ended as ended:
                 return self._loop_rc_handle(ended.code)
-            if self._has_whole_packet:
+            # What the socket got since is told by the loop, in place of one more system call for each read.
+            if self._has_whole_packet or was_all:
                 return MQTTErrorCode.MQTT_ERR_SUCCESS
             try:
                 data = self._sock_recv(_CHUNK)
@@ -125,7 +126,14 @@ class LeanClient(Client):
             self._buffer += data
             with self._msgtime_mutex:
                 self._last_bytes_received = time_func()
+            # TLS gives one record a read.
+            was_all = len(data) < _CHUNK and not isinstance(self._sock, ssl.SSLSocket)
         return MQTTErrorCode.MQTT_ERR_NO_CONN
+
+    @property
+    def is_first_under_way(self) -> bool:
+        """Whether the packet queued last is the only message that the broker has not acknowledged."""
+        return len(self._unacknowledged) == 1 and self._out_packet[-1]["mid"] in self._unacknowledged
 
     @property
     def holds_bytes(self) -> bool:
@@ -191,24 +199,24 @@ class LeanClient(Client):
         start = topic_end + (2 if qos else 0)
         if qos > 1 or start > len(packet):
             return MQTTErrorCode.MQTT_ERR_PROTOCOL
-        identifier = packet[topic_end:start]
         subscriptions: tuple[int, ...] = ()
+        body = start
         if self._protocol == MQTTProtocolVersion.MQTTv5:
-            subscriptions, start = read_subscriptions(packet, start)
+            subscriptions, body = read_subscriptions(packet, start)
+        if qos and self.on_held is not None:
+            # Before it is handled, so that it leaves with what the handler publishes.
+            self._out_packet.append(_packet(b"\x40\x02" + packet[topic_end:start]))
+            self.on_held()
         try:
             topic = packet[2:topic_end].decode()
         except UnicodeDecodeError:
             _log.warning("dropped a message: its topic is not UTF-8")
         else:
             self._deliver(
-                Message(topic, bytes(packet[start:]), qos, bool(header & 1), subscriptions=subscriptions)
+                Message(topic, bytes(packet[body:]), qos, bool(header & 1), subscriptions=subscriptions)
             )
-        if not qos:
-            return MQTTErrorCode.MQTT_ERR_SUCCESS
-        if self.on_held is None:
-            return self._send_puback(int.from_bytes(identifier, "big"))
-        self._out_packet.append(_packet(b"\x40\x02" + identifier))
-        self.on_held()
+        if qos and self.on_held is None:
+            return self._send_puback(int.from_bytes(packet[topic_end:start], "big"))
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def _packet_write(self) -> MQTTErrorCode:

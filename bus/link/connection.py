@@ -190,6 +190,8 @@ class Connection:
 
     async def confirm(self, mid: int) -> None:
         """Wait until the broker has taken a QoS 1 publication."""
+        if self.closed.done():
+            raise Disconnected("the connection to the broker was lost before it acknowledged")
         done: asyncio.Future[None] = self._loop.create_future()
         self._confirmed[mid] = done
         try:

@@ -77,6 +77,7 @@ class LoopDriver:
         self._socket: Any = None
         self._writing = False
         self._held = 0
+        self._hold_timer: asyncio.TimerHandle | None = None
 
     def attach(self, client: LeanClient) -> None:
         """Attach to the client before it connects."""
@@ -122,16 +123,22 @@ class LoopDriver:
             self._loop.call_soon(self._read)
 
     def _wants_to_write(self, _client: Client, _userdata: object, _sock: object) -> None:
-        # Nearly always the socket takes it all, so trying in the next turn of the loop is cheaper
-        # than two system calls to watch the socket. Before `started` this runs in a helper thread.
-        if self._socket is not None:
+        # Before `started` this runs in a helper thread.
+        if self._socket is None or self._client is None:
+            return
+        # As Nagle's algorithm does: a message that is the only one under way leaves at once, and what follows
+        # before it is acknowledged leaves as one piece. Nearly always the socket takes it all, so trying in
+        # the next turn of the loop is cheaper than two system calls to watch the socket.
+        if self._client.is_first_under_way:
+            self._write()
+        else:
             self._loop.call_soon(self._write)
 
     def _hold(self) -> None:
         """Send an acknowledgement with the next message, or shortly."""
         self._held += 1
         if self._held == 1:
-            self._loop.call_later(_HOLD_S, self._write)
+            self._hold_timer = self._loop.call_later(_HOLD_S, self._write)
         elif self._held == _MOST_HELD:
             self._loop.call_soon(self._write)
 
@@ -140,6 +147,9 @@ class LoopDriver:
         if self._socket is None or client is None or not client.want_write():
             return
         self._held = 0
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
         client.loop_write()
         if self._socket is not None and client.want_write() and not self._writing:
             self._writing = True
