@@ -1,20 +1,19 @@
 """Messages and bodies as a hostile device or program makes them: of the right form, and wrong in some place.
 
-The form comes from the JSON Schema of each model; sentence templates and JSON Schemas of methods have a
-grammar of their own here. `encode` also writes what `json.dumps` would not: ``NaN``, half a surrogate pair,
-10,000 brackets.
+The form comes from the JSON Schema of each message, and of each body in the hub's OpenAPI document; sentence
+templates, JSON Schemas of methods and predicates have a grammar of their own here. `encode` also writes what
+`json.dumps` would not: ``NaN``, half a surrogate pair, 10,000 brackets.
 """
 
 import json
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from pydantic import TypeAdapter
 
 Document = Any
 """A JSON value that may hold `Raw` ones."""
@@ -197,56 +196,95 @@ def _heavy(name: str, text: Document, count: int) -> Document:
     return declared
 
 
-# -- values by the JSON Schema of a model ---------------------------------------------------------------
+# -- values by a JSON Schema ----------------------------------------------------------------------------
 
+_PREDICATES: Final = st.sampled_from(
+    [
+        *("changed(a)", "a > 1", "a == 'x' and b < 1e308", "a.b.c.d > 0", "a > 1e400", "missing(a, 10**9)"),
+        *("a", "(" * 500, "not " * 900 + "a", " and ".join(["a"] * 500), "__import__('os')", "a[0]" * 300),
+    ]
+)
 _BY_NAME: Final[Mapping[str, SearchStrategy[Document]]] = {
     "parameters": SCHEMAS,
     "result": st.none() | SCHEMAS,
     "sentences": st.dictionaries(_LANGUAGES, st.lists(TEMPLATES, max_size=4), max_size=3),
     "responses": st.dictionaries(_LANGUAGES, _RESPONSES, max_size=2),
     "message": st.sampled_from(["turn on the lamp", "ring the bell", "ring bell 7"]) | TEXTS,
+    # Short ones meet what an earlier request has made.
+    "name": NAMES | TEXTS,
+    "predicate": _PREDICATES | TEXTS,
 }
 """Fields whose value is a language of its own, wherever they stand."""
 
 
-def documents(model: TypeAdapter[Any]) -> SearchStrategy[Document]:
-    """Return what is of a model's form, apart from up to two wrong places."""
-    schema = model.json_schema()
-    return st.builds(_damaged, _of(schema, schema.get("$defs", {})), st.lists(_damages(), max_size=2))
+def documents(schema: dict[str, Any], definitions: Mapping[str, Any]) -> SearchStrategy[Document]:
+    """Return what is of a schema's form, apart from up to two wrong places.
+
+    Args:
+        definitions: What the schema refers to, by name.
+    """
+    return st.builds(_damaged, _Forms(definitions).of(schema), st.lists(_damages(), max_size=2))
 
 
-def _of(schema: dict[str, Any], definitions: dict[str, Any]) -> SearchStrategy[Document]:
-    make = _maker(schema)
-    return make(schema, definitions) if make else JSON
+class _Forms:
+    """Values of the form of schemas that share their definitions."""
+
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self._definitions = definitions
+        self._named: dict[str, SearchStrategy[Document]] = {}
+
+    def of(self, schema: Any) -> SearchStrategy[Document]:
+        """Return values of a schema's form; any, where it says nothing of it."""
+        match schema:
+            case {"$ref": str(reference)}:
+                return self._of_definition(reference.rpartition("/")[2])
+            case {"const": value}:
+                return st.just(value)
+            case {"enum": list(values)}:
+                return st.sampled_from(values)
+            case {"anyOf": list(choices)} | {"oneOf": list(choices)}:
+                return st.one_of(*map(self.of, choices))
+            case {"type": "object"}:
+                return self._object(schema)
+            case {"type": "array", "prefixItems": list(items)}:
+                return st.tuples(*map(self.of, items)).map(list)
+            case {"type": "array"}:
+                least = min(schema.get("minItems", 0), 2)
+                return st.lists(self.of(schema.get("items")), min_size=least, max_size=2)
+            case {"type": "string"}:
+                return _string(schema)
+            case {"type": "integer" | "number"}:
+                return _number(schema)
+            case {"type": "boolean"}:
+                return st.booleans()
+            case {"type": "null"}:
+                return st.none()
+        return JSON
+
+    def _of_definition(self, name: str) -> SearchStrategy[Document]:
+        if name not in self._named:
+            # It may refer to itself.
+            self._named[name] = st.deferred(lambda: made)
+            made = self.of(self._definitions[name])
+        return self._named[name]
+
+    def _object(self, schema: dict[str, Any]) -> SearchStrategy[Document]:
+        known = {
+            name: _BY_NAME[name] if name in _BY_NAME else self.of(each)
+            for name, each in schema.get("properties", {}).items()
+        }
+        if not known:
+            each = self.of(schema.get("additionalProperties"))
+            keys = self.of(schema["propertyNames"]) if "propertyNames" in schema else NAMES
+            return st.dictionaries(keys, each, max_size=4)
+        always = set(schema.get("required", ())) | {"kind", "v"} & known.keys()
+        return st.fixed_dictionaries(
+            {name: each for name, each in known.items() if name in always},
+            optional={name: each for name, each in known.items() if name not in always},
+        )
 
 
-def _maker(
-    schema: dict[str, Any],
-) -> Callable[[dict[str, Any], dict[str, Any]], SearchStrategy[Document]] | None:
-    for keyword, make in _MAKERS.items():
-        if keyword in schema:
-            return make
-    return _OF_TYPE.get(schema.get("type", ""))
-
-
-def _object(schema: dict[str, Any], definitions: dict[str, Any]) -> SearchStrategy[Document]:
-    known = {
-        name: _BY_NAME[name] if name in _BY_NAME else _of(each, definitions)
-        for name, each in schema.get("properties", {}).items()
-    }
-    if not known:
-        values = schema.get("additionalProperties")
-        each = _of(values, definitions) if isinstance(values, dict) else JSON
-        keys = _of(schema["propertyNames"], definitions) if "propertyNames" in schema else NAMES
-        return st.dictionaries(keys, each, max_size=4)
-    always = set(schema.get("required", ())) | {"kind", "v"} & known.keys()
-    return st.fixed_dictionaries(
-        {name: each for name, each in known.items() if name in always},
-        optional={name: each for name, each in known.items() if name not in always},
-    )
-
-
-def _string(schema: dict[str, Any], _: dict[str, Any]) -> SearchStrategy[Document]:
+def _string(schema: dict[str, Any]) -> SearchStrategy[Document]:
     if schema.get("format") == "date-time":
         return st.datetimes().map(lambda moment: f"{moment.isoformat()}Z")
     if pattern := schema.get("pattern"):
@@ -254,28 +292,11 @@ def _string(schema: dict[str, Any], _: dict[str, Any]) -> SearchStrategy[Documen
     return TEXTS
 
 
-def _number(schema: dict[str, Any], _: dict[str, Any]) -> SearchStrategy[Document]:
+def _number(schema: dict[str, Any]) -> SearchStrategy[Document]:
     least = schema.get("minimum", schema.get("exclusiveMinimum", -(2**70)))
     most = schema.get("maximum", schema.get("exclusiveMaximum", 2**70))
     return st.integers(int(least), int(most))
 
-
-_MAKERS: Final[Mapping[str, Callable[[dict[str, Any], dict[str, Any]], SearchStrategy[Document]]]] = {
-    "$ref": lambda schema, known: _of(known[schema["$ref"].removeprefix("#/$defs/")], known),
-    "const": lambda schema, _: st.just(schema["const"]),
-    "enum": lambda schema, _: st.sampled_from(schema["enum"]),
-    "anyOf": lambda schema, known: st.one_of(*[_of(each, known) for each in schema["anyOf"]]),
-    "oneOf": lambda schema, known: st.one_of(*[_of(each, known) for each in schema["oneOf"]]),
-}
-_OF_TYPE: Final[Mapping[str, Callable[[dict[str, Any], dict[str, Any]], SearchStrategy[Document]]]] = {
-    "object": _object,
-    "array": lambda schema, known: st.lists(_of(schema.get("items", {}), known), max_size=2),
-    "string": _string,
-    "integer": _number,
-    "number": _number,
-    "boolean": lambda *_: st.booleans(),
-    "null": lambda *_: st.none(),
-}
 
 # -- damage -----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.adversary.device import Credentials
 from tests.adversary.person import attacked, home_of_a_person, live, percentile, person_of
-from tests.adversary.watched import longest, rounds
+from tests.adversary.watched import MOST_S, longest, rounds
 from tests.e2e.house import House, Spoke
 from tests.forkserver import WATCHED
 
@@ -39,15 +39,17 @@ async def test_a_device_that_does_its_worst_reads_answers_and_confirms_nothing_o
             spoils = adversary.end()
         said = (await person.http.get("/api/conversations/kitchen?limit=1000")).json()
     failed = [act for act in acts if act.problem]
-    long = longest(rounds(house.home, house.processes["hub"].pid))
+    long = {name: longest(rounds(house.home, house.processes[name].pid)) for name in ("hub", "broker")}
     sys.stdout.write(
         f"p50 {percentile(acts, 0.5):.3f} s, p99 {percentile(acts, 0.99):.3f} s of {len(acts)} acts\n"
     )
-    sys.stdout.write(f"longest round of the hub: {long}\n{spoils.tried}\n")
+    sys.stdout.write(f"longest rounds: {long['hub']}{long['broker']}{spoils.tried}\n")
 
     for name in house.processes:
         house.ended(name)
     assert failed == [], "all that the person does works"
+    for name, found in long.items():
+        assert found.blocked_s <= MOST_S, f"the loop of the {name} was blocked: {found}"
     assert spoils.read == []
     assert spoils.called == []
     assert spoils.confirmed == []

@@ -15,31 +15,21 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from pydantic import TypeAdapter
 
-from chat.http.completions import CompletionRequest
 from contracts import topics
-from contracts.chat import ChatRequest, PushedTurns
-from contracts.devices.joining import JoinPoll, JoinRequest
 from deploy.cli.client import find_nearest
 from deploy.home.directory import Home
-from hub_agent.http.skills import CallBody, ExecBody
-from hub_registry.http.clients import ClientBody
-from hub_registry.http.devices import ChangeBody, DeviceBody, InvitationBody
-from hub_registry.http.joining import ApproveBody
-from hub_registry.http.public import EnrolBody
-from hub_registry.http.tokens import TokenBody
 from identity.ids import uuid7
 from tests.adversary.device import Credentials, HostileDevice
 from tests.adversary.hostile import DECLARATIONS, JSON, NAMES, Document, documents, encode
-from tests.adversary.watched import longest, rounds
+from tests.adversary.watched import MOST_S, longest, rounds
 from tests.e2e.house import PATIENCE_S, House, Spoke
 from tests.forkserver import COMMAND, WATCHED
 from tests.model_server import Says, ScriptedModel
@@ -54,15 +44,15 @@ MESSAGES = int(os.environ.get("STRAWBERRY_FUZZ_MESSAGES", "1000"))
 _CHANCE = random.SystemRandom().randrange(2**32) if "STRAWBERRY_FUZZ_MESSAGES" in os.environ else 0
 SEED = int(os.environ.get("STRAWBERRY_FUZZ_SEED", _CHANCE))
 
-MOST_S = 0.25
-"""How long the hub's loop may work before it looks at its sockets again."""
 STALLED_S = 1.0
-"""The same of all its threads: another one may hold the interpreter's lock, or just be at work."""
+"""How long all its threads may: another one may hold the interpreter's lock, or just be at work."""
 
 EACH = 25
 """Messages after which is looked whether all is well; so many are shown where it is not."""
 CHATS = 4
 """Every so many looks, one includes a chat: a person has about one message a second."""
+OF_EACH = 3
+"""Requests to each route, before it is left to chance what is said and asked."""
 OF_A_DEVICE = 100
 """Messages of one device before another takes its place: beyond some, its rates are what refuses them."""
 
@@ -122,7 +112,10 @@ ROWS: Final[list[topics.Topic[Any]]] = [row for row in topics.TOPICS if row.send
 # What a device declares is what most can be wrong with.
 OFTEN: Final[list[topics.Topic[Any]]] = [*[topics.SKILL] * 5, topics.STATUS, topics.RESULT]
 MOSTLY: Final = st.sampled_from([*[True] * 9, False])
-DOCUMENTS: Final = {row.template: documents(row.payload) for row in ROWS}
+_SCHEMAS: Final = {row.template: row.payload.json_schema() for row in ROWS}
+DOCUMENTS: Final = {
+    template: documents(schema, schema.get("$defs", {})) for template, schema in _SCHEMAS.items()
+}
 DOCUMENTS[topics.SKILL.template] |= DECLARATIONS
 LEVELS: Final[dict[str, SearchStrategy[str]]] = {
     "skill": st.sampled_from(["LampSkill", "BellSkill", "x" * 64, *"ABCDEF"]),
@@ -147,55 +140,77 @@ def messages(draw: st.DrawFn) -> Said:
     return Said(row, levels, document, retain=draw(st.booleans()), is_latest=draw(MOSTLY))
 
 
-BODIES: Final[dict[str, Any]] = {
-    "POST /api/chat": ChatRequest,
-    "POST /v1/chat/completions": CompletionRequest,
-    "POST /api/turns": PushedTurns,
-    "POST /api/skills/call": CallBody,
-    "POST /api/exec": ExecBody,
-    "POST /api/devices": DeviceBody,
-    "PATCH /api/devices/{name}": ChangeBody,
-    "POST /api/devices/{name}/invitations": InvitationBody,
-    "POST /api/devices/join/{code}/approve": ApproveBody,
-    "POST /api/tokens": TokenBody,
-    "POST /api/clients": ClientBody,
-    "POST /api/devices/enrol": EnrolBody,
-    "POST /api/devices/join": JoinRequest,
-    "POST /api/devices/join/poll": JoinPoll,
-}
-"""What a request is parsed as; to any other, any JSON is sent."""
+@dataclass(frozen=True)
+class Route:
+    """What a route that changes something takes.
+
+    Attributes:
+        query: Values of its parameters, some of them left out.
+        body: What is of the form that the hub says it reads; any JSON where it reads none.
+    """
+
+    method: str
+    path: str
+    query: SearchStrategy[dict[str, Document]]
+    body: SearchStrategy[Document]
+
+
 _HARMFUL: Final = {"POST /api/purge"}
 """What the owner may do to the home, and what then is no longer there."""
-
-
-def routes() -> list[str]:
-    """Return every documented route that changes something; a test of the hub keeps the document complete."""
-    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text("utf-8")
-    return sorted(set(re.findall(r"^\| `((?:POST|PATCH|PUT|DELETE) \S+?)` ", page, re.MULTILINE)) - _HARMFUL)
-
-
-OF_A_SPOKE: Final = [
-    route for route in routes() if "/chat" in route or "/turns/" in route or "/conv" in route
-]
-CONTENTS: Final = {
-    route: documents(TypeAdapter(BODIES[route])) if route in BODIES else JSON for route in routes()
+_RPC: Final = {
+    "type": "object",
+    "properties": {
+        "jsonrpc": {"const": "2.0"},
+        "id": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "method": {"enum": ["initialize", "ping", "tools/list", "tools/call", "resources/read", "x"]},
+        "params": {},
+    },
+    "required": ["jsonrpc", "method"],
 }
+"""A request of the Model Context Protocol, whose two routes are no part of the document."""
+
+
+def routes(document: dict[str, Any]) -> list[Route]:
+    """Return every route of an OpenAPI document that changes something."""
+    definitions = document["components"]["schemas"]
+    found = [
+        _route(method.upper(), path, operation, definitions)
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        if method != "get" and f"{method.upper()} {path}" not in _HARMFUL
+    ]
+    rpc = {"requestBody": {"content": {"application/json": {"schema": _RPC}}}}
+    return [*found, _route("POST", "/mcp", rpc, {}), _route("DELETE", "/mcp", {}, {})]
+
+
+def _route(method: str, path: str, operation: dict[str, Any], definitions: dict[str, Any]) -> Route:
+    parameters = {
+        each["name"]: documents(each["schema"], definitions)
+        for each in operation.get("parameters", ())
+        if each["in"] == "query"
+    }
+    body = JSON
+    if "requestBody" in operation:
+        body = documents(operation["requestBody"]["content"]["application/json"]["schema"], definitions)
+    return Route(method, path, st.fixed_dictionaries({}, optional=parameters), body)
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Asked:
-    """A request to one of the routes that take a body."""
-    server: Literal["hub", "spoke"] = draw(st.sampled_from(["hub", "hub", "hub", "spoke"]))
-    route = draw(st.sampled_from(routes() if server == "hub" else OF_A_SPOKE))
-    method, _, path = route.partition(" ")
-    path = re.sub("{.*?}", lambda _: quote(draw(NAMES), safe="") or "x", path)
-    document = draw(CONTENTS[route])
+def requests(draw: st.DrawFn, of_hub: list[Route]) -> Asked:
+    """A request to one of the routes; a spoke has some of them, too."""
+    of_spoke = [route for route in of_hub if re.search("/(chat|turns|conversations)", route.path)]
+    server: Literal["hub", "spoke"] = draw(st.sampled_from(["hub"] * 3 + ["spoke"] * bool(of_spoke)))
+    route = draw(st.sampled_from(of_hub if server == "hub" else of_spoke))
+    path = re.sub("{.*?}", lambda _: quote(draw(NAMES), safe="") or "x", route.path)
+    if query := draw(route.query):
+        path += f"?{urlencode({name: encode(value) for name, value in query.items()})}"
+    document = draw(route.body)
     if path == "/api/exec" and isinstance(document, dict):
         # Each conversation has a process of its own, whose start takes a second.
         document.pop("conversation", None)
-    whos = ["owner", "owner", "program", "program", "device", "device", "nobody"]
+    whos = [*["owner"] * 4, "program", "program", "device", "nobody"]
     who = draw(st.sampled_from(whos if server == "hub" else ["owner"]))
-    return Asked(server, method, path, who, encode(document))
+    return Asked(server, route.method, path, who, encode(document))
 
 
 # -- to whom --------------------------------------------------------------------------------------------
@@ -210,6 +225,7 @@ class Target:
     program: str
     device: HostileDevice
     client: httpx.Client
+    model: dict[str, str]
     since: float = field(default_factory=time.time)
     sent: list[str] = field(default_factory=list)
     declared: tuple[str, str, dict[str, Any]] = ("", "", {})
@@ -271,6 +287,9 @@ class Target:
         self.answers[f"{asked.server} {response.status_code}"] += 1
         self.sent.append(f"{asked.who}: {asked.method} {url} {asked.body!r} -> {response.status_code}")
         self.expect(response.status_code != 500, "an HTTP 500")
+        if (asked.method, asked.path) == ("PUT", "/api/models") and response.is_success:
+            put_back = self._ask("PUT", url, json={"entries": [self.model]})
+            self.expect(put_back.is_success, f"its model cannot be put back: {put_back.text}")
 
     def _ask(self, method: str, url: str, *, who: str = "owner", **content: Any) -> httpx.Response:
         try:
@@ -341,7 +360,7 @@ class Target:
             for name in ("hub", "broker")
             for each in rounds(self.house.home, self.house.processes[name].pid, since=self.since)
         ]
-        over = [each for each in found if each.work_s > MOST_S or each.process_s > STALLED_S]
+        over = [each for each in found if each.blocked_s > MOST_S or each.process_s > STALLED_S]
         self.expect(not over, f"the loop was blocked for {longest(over)}")
         self.expect("Traceback" not in self.house.log("hub"), "an error that nobody expected")
 
@@ -407,12 +426,14 @@ def target(tmp_path: Path, sandbox_files: Path) -> Iterator[Target]:
         made = house.ask("/api/tokens", {"name": "a program", "scopes": ["chat", "call"]})
         device = _come(house, "Mad Pi")
         client = stack.enter_context(httpx.Client(timeout=_ANSWER_S))
-        found = Target(house, spoke, made["token"], device, client)
+        entry = {"name": "house", "provider": "openai", "model": "scripted", "base_url": model.base_url}
+        found = Target(house, spoke, made["token"], device, client, entry)
         stack.callback(lambda: found.device.__exit__())
         yield found
 
 
 def test_whatever_is_said_the_hub_lives_is_never_busy_for_long_and_starts_again(target: Target) -> None:
+    taken = routes(target.house.ask("/api/openapi.json"))
     everything = settings(
         # Hypothesis likes to repeat itself; what was sent before is not counted.
         max_examples=10 * MESSAGES,
@@ -423,18 +444,27 @@ def test_whatever_is_said_the_hub_lives_is_never_busy_for_long_and_starts_again(
         suppress_health_check=list(HealthCheck),
     )
 
-    @seed(SEED)
-    @everything
-    @given(st.one_of(messages(), messages(), requests()))
-    def say(said: Said | Asked) -> None:
-        try:
-            target.take(said)
-        except Exception:
-            target.expect(False, traceback.format_exc())
+    def say(what: SearchStrategy[Said | Asked], times: settings, *, about: str = "") -> None:
+        @seed(f"{SEED} {about}")
+        @times
+        @given(what)
+        def say_it(said: Said | Asked) -> None:
+            try:
+                target.take(said)
+            except Exception:
+                target.expect(False, traceback.format_exc())
+
+        say_it()
 
     try:
         with suppress(Enough):
-            say()
+            for route in taken:
+                say(
+                    requests([route]),
+                    settings(everything, max_examples=OF_EACH),
+                    about=f"{route.method} {route.path}",
+                )
+            say(st.one_of(messages(), messages(), requests(taken)), everything)
         target.look()
         found = rounds(target.house.home, target.house.processes["hub"].pid, since=target.since)
         sys.stdout.write(f"{target.number} messages; longest round: {longest(found)}\n{target.answers}\n")

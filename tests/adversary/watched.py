@@ -1,7 +1,9 @@
 """A ``strawberry`` command whose event loops are watched: how long one works before it looks at its sockets.
 
-Run as a module it is the command. Only work counts, so that a busy machine fails nothing: processor time of
-the loop's thread and, apart, of the whole process, as another thread may hold the interpreter's lock.
+Run as a module it is the command. A busy machine fails nothing. What counts is processor time of the loop's
+thread; apart, that of the whole process, as another thread may hold the interpreter's lock; and the time in
+which the loop's thread slept, for a file, a lock, a name or a process, while the thread that watches it ran
+and no other worked or waited for a processor.
 """
 
 import json
@@ -12,11 +14,15 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 MODULE: Final = "tests.adversary.watched"
+
+MOST_S: Final = 0.25
+"""How long a loop may work, or wait for anything but its sockets, before it looks at them again."""
 
 _WORTH_S: Final = 0.025
 """Shorter rounds of the loop are not written down, however many there are."""
@@ -36,16 +42,25 @@ class Round:
         at: When it ended, in seconds since the epoch.
         work_s: Processor time of the loop's thread.
         process_s: Processor time of all threads, but never more than passed.
+        waited_s: Time in which the loop's thread slept, and not for the work of another.
         stack: What it was at, where it took long enough to be looked at.
     """
 
     at: float
     work_s: float
     process_s: float
+    waited_s: float = 0
     stack: str = ""
 
+    @property
+    def blocked_s(self) -> float:
+        """How long the loop was kept from its sockets by what runs in it."""
+        return self.work_s + self.waited_s
+
     def __str__(self) -> str:
-        return f"{1000 * self.work_s:.0f} ms ({1000 * self.process_s:.0f} ms in all threads)\n{self.stack}"
+        work, waited, process = (1000 * each for each in (self.work_s, self.waited_s, self.process_s))
+        times = f"{work:.0f} ms of work, {waited:.0f} ms of waiting ({process:.0f} ms in all threads)"
+        return f"{times}\n{self.stack}"
 
 
 def rounds(home: Path, pid: int, *, since: float = 0) -> list[Round]:
@@ -56,8 +71,8 @@ def rounds(home: Path, pid: int, *, since: float = 0) -> list[Round]:
 
 
 def longest(found: Iterable[Round]) -> Round:
-    """Return the round of most work; one without any where there is none."""
-    return max(found, key=lambda each: each.work_s, default=Round(0, 0, 0))
+    """Return the round that blocked its loop longest; an empty one where there is none."""
+    return max(found, key=lambda each: each.blocked_s, default=Round(0, 0, 0))
 
 
 def watch_loops(home: Path) -> None:
@@ -87,10 +102,13 @@ class _Watch:
         self._thread = threading.get_ident()
         self._begun: tuple[float, float, float] | None = None
         self._stack = ""
-        threading.Thread(target=self._look, name="watch the loop", daemon=True).start()
+        self._waited = 0.0
+        self._stat = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
+        if sys.platform == "linux":
+            threading.Thread(target=self._look, name="watch the loop", daemon=True).start()
 
     def begin(self) -> None:
-        self._stack = ""
+        self._stack, self._waited = "", 0.0
         self._begun = time.perf_counter(), time.thread_time(), time.process_time()
 
     def end(self) -> None:
@@ -102,24 +120,46 @@ class _Watch:
             self._write(passed, time.thread_time() - work, time.process_time() - process)
 
     def _write(self, passed: float, work: float, process: float) -> None:
-        process = min(passed, process)
-        if process >= _WORTH_S:
-            done = Round(time.time(), work, process, self._stack)
+        process, waited = min(passed, process), max(0.0, self._waited)
+        if process + waited >= _WORTH_S:
+            done = Round(time.time(), work, process, waited, self._stack)
             with self._file.open("a") as file:
                 file.write(json.dumps(asdict(done)) + "\n")
 
     def _look(self) -> None:
         clock, written = time.pthread_getcpuclockid(self._thread), None
+        seen, at, busy = None, 0.0, 0.0
         while True:
             time.sleep(_LOOK_S)
             begun = self._begun
-            if begun is None or (passed := time.perf_counter() - begun[0]) < _STACK_S:
+            if begun is None:
+                continue
+            was_seen, last, was_busy = begun is seen, at, busy
+            seen, at, busy = begun, time.perf_counter(), time.process_time() + _delay()
+            if was_seen and self._sleeps() and self._begun is begun:
+                # A look that comes late tells of the machine.
+                self._waited += min(at - last, 2 * _LOOK_S) - max(0.0, busy - was_busy)
+            passed = at - begun[0]
+            if passed < _STACK_S:
                 continue
             frame = sys._current_frames().get(self._thread)
             self._stack = "".join(traceback.format_list(traceback.extract_stack(frame)[-_DEPTH:]))
             if passed > _ENDLESS_S and begun is not written:
                 written = begun
                 self._write(passed, time.clock_gettime(clock) - begun[1], time.process_time() - begun[2])
+
+    def _sleeps(self) -> bool:
+        """Return whether the loop's thread neither runs nor could."""
+        return self._stat.read_text().rpartition(")")[2].split()[0] in "SD"
+
+
+def _delay() -> float:
+    """Return how long the threads of this process have waited for a processor, in seconds."""
+    found = 0
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            found += int((thread / "schedstat").read_text().split()[1])
+    return found / 1e9
 
 
 def _file(home: Path, pid: int) -> Path:
