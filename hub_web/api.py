@@ -22,7 +22,6 @@ from contracts.errors import (
     Unauthorized,
 )
 from contracts.problems import ProblemDetails
-from hub_web.texts import text
 
 _KINDS: Final[dict[int, type[StrawberryError]]] = {
     401: Unauthorized,
@@ -249,7 +248,7 @@ def _refusal(status: int, body: bytes) -> StrawberryError:
         problem = None
     if problem is None:
         return ApiError(f"the hub answered with status {status}")
-    message, hint = text.message(problem.message), text.message(problem.hint)
+    message, hint = problem.message, problem.hint
     kind = PasswordNeeded if problem.code == "password_needed" else _KINDS.get(status)
     if kind is not None and not problem.more.get("confirmation"):
         return kind(message, hint=hint)

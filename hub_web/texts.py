@@ -12,6 +12,11 @@ _ENGLISH: Final = "en"
 _MESSAGES: Final = "messages"
 """The section with what the hub says; its keys are the templates of `contracts.errors`."""
 _SENTENCES: Final = re.compile(r"(?<=[.!?]) ")
+_MOST: Final = 20
+"""Parts of a message that are translated one by one, and how deep: a device chooses what is in some."""
+_DEEPEST: Final = 4
+_LONGEST: Final = 2_000
+"""Characters of a message that is translated."""
 
 LANGUAGE: Final[ContextVar[str]] = ContextVar("language", default=_ENGLISH)
 """That of the person whose page is shown, as in ``lang`` of HTML, for example ``de``."""
@@ -44,14 +49,9 @@ class Translator:
         Example:
             ``there is no turn 't1' here``
         """
-        whole = self._message(said)
-        return whole or " ".join(self._message(each) or each for each in _SENTENCES.split(said))
-
-    def _message(self, said: str) -> str | None:
-        for pattern, translation in _templates(LANGUAGE.get()):
-            if (found := pattern.fullmatch(said)) is not None:
-                return translation.format(**found.groupdict())
-        return None
+        if len(said) > _LONGEST or not (templates := _templates(LANGUAGE.get())):
+            return said
+        return _translated(said, templates, _DEEPEST)
 
     def number(self, value: float, digits: int = 0) -> str:
         """Return a number as it is written in this language.
@@ -80,12 +80,33 @@ def messages(language: str) -> dict[str, str]:
     return _sections(language).get(_MESSAGES, {})
 
 
+def _translated(said: str, templates: list[tuple[re.Pattern[str], str]], depth: int) -> str:
+    """Translate a message and those in it: its values, its sentences, and what follows a name and a colon."""
+    if depth == 0 or (" " not in said.strip() and depth < _DEEPEST):
+        return said  # a value of one word is a name
+    for pattern, translation in templates:
+        if (found := pattern.fullmatch(said)) is not None:
+            values = found.groupdict().items()
+            return translation.format(
+                **{key: _translated(each, templates, depth - 1) for key, each in values}
+            )
+    for parts, between in ((_SENTENCES.split(said, _MOST), " "), (said.split("; ", _MOST), "; ")):
+        if len(parts) > 1:
+            return between.join(_translated(each, templates, depth - 1) for each in parts)
+    name, colon, rest = said.partition(": ")
+    return name + colon + _translated(rest, templates, depth - 1) if rest else said
+
+
 @cache
 def _templates(language: str) -> list[tuple[re.Pattern[str], str]]:
     def pattern(template: str) -> re.Pattern[str]:
-        parts = re.split(r"\{(\w+)\}", template)
-        named = (f"(?P<{part}>.*?)" if at % 2 else re.escape(part) for at, part in enumerate(parts))
-        return re.compile("".join(named), re.DOTALL)
+        first, *rest = re.split(r"\{(\w+)\}", template)
+        values = [
+            f"(?P<{name}>.*?){re.escape(after)}" for name, after in zip(rest[::2], rest[1::2], strict=True)
+        ]
+        # Atomic but for the last: a long text of somebody else's takes no more than one look at each place.
+        named = [f"(?>{each})" for each in values[:-1]] + values[-1:]
+        return re.compile(re.escape(first) + "".join(named), re.DOTALL)
 
     # The one with the most words of its own first: '{name} is not set' ends many a sentence.
     items = sorted(messages(language).items(), key=lambda item: -len(re.sub(r"\{\w+\}", "", item[0])))

@@ -200,8 +200,9 @@ class _Clock:
             async with asyncio.timeout_at(self._started + self._seconds):
                 piece = await anext(pieces)
         except TimeoutError:
-            reason = f"did not {self._what} within {self._seconds:g} s"
-            return Failed(Failure(self._entry.name, reason, "down"))
+            return Failed(
+                Failure(self._entry.name, f"did not {self._what} within {self._seconds:g} s", "down")
+            )
         if not isinstance(piece, Remark):
             self._seconds, self._what = self._entry.timeout_s, "finish its answer"
         return piece

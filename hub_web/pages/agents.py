@@ -134,8 +134,9 @@ class _Editor:
         with refilled(self._problems):
             for each in problems:
                 message = each["message"].rpartition("/")[2]
-                said = text("Line {n}: {message}", n=each["line"], message=message)
-                problem(said if each["line"] else message, each["hint"])
+                said = text.message(message)
+                line = text("Line {n}: {message}", n=each["line"], message=said)
+                problem(line if each["line"] else said, each["hint"])
             if not problems:
                 dot("good", text("No mistake."))
 
@@ -169,7 +170,7 @@ class _Editor:
             table((text("Name"), text("Size"), ""), rows, label=text("Its files"))
             for each in found:
                 if "note" in each:
-                    note(each["note"])
+                    note(text.message(each["note"]))
 
     def _file(self, file: dict[str, Any]) -> tuple[Cell, ...]:
         name = file["path"]

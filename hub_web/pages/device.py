@@ -14,6 +14,7 @@ from hub_web.parts.code import code
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
+    Tone,
     Words,
     actions,
     badge,
@@ -158,7 +159,7 @@ class _Device:
             for each in device["problems"]:
                 with row(wrap=False):
                     Words("span", view.at(each["at"]), "sb-muted sb-small")
-                    Words("span", each["message"], "sb-text")
+                    Words("span", text.message(each["message"]), "sb-text")
 
     # -- what it may ------------------------------------------------------------------------------
 
@@ -346,13 +347,18 @@ class _Device:
                 note(text("No programs: a folder with a node.yaml makes one."))
                 return
             columns = [text("Program"), text("State"), text("Health"), text("Restarts"), ""]
+            healths = {
+                "healthy": text("works"),
+                "unhealthy": text("does not work"),
+                "unknown": text("not known"),
+            }
             table(
                 columns,
                 [
                     [
                         node["name"],
-                        node["state"],
-                        node["health"],
+                        partial(_node_state, node),
+                        healths.get(node["health"], node["health"]),
                         str(node["restarts"]),
                         partial(self._node, node),
                     ]
@@ -403,6 +409,19 @@ class _Device:
 
             await read()
             view.button(text("Read again"), read, icon="refresh")
+
+
+def _node_state(node: dict[str, Any]) -> None:
+    states: dict[str, tuple[str, Tone]] = {
+        "running": (text("running"), "good"),
+        "waiting": (text("is started again"), "warn"),
+        "stopped": (text("stopped"), "plain"),
+        "failed": (text("failed"), "bad"),
+        "broken": (text("to be mended"), "bad"),
+    }
+    badge(*states.get(node["state"], (str(node["state"]), "plain")))
+    if node["reason"]:
+        Words("p", text.message(node["reason"]), "sb-muted sb-small")
 
 
 def method_row(skill: dict[str, Any], method: dict[str, Any]) -> None:

@@ -332,7 +332,7 @@ class _Board:
                         ui.element("div").classes("sb-grow")
                         Words("span", view.at(each["at"]), "sb-muted sb-small")
                     if said := str(each["data"].get("text") or each["data"].get("reason") or ""):
-                        Words("p", said[:300], "sb-muted")
+                        Words("p", text.message(said[:300]), "sb-muted")
 
 
 def _name(thing: dict[str, Any]) -> str:

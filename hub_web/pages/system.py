@@ -100,7 +100,9 @@ def _links(found: dict[str, Any]) -> None:
                     {
                         text("Kind"): kind,
                         "MQTT": str(link.get("mqtt") or ""),
-                        text("Problem"): str(link.get("error") or "") if not link["connected"] else "",
+                        text("Problem"): text.message(link.get("error") or "")
+                        if not link["connected"]
+                        else "",
                     }
                 )
         if found["home_broker"] is None:
@@ -149,7 +151,7 @@ def _check_list(checks: list[dict[str, Any]]) -> None:
                 state.props["role"] = "img"
                 with ui.element("div"):
                     with row():
-                        Words("span", each["check"], "sb-strong")
+                        Words("span", text.message(each["check"]), "sb-strong")
                         Words("span", text.message(each["detail"]), "sb-muted")
                     if each["hint"]:
                         Words("p", text.message(each["hint"]), "sb-small")

@@ -170,7 +170,7 @@ class SchemaForm:
             *_, path, rest = ["", "", *error.message.split(": ", start + 1)]
             each = self._inputs.get(re.sub(r"\[\d+\]", "", path))
             if each is not None:
-                each.complain(rest)
+                each.complain(text.message(rest))
                 return
         self._problem.set_visibility(True)
         with self._problem:

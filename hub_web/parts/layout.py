@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from nicegui import ui
 
+from hub_web.texts import text as translate
+
 Tone = Literal["plain", "good", "warn", "bad", "accent"]
 
 
@@ -138,13 +140,13 @@ def facts(rows: dict[str, str]) -> ui.element:
 
 
 def problem(message: str, hint: str = "") -> ui.element:
-    """Make a box that says what is wrong, and what to do."""
+    """Make a box that says what is wrong, and what to do; both may be what the hub said."""
     with ui.element("div").classes("sb-problem").props("role=alert") as made:
         ui.icon("error_outline")
         with ui.element("div"):
-            Words("p", message, "sb-strong")
+            Words("p", translate.message(message), "sb-strong")
             if hint:
-                Words("p", hint, "sb-muted")
+                Words("p", translate.message(hint), "sb-muted")
     return made
 
 

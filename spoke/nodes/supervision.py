@@ -115,9 +115,12 @@ class _Node:
                 self._become("stopped" if code == 0 else "failed", ended)
                 return
             wait_s = backoff.next()
-            looping = f", for the {early}th time in a row" if early >= _LOOPING else ""
-            self._become("waiting", f"{ended}{looping}; it is started again in {wait_s:.0f} s")
-            (_log.error if looping else _log.warning)("node %s: %s", self._folder.name, self.status.reason)
+            if early >= _LOOPING:
+                ended = f"{ended}, for the {early}th time in a row"
+            self._become("waiting", f"{ended}; it is started again in {wait_s:.0f} s")
+            (_log.error if early >= _LOOPING else _log.warning)(
+                "node %s: %s", self._folder.name, self.status.reason
+            )
             await asyncio.sleep(wait_s)
             self.status = replace(self.status, restarts=self.status.restarts + 1)
 

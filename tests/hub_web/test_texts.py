@@ -4,16 +4,39 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 import hub_web
-from contracts.errors import ErrorCode
+from contracts import errors
+from contracts.errors import ErrorCode, StrawberryError
 from hub_web.pages.audit import outcomes
-from hub_web.texts import LANGUAGE, catalogue, choose, messages, text
+from hub_web.texts import _SENTENCES, LANGUAGE, catalogue, choose, messages, text
 
 SOURCES = sorted(Path(hub_web.__file__).parent.rglob("*.py"))
+ROOT = Path(hub_web.__file__).parents[1]
+ERRORS = {
+    name
+    for name, each in vars(errors).items()
+    if isinstance(each, type) and issubclass(each, StrawberryError)
+}
+TOLD = {"message", "hint", "reason", "note", "problem", "detail", "advice"}
+"""Names of what is written for people."""
+SHOWN = ("agent_core", "chat", "deploy/backup", "deploy/doctor", "hub_agent", "hub_registry", "spoke/nodes")
+"""Folders whose messages a page shows."""
+NOT_SHOWN = (
+    # Programs alone read these: devices, clients of the API and of MCP, and models.
+    *("agent_core/search/catalogue.py", "agent_core/search/targets.py", "agent_core/skills/results.py"),
+    *("chat/http/", "hub_agent/bus/", "hub_agent/mcp/", "hub_agent/http/", "hub_registry/http/"),
+    *(f"hub_registry/access/{each}.py" for each in ("bearer", "clients", "enrolment", "joining")),
+    "hub_agent/home_assistant/outward/",
+    # Terminals alone show these: of a spoke, of a start that failed, of a report.
+    *("agent_core/skills/loader.py", "agent_core/skills/schema.py", "hub_registry/access/hub_key.py"),
+    *("deploy/doctor/spoke_checks.py", "deploy/doctor/support.py", "deploy/backup/writing.py"),
+    *("hub_agent/service.py", "hub_agent/wyoming.py", "hub_registry/bus/", "spoke/nodes/manifest.py"),
+)
 
 
 def _is_text(node: ast.expr) -> bool:
@@ -78,6 +101,10 @@ def test_no_sentence_has_two_translations() -> None:
         ("embedded, connected with MQTT 3.1.1", "embedded, verbunden mit MQTT 3.1.1"),
         ("3000 of 8000 MB free", "3000 von 8000 MB frei"),
         (
+            "no model answered: house did not answer within 15 s; other: KEY is not set",
+            "kein Modell hat geantwortet: house hat nicht in 15 s geantwortet; other: KEY ist nicht gesetzt",
+        ),
+        (
             "sunset depends on where the household is, which is not set",
             "sunset hängt davon ab, wo ihr wohnt, und das ist nicht eingestellt",
         ),
@@ -92,34 +119,62 @@ def test_what_the_hub_says_is_translated_with_its_values(english: str, german: s
 
 def test_every_message_with_a_german_is_one_of_the_hub() -> None:
     """A message that is written otherwise needs its translation under the new words."""
-    root, said = Path(hub_web.__file__).parents[1], set[str]()
-    for package in (
-        "agent_core",
-        "bus",
-        "chat",
-        "contracts",
-        "deploy",
-        "hub_agent",
-        "hub_registry",
-        "identity",
-    ):
-        for file in (root / package).rglob("*.py"):
+    said = set[str]()
+    for package in {*(each.split("/")[0] for each in SHOWN), "bus", "contracts", "hub_web", "identity"}:
+        for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.JoinedStr | ast.Constant):
-                    said.add(_template(node))
+                if isinstance(node, ast.expr):
+                    said.update(_templates(node))
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Failure":
+                    said.update(f"{{}} {each}" for arg in node.args[1:2] for each in _templates(arg))
     missing = [each for each in messages("de") if re.sub(r"\{\w+\}", "{}", each) not in said]
     assert missing == []
 
 
-def _template(node: ast.JoinedStr | ast.Constant) -> str:
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    parts = ((str(each.value) if isinstance(each, ast.Constant) else _hole(each)) for each in node.values)
-    return "".join(parts)
+def test_every_message_that_a_page_shows_has_its_german() -> None:
+    missing: list[str] = []
+    language = LANGUAGE.set("de")
+    for file in (each for package in SHOWN for each in (ROOT / package).rglob("*.py")):
+        if (name := str(file.relative_to(ROOT))).startswith(NOT_SHOWN):
+            continue
+        for each in (one for node in _told(ast.parse(file.read_text())) for one in _templates(node)):
+            said = text.message(example := each.replace("{}", "Xy"))
+            words = re.sub(r"\b(?:sudo|chmod|GET|PUT|POST) .*|[^a-z ]", "", each).split()
+            if len(words) > 2 and any(" " in one and one in said for one in _SENTENCES.split(example)):
+                missing.append(f"{name}: {each}")
+    LANGUAGE.reset(language)
+    assert missing == []
 
 
-def _hole(value: ast.expr) -> str:
-    return "'{}'" if isinstance(value, ast.FormattedValue) and value.conversion == ord("r") else "{}"
+def _told(tree: ast.AST) -> Iterator[ast.expr]:
+    """Yield what is written for people: messages of errors, and what has such a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            if getattr(node.func, "id", "") in {*ERRORS, "Unknown"}:
+                yield from node.args[:1]
+            yield from (each.value for each in node.keywords if each.arg in TOLD)
+        elif isinstance(node, ast.Assign):
+            names = [getattr(each, "attr", getattr(each, "id", "")) for each in node.targets]
+            yield from [node.value] * any(name in TOLD for name in names)
+
+
+def _templates(node: ast.expr) -> list[str]:
+    """Return what an expression may say, with ``{}`` for each value."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return [value]
+        case ast.IfExp(body=one, orelse=other) | ast.BoolOp(op=ast.Or(), values=[one, other]):
+            return [*(_templates(one) or ["{}"]), *(_templates(other) or ["{}"])]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return ["".join(each) for each in product(_templates(left), _templates(right))]
+        case ast.BinOp(left=left, op=ast.Mult()):
+            return ["", *_templates(left)]
+        case ast.FormattedValue(value=value, conversion=conversion):
+            hole = "'{}'" if conversion == ord("r") else "{}"
+            return [hole] if isinstance(value, ast.Constant) else _templates(value) or [hole]
+        case ast.JoinedStr(values=values):
+            return ["".join(each) for each in product(*map(_templates, values))]
+    return []
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,8 @@ class Watchers:
         watched = self._engine.get(name)
         if watched is None or row.state != "active":
             raise Conflict(
-                f"{name} is {row.state}", hint=f"'strawberry watchers resume {name}' lets it go on."
+                f"{name} is not active: {row.state}",
+                hint=f"'strawberry watchers resume {name}' lets it go on.",
             )
         if watched.busy:
             raise Conflict(

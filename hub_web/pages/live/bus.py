@@ -59,7 +59,7 @@ async def bus() -> None:
         wanted = text_field(text("Filter"), hint=text("Words, or a topic filter such as devices/+/state/#"))
         wanted.props("clearable debounce=250").classes("sb-topic-filter")
         ui.element("div").classes("sb-grow")
-        if view.user.role != "guest":
+        if view.is_admin:
             view.button(text("Publish"), lambda: publish(links, link.value, ""), icon="publish")
     with ui.element("div").classes("sb-bus"):
         with card(classes="sb-bus-tree"):
@@ -323,7 +323,7 @@ class _Topic:
         with refilled(self._content):
             with row(wrap=False):
                 Words("h2", state.topic, "sb-h2 sb-mono sb-topic-title").props["tabindex"] = "-1"
-                if view.user.role != "guest":
+                if view.is_admin:
                     view.button(
                         "",
                         lambda: publish(self._links, self._link(), state.topic),

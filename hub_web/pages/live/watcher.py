@@ -8,6 +8,7 @@ from nicegui import ui
 from contracts.errors import StrawberryError
 from contracts.wire import Json
 from hub_web.api import part
+from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
 from hub_web.pages.live.watchers import called, decision_of, state_of, truth_of
 from hub_web.parts.forms import choice, text_field
@@ -132,7 +133,7 @@ class _Watcher:
                 if shown["snoozed_until"]:
                     note(text("quiet until {time}", time=view.at(shown["snoozed_until"])))
             if shown["note"]:
-                note(shown["note"])
+                note(text.message(shown["note"]))
             heading(text("What it may do"), level=3)
             if not shown["allow"]:
                 note(text("It notifies you, and calls nothing."))
@@ -188,8 +189,10 @@ class _Watcher:
             table(columns, rows, label=text("History"))
 
     def _row(self, entry: dict[str, Any]) -> tuple[Cell, ...]:
+        words = {**outcomes(), "dry_run": text("dry run")}
         did = "; ".join(
-            f"{called(each)}: {each.get('error') or each['outcome']}" for each in entry["actions"]
+            f"{called(each)}: {text.message(each.get('error', '')) or words[each['outcome']]}"
+            for each in entry["actions"]
         )
 
         def decision() -> None:
@@ -197,7 +200,7 @@ class _Watcher:
 
         def why() -> None:
             with stack().classes("sb-tight"):
-                Words("span", entry["reason"], "sb-text")
+                Words("span", text.message(entry["reason"]), "sb-text")
                 if did:
                     Words("span", did, "sb-mono sb-muted sb-text")
 
@@ -283,7 +286,7 @@ class _Watcher:
                         "Unknown {n} of {all} times: {reason}",
                         n=report["unknown"],
                         all=report["evaluated"],
-                        reason=report["reason"],
+                        reason=text.message(report["reason"]),
                     )
                 )
 
@@ -300,7 +303,7 @@ class _Watcher:
 
     async def _run(self) -> None:
         decided = await view.api.post(f"{self._path}/run")
-        view.notify(f"{decision_of(decided['decision'])}: {decided['reason']}", kind="info")
+        view.notify(f"{decision_of(decided['decision'])}: {text.message(decided['reason'])}", kind="info")
         await self._show(await view.api.get(self._path))
 
     async def _remove(self) -> None:

@@ -27,7 +27,7 @@ def state_of(watcher: dict[str, Any]) -> tuple[str, Tone]:
 def truth_of(watcher: dict[str, Any]) -> tuple[Tone, str]:
     """Return what the predicate says now."""
     if watcher["truth"] is None:
-        return "warn", watcher["reason"] or text("not known yet")
+        return "warn", text.message(watcher["reason"]) or text("not known yet")
     return ("accent", text("true now")) if watcher["truth"] else ("plain", text("false now"))
 
 
@@ -101,7 +101,7 @@ def _card(watcher: dict[str, Any]) -> None:
         if watcher["predicate"]:
             Words("p", watcher["predicate"], "sb-mono sb-cut").props["title"] = watcher["predicate"]
         elif watcher["note"]:
-            note(watcher["note"], classes="sb-small")
+            note(text.message(watcher["note"]), classes="sb-small")
         with row().classes("sb-small"):
             if watcher["state"] == "draft":
                 dot("accent", text("waits for your approval"))

@@ -33,7 +33,7 @@ def show_result(tried: dict[str, Any]) -> None:
         problem(text("It does not answer"), tried["problem"])
     elif tried["advice"]:
         dot("warn", text("answers after {time}", time=time))
-        note(tried["advice"], classes="sb-small")
+        note(text.message(tried["advice"]), classes="sb-small")
     else:
         dot("good", text("answers after {time}, and calls tools", time=time))
 

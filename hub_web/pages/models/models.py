@@ -97,10 +97,10 @@ class _Models:
     def _state(self, entry: dict[str, Any]) -> None:
         state = self.states.get(entry["name"])
         if entry["problem"]:
-            dot("bad", entry["problem"])
+            dot("bad", text.message(entry["problem"]))
         elif state is not None and state["state"] == "skipped":
             seconds = state["skipped_s"]
-            dot("warn", text("skipped for {n} s: it {why}", n=seconds, why=state["detail"]))
+            dot("warn", text("skipped for {n} s: it {why}", n=seconds, why=text.message(state["detail"])))
         else:
             dot("good", text("ready"))
 

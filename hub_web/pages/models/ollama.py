@@ -40,7 +40,7 @@ class Ollama:
                     with tools:
                         badge(each["address"])
                     if each["problem"]:
-                        note(each["problem"])
+                        note(text.message(each["problem"]))
                         continue
                     self._models(each)
                     self._download(each["address"])
