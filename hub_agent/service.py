@@ -88,6 +88,7 @@ class Hub:
         own: The hub's own skills.
         app: The HTTP API, without the guard that stands in front of it for others.
         pages: What answers where the API has no route.
+        sandbox: The sandbox processes; the first program opens them, or who starts that before.
         base_path: Where a proxy puts the hub; empty for the root.
         lan_port: The port for other machines; None where they cannot come in.
         wyoming_port: The port of the handle service; None where it is off.
@@ -102,6 +103,7 @@ class Hub:
     own: OwnSkills
     app: ASGIApp
     pages: Pages
+    sandbox: Lazy[Pool]
     base_path: str = ""
     lan_port: int | None = None
     wyoming_port: int | None = None
@@ -231,8 +233,6 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             agents=await stack.enter_async_context(open_agents(settings.home, gateway)),
         )
         stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
-        # Started now, so that the first program need not wait; the start of the hub does not wait for it.
-        pool.start()
         await stack.enter_async_context(open_bus_chat(assistant, bus))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
         wyoming_port = None
@@ -328,6 +328,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             own=own,
             app=app,
             pages=pages,
+            sandbox=pool,
             base_path=settings.http.base_path,
             lan_port=lan_port,
             wyoming_port=wyoming_port,

@@ -47,6 +47,7 @@ _SUMS: Final = "sums.json"
 _CACHE: Final = "cache"
 _DOWNLOAD_SECONDS: Final = 600
 _BUILD_SECONDS: Final = 300
+_CHUNK: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,5 +360,9 @@ def _bare_environment(cache: Path) -> dict[str, str]:
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    # In few steps: after each one, a busy main thread keeps this one waiting for the interpreter's lock.
+    hashed = hashlib.sha256()
+    with file.open("rb", buffering=0) as stream:
+        while chunk := stream.read(_CHUNK):
+            hashed.update(chunk)
+    return hashed.hexdigest()

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from agent_core.models.entries import SETTINGS_FILE, Models
+from chat.tasks import open_tasks
 from deploy.home.brokers.bus import choose_bus, choose_home_link
 from deploy.home.brokers.registry import is_local
 from deploy.home.directory import Home
@@ -66,8 +67,15 @@ async def run_hub(home: Home, *, options: HubOptions, report: Reporter, restart:
         await await_broker(hub, report=report)
         where = f"hub at {hub.url} with the broker {bus.url}"
         report.ready(f"Ready: {where}. Ctrl-C ends.", status=where, hub=hub.url, broker=bus.url)
-        async with open_web(hub, household=read_household(home)):
-            await restart.requested()
+        await stay(home, hub, restart)
+
+
+async def stay(home: Home, hub: Hub, restart: Restart) -> None:
+    """Load what the start need not wait for, and serve until the hub is to start again."""
+    # So that the first program need not wait for its process.
+    hub.sandbox.start()
+    async with open_web(hub, household=read_household(home)):
+        await restart.requested()
 
 
 async def enter_hub(
@@ -109,7 +117,9 @@ async def enter_hub(
         notifications=read_table(home, "notifications", NotificationSettings) or NotificationSettings(),
         wyoming=read_table(home, "wyoming", WyomingSettings),
     )
-    await prepare_sandbox(home, report=report, without="sentences and 'strawberry call' work without it")
+    tasks = await stack.enter_async_context(open_tasks())
+    without = "sentences and 'strawberry call' work without it"
+    preparing = tasks.create_task(prepare_sandbox(home, report=report, without=without), name="sandbox")
     with chosen_by("--http-port or --https-port"):
         hub = await stack.enter_async_context(open_hub(settings, host=host))
     # They are loaded once the hub is ready, and asked for before.
@@ -133,6 +143,7 @@ async def enter_hub(
 
     await stack.enter_async_context(reloaded_models(home, hub, report, also=take_over))
     await _report_setup(hub, report)
+    await preparing
     return hub
 
 

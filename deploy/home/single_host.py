@@ -1,11 +1,12 @@
 """All of one home on one machine: the hub in this process, the broker and the local spoke in their own.
 
-Imports little at its head: the process of the broker is started at once, and that of the spoke when settings
-and ports have been checked. They load their code while the hub does. Of two cores one is theirs: three
-processes that import at once would keep each other waiting.
+Imports little at its head: the process of the broker is started at once, and that of the spoke when the
+broker has loaded its code. They do so while the hub loads its own, which takes longer than both together. Of
+two cores one is theirs: three processes that import at once would keep each other waiting.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +48,7 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
         )
     async with AsyncExitStack() as stack:
         stack.enter_context(only_hub(home))
-        # It loads its code while this process does, and has done so when the spoke begins with that.
+        # It loads its code while this process does.
         broker = await stack.enter_async_context(start_broker(home)) if wanted == "embedded" else None
         with quick_imports():
             from importlib.metadata import version
@@ -85,18 +86,23 @@ async def _run(
     report: Reporter,
     restart: Restart,
 ) -> None:
-    spoke = await stack.enter_async_context(start_process(home)) if options.spoke else None
+    spoke: Child | None = None
+
+    async def load_rest() -> None:
+        """Start the spoke's process, which loads its code, and load the hub's."""
+        nonlocal spoke
+        if options.spoke:
+            spoke = await stack.enter_async_context(start_process(home))
+        _load_hub()
+
     lan = None
     if options.hub.lan.exposure != "loopback":
         from deploy.home.lan import enter_lan
 
         lan = await enter_lan(stack, home, options.hub.lan, report=report)
-    bus = await _enter_bus(stack, home, wanted, broker, options, lan, report)
-    _load_hub()
-    from deploy.home.local_hub import await_broker, enter_hub
+    bus = await _enter_bus(stack, home, wanted, broker, options, lan, report, load_rest)
+    from deploy.home.local_hub import await_broker, enter_hub, stay
     from deploy.home.maintenance import Maintenance
-    from deploy.settings.settings import read_household
-    from hub_web import open_web
 
     # Mosquitto's directory is held by this process itself.
     ours = [home.broker] * (wanted in ("embedded", "mosquitto")) + [home.spoke] * options.spoke
@@ -116,8 +122,7 @@ async def _run(
         hub=hub.url,
         broker=bus.url,
     )
-    async with open_web(hub, household=read_household(home)):
-        await restart.requested()
+    await stay(home, hub, restart)
 
 
 def _load_hub() -> None:
@@ -135,21 +140,28 @@ async def _enter_bus(
     options: UpOptions,
     lan: "Lan | None",
     report: Reporter,
+    load_rest: Callable[[], Awaitable[None]],
 ) -> "BusSettings":
-    """Run a broker where one is to be run, and settle how the hub uses it."""
+    """Run a broker where one is to be run, and settle how the hub uses it.
+
+    Args:
+        load_rest: Loads what else is needed, while the broker opens its ports.
+    """
     with quick_imports():
         from deploy.home.brokers.processes import enter_embedded, enter_mosquitto
 
     if wanted in ("embedded", "mosquitto"):
         if first is not None:
             broker = await enter_embedded(
-                stack, home, first, ports=options.ports, lan=lan, report=report, meanwhile=_load_hub
+                stack, home, first, ports=options.ports, lan=lan, report=report, meanwhile=load_rest
             )
         else:
+            await load_rest()
             broker = await enter_mosquitto(stack, home, ports=options.ports, lan=lan, report=report)
         from deploy.home.brokers.bus import own_bus
 
         return own_bus(home, broker.urls[0], broker)
+    await load_rest()
     from deploy.home.brokers.bus import choose_bus
 
     bus = await choose_bus(home, wanted, trust=options.hub.trust)

@@ -3,7 +3,7 @@
 A hub that is busy for a moment is then no bus that stands still.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -65,20 +65,22 @@ async def enter_embedded(
     ports: BrokerPorts,
     lan: "Lan | None",
     report: Reporter,
-    meanwhile: Callable[[], None],
+    meanwhile: Callable[[], Awaitable[None]],
 ) -> OurBroker:
     """Start serving this home's hub in a process of the embedded broker, and keep it running.
 
     Args:
         first: The process of a broker that was started and waits.
-        meanwhile: Called while it opens its ports.
+        meanwhile: Runs while it opens its ports.
 
     Raises:
         ConfigError: If another broker runs with this home, a port is taken, or a file cannot be used.
     """
     exposure: Exposure = "loopback" if lan is None else "insecure" if lan.context is None else "tls"
     process = EmbeddedProcess(home, await load_identity(home), exposure, report)
-    broker = await process.open(first, ports, meanwhile)
+    await process.begin(first, ports)
+    await meanwhile()
+    broker = await process.address(first)
     report_broker(report, broker)
     tasks = await stack.enter_async_context(open_tasks())
     tasks.create_task(process.keep(first, _ports_of(broker, ports)), name="embedded broker")
@@ -127,16 +129,20 @@ class EmbeddedProcess:
             "exposure": exposure,
         }
 
-    async def open(
-        self, process: Child, ports: BrokerPorts, meanwhile: Callable[[], None] = lambda: None
-    ) -> OurBroker:
-        """Make a process listen; return its addresses.
+    async def begin(self, process: Child, ports: BrokerPorts) -> None:
+        """Let a process listen.
 
         Raises:
-            ConfigError: If it cannot; with its reason.
+            OSError: If it has ended.
         """
         await process.begin({**self._parameters, "ports": asdict(ports)})
-        meanwhile()
+
+    async def address(self, process: Child) -> OurBroker:
+        """Return the addresses of a process that has begun, once it listens.
+
+        Raises:
+            ConfigError: If it cannot listen; with its reason.
+        """
         async for told in process.states():
             if told["state"] == "failed":
                 raise ConfigError(told["problem"], hint=told["hint"])
@@ -152,7 +158,8 @@ class EmbeddedProcess:
         async def run(process: Child) -> str:
             try:
                 if process is not first:
-                    report_broker(self._report, await self.open(process, ports))
+                    await self.begin(process, ports)
+                    report_broker(self._report, await self.address(process))
                 return f"code {await process.wait()}"
             except (StrawberryError, OSError) as error:
                 return str(error) or type(error).__name__
