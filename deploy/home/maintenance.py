@@ -11,6 +11,7 @@ from contracts.errors import ConfigError
 from deploy.home.directory import STAGE, Home
 from deploy.home.restart import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
+from hub_agent.system.host import CheckAnswer
 from hub_agent.system.logs import LogRing
 from identity.files import is_held
 
@@ -40,13 +41,15 @@ class Maintenance:
 
     def check(
         self, *, health: dict[str, Any], devices: list[dict[str, Any]], servers: list[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
+    ) -> list[CheckAnswer]:
         """Look at this installation as ``strawberry doctor`` does, but for a program in the sandbox."""
         from deploy.doctor.doctor import examine  # it imports what only a check needs
 
         answers = {"/api/health": health, "/api/devices": devices, "/api/mcp/servers": {"servers": servers}}
         found = examine(self._home, ask=answers.__getitem__, from_inside=True)
-        return [check.as_dict() for check in found]
+        return [
+            {"check": each.check, "ok": each.ok, "detail": each.detail, "hint": each.hint} for each in found
+        ]
 
     def write_backup(self, target: BinaryIO, passphrase: SecretStr, *, captures: bool) -> None:
         """Write an encrypted backup."""

@@ -1,121 +1,360 @@
 """What endpoints answer, as JSON Schema: read off their code, so that a document cannot say anything else.
 
-An endpoint ends with ``return answer(X)``. Of X is known what it says of itself: a model, a function with
-the type that it returns, an object or a list that is written out. The rest is any JSON.
+An endpoint ends with ``return answer(X)``, or with what another function makes that does. Of X is known what
+it says of itself: a model, a function with the type that it returns, an object or a list that is written out,
+there or in the function that returns it. What is not known is any JSON.
 """
 
 import ast
 import inspect
-import textwrap
+import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from pydantic import PydanticUserError, TypeAdapter
+from starlette.responses import Response
 
 from contracts.wire import Json
+from hub_agent.http.code import (
+    Scope,
+    awaited,
+    class_of,
+    hint_of,
+    hints_of,
+    item_of,
+    member_of,
+    parts_of,
+    returned,
+    scope_of,
+    tree_of,
+)
 
 Models = Callable[[Any], Json]
 """Gives the schema of a type, or a reference to it."""
 
-_ANSWERS: Final = ("answer", "JSONResponse")
-_ANSWERS_EACH: Final = "answer_each"
-_ERRORS: Final = ("farewell", "error_response", "_failed")
+_JSON: Final = "application/json"
+_ANSWERS: Final = ("answer", "answer_each", "answer_joined", "JSONResponse")
+_ERRORS: Final = ("farewell", "error_response", "_failed", "_asks")
 """What else is returned in place of an answer, with a status that says so."""
+_MEDIA_TYPES: Final = {
+    "download": "application/octet-stream",
+    "EventStream": "text/event-stream",
+    "PlainTextResponse": "text/plain",
+}
+_DEEPEST: Final = 8
+"""Functions that call each other and are read."""
+_LISTS: Final = ("list", "sorted", "tuple")
+_SIMPLE: Final = {str: "string", bool: "boolean", int: "integer", float: "number"}
+_UNKNOWN: Final = (None, Any, object, Json, Response)
 
 
-def answer_schema(endpoint: Callable[..., Any], models: Models) -> Json | None:
-    """Return the schema of an endpoint's answers; None where they are not JSON or nothing is known."""
+def answer_content(endpoint: Callable[..., Any], models: Models) -> dict[str, Json] | None:
+    """Return the schemas of an endpoint's answers by media type, without any if they have no body.
+
+    Returns:
+        None where nothing is known.
+    """
+    owner = getattr(endpoint, "__self__", None)
     function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))
-    if not inspect.isfunction(function):
+    reader = _Reader(models)
+    found = list(reader.responses(function, scope_of(function, owner, type(owner), {}, 0)))
+    if not found or None in found:
         return None
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError):
-        return None  # a program without its source
-    # Not `inspect.getclosurevars`, which leaves out what a comprehension uses.
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    known = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
-    if (owner := getattr(endpoint, "__self__", None)) is not None:
-        known["self"] = owner
-    found: list[Json] = []
-    for value in _returned(tree.body[0]):
-        call = _awaited(value)
-        name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+    content: dict[str, list[Json]] = {}
+    for media_type, schema in filter(None, found):
+        content.setdefault(media_type, []).append(schema)
+    return {media_type: _any_of(schemas) for media_type, schemas in content.items() if media_type}
+
+
+class _Reader:
+    """Reads types off expressions, which is only a description: no code runs."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def responses(self, function: Any, scope: Scope) -> Iterator[tuple[str, Json] | None]:
+        """Yield media type and schema of each response of a function; None where it is not known."""
+        if scope.depth > _DEEPEST or (tree := tree_of(function)) is None:
+            yield None
+            return
+        for value in returned(tree):
+            yield from self._response(value, scope)
+
+    def _response(self, value: ast.expr, scope: Scope) -> Iterator[tuple[str, Json] | None]:
+        call = awaited(value)
+        if isinstance(call, ast.Name) and call.id in scope.assigned:
+            for each in scope.assigned[call.id]:
+                yield from self._response(each, scope)
+            return
+        if not isinstance(call, ast.Call):
+            yield None
+            return
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
         if name in _ERRORS:
-            continue
-        if not isinstance(call, ast.Call) or name not in (*_ANSWERS, _ANSWERS_EACH):
-            return None
-        if (schema := _schema(call.args[0], known, models)) not in found:
-            found.append(schema)
-    if not found:
-        return None
-    return found[0] if len(found) == 1 else {"anyOf": found}
+            return
+        if name in _ANSWERS:
+            yield _JSON, self.schema(call.args[0], scope)
+        elif name == "Response":
+            yield "", {}
+        elif name in _MEDIA_TYPES:
+            given = next((each.value for each in call.keywords if each.arg == "media_type"), None)
+            media_type = str(given.value) if isinstance(given, ast.Constant) else _MEDIA_TYPES[name]
+            yield media_type, {"type": "string"}
+        elif (callee := self._callee(call.func, scope)) is None:
+            yield None
+        elif hint_of(callee[0]) in (Response, "Response"):
+            yield from self.responses(callee[0], self._entered(call, callee, scope))
+        elif isinstance(made := hint_of(callee[0]), type) and made.__name__ in _MEDIA_TYPES:
+            yield _MEDIA_TYPES[made.__name__], {"type": "string"}
+        else:
+            yield None
 
+    def schema(self, value: ast.expr, scope: Scope) -> Json:
+        """Return the schema of the JSON that an expression becomes."""
+        value = awaited(value)
+        match value:
+            case ast.Constant(value=None):
+                return {"type": "null"}
+            case ast.Constant(value=constant) if type(constant) in _SIMPLE:
+                return {"type": _SIMPLE[type(constant)]}
+            case ast.JoinedStr():
+                return {"type": "string"}
+            case ast.Compare() | ast.UnaryOp(op=ast.Not()):
+                return {"type": "boolean"}
+            case ast.BoolOp(values=parts):
+                return _any_of(self.schema(each, scope) for each in parts)
+            case ast.IfExp(body=body, orelse=other):
+                return _any_of((self.schema(body, scope), self.schema(other, scope)))
+            case ast.ListComp() | ast.GeneratorExp():
+                return {
+                    "type": "array",
+                    "items": self.schema(value.elt, self._within(value.generators, scope)),
+                }
+            case ast.DictComp():
+                inner = self._within(value.generators, scope)
+                return {"type": "object", "additionalProperties": self.schema(value.value, inner)}
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return {"type": "array", "items": _any_of(self.schema(each, scope) for each in items)}
+            case ast.Dict():
+                return self._object(value, scope)
+            case ast.Name(id=name) if name in scope.assigned:
+                return self._local(name, scope)
+            case ast.Call(func=ast.Name(id=name), args=[values]) if (
+                name in _LISTS and name not in scope.values
+            ):
+                return {"type": "array", "items": self._items(values, scope)}
+            case ast.Call():
+                return self._called(value, scope)
+        return self._of_type(self._kind(value, scope))
 
-def _returned(function: ast.AST) -> Iterator[ast.expr]:
-    """Iterate over what a function returns, without those within it."""
-    for node in ast.iter_child_nodes(function):
-        if isinstance(node, ast.Return) and node.value is not None:
-            yield node.value
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from _returned(node)
+    def _object(self, value: ast.Dict, scope: Scope) -> Json:
+        properties: dict[str, Json] = {}
+        required: set[str] = set()
+        is_whole = True
+        for key, each in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                properties[key.value] = self.schema(each, scope)
+                required.add(key.value)
+                continue
+            # A key that is computed, or another object whose members may have any of these names.
+            more = self.schema(each, scope) if key is None else {}
+            is_whole &= more.get("additionalProperties") is False
+            if more.get("additionalProperties") is not False:
+                properties = {name: {} for name in properties}
+            properties |= more.get("properties", {})
+            required |= set(more.get("required", ()))
+        whole: dict[str, Json] = {"additionalProperties": False} if is_whole else {}
+        return {"type": "object", "properties": properties, "required": sorted(required), **whole}
 
-
-def _awaited(value: ast.expr) -> ast.expr:
-    return value.value if isinstance(value, ast.Await) else value
-
-
-def _schema(value: ast.expr, known: Mapping[str, Any], models: Models) -> Json:
-    value = _awaited(value)
-    match value:
-        case ast.ListComp() | ast.GeneratorExp():
-            return {"type": "array", "items": _schema(value.elt, known, models)}
-        case ast.Dict():
-            pairs = zip(value.keys, value.values, strict=True)
-            properties = {
-                key.value: _schema(each, known, models)
-                for key, each in pairs
-                if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    def _local(self, name: str, scope: Scope) -> Json:
+        """Return the schema of a local variable, with what is set in it after it was assigned."""
+        # Within its own value, as in ``found = {**found, …}``, the name is what it was before.
+        before = replace(scope, assigned={**scope.assigned, name: ()})
+        found = [self.schema(each, before) for each in scope.assigned[name]]
+        if name not in scope.later:
+            return _any_of(found)
+        later = scope.later[name]
+        if later is None or not all("properties" in each for each in found):
+            return {}
+        set_later = {key: {} if each is None else self.schema(each, before) for key, each in later.items()}
+        return _any_of(
+            {
+                **each,
+                "properties": {
+                    **each["properties"],
+                    **{
+                        key: _any_of((made, each["properties"][key])) if key in each["properties"] else made
+                        for key, made in set_later.items()
+                    },
+                },
+                "required": [key for key in each.get("required", ()) if key not in later],
             }
-            is_whole = len(properties) == len(value.keys)
-            whole: dict[str, Json] = {"additionalProperties": False} if is_whole else {}
-            return {"type": "object", "properties": properties, "required": [*properties], **whole}
-        case ast.Call(func=ast.Attribute(attr="to_thread"), args=[work, *_]):
-            return _of_type(_returns(_found(work, known)), models)
-        case ast.Call():
-            return _of_type(_returns(_found(value.func, known)), models)
-    return {}
+            for each in found
+        )
 
+    def _called(self, call: ast.Call, scope: Scope) -> Json:
+        match call:
+            case ast.Call(func=ast.Attribute(attr="to_thread"), args=[work, *args]):
+                return self._called(ast.Call(func=work, args=args, keywords=call.keywords), scope)
+            case ast.Call(func=ast.Name(id="len"), args=[_]):
+                return {"type": "integer"}
+            case ast.Call(func=ast.Name(id="str" | "bool" | "int" as name)):
+                return {"type": {"str": "string", "bool": "boolean", "int": "integer"}[name]}
+            case ast.Call(func=ast.Attribute(value=of, attr="model_dump"), keywords=given):
+                whole = all(each.arg == "mode" for each in given)
+                return self._of_type(self._kind(of, scope)) if whole else {"type": "object"}
+        callee = self._callee(call.func, scope)
+        if callee is None:
+            return {}
+        hint = self._kind(call, scope)
+        if hint not in _UNKNOWN and hint != dict[str, Any] and hint != list[dict[str, Any]]:
+            return self._of_type(hint)
+        if not isinstance(callee[0], type) and scope.depth < _DEEPEST and (tree := tree_of(callee[0])):
+            inner = self._entered(call, callee, scope)
+            found = [self.schema(each, inner) for each in returned(tree)]
+            if found and {} not in found:
+                return _any_of(found)
+        return self._of_type(hint)
 
-def _found(expression: ast.expr, known: Mapping[str, Any]) -> Any:
-    """Return what a name, perhaps with dots, stands for; None where that is only known when it runs."""
-    match expression:
-        case ast.Name(id=name):
-            return known.get(name)
-        case ast.Attribute(value=owner, attr=name) if (of := _found(owner, known)) is not None:
-            given = vars(of).get(name) if not isinstance(of, type) and hasattr(of, "__dict__") else None
-            return given if given is not None else inspect.getattr_static(of, name, None)
-    return None
+    def _items(self, values: ast.expr, scope: Scope) -> Json:
+        schema = self.schema(values, scope)
+        return (
+            schema["items"]
+            if schema.get("type") == "array"
+            else self._of_type(item_of(self._kind(values, scope)))
+        )
 
+    def _within(self, generators: list[ast.comprehension], scope: Scope) -> Scope:
+        """Return the scope of a comprehension."""
+        for each in generators:
+            names = each.target.elts if isinstance(each.target, ast.Tuple) else [each.target]
+            item = item_of(self._kind(each.iter, scope))
+            items = [item] if len(names) == 1 else parts_of(item, len(names))
+            known = {
+                name.id: kind for name, kind in zip(names, items, strict=True) if isinstance(name, ast.Name)
+            }
+            hidden = {name: made for name, made in scope.assigned.items() if name not in known}
+            scope = replace(scope, kinds={**scope.kinds, **known}, assigned=hidden)
+        return scope
 
-def _returns(function: Any) -> Any:
-    if isinstance(function, type):
-        return function
-    function = getattr(function, "__func__", function)
-    if not inspect.isfunction(function):
+    def _entered(self, call: ast.Call, callee: tuple[Any, Any, Any], scope: Scope) -> Scope:
+        """Return the scope of a function that is called, whose arguments may be more than it says."""
+        function, owner, kind = callee
+        names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+        given = [*zip(names, call.args, strict=False), *((each.arg, each.value) for each in call.keywords)]
+        kinds = {
+            name: found for name, each in given if name and (found := self._kind(each, scope)) is not None
+        }
+        return scope_of(function, owner, kind, kinds, scope.depth + 1)
+
+    def _callee(self, expression: ast.expr, scope: Scope) -> tuple[Any, Any, Any] | None:
+        """Return a function that is called, the object that it is a method of, and the type of that."""
+        value = self._value(expression, scope)
+        value = value.func if isinstance(value, partial) else value
+        if value is not None:
+            owner = getattr(value, "__self__", None)
+            return inspect.unwrap(getattr(value, "__func__", value)), owner, type(owner)
+        if isinstance(expression, ast.Attribute):
+            kind = class_of(self._kind(expression.value, scope))
+            found = inspect.getattr_static(kind, expression.attr, None) if kind is not None else None
+            # Another class may answer otherwise.
+            if any(
+                expression.attr in vars(each) for each in (kind.__subclasses__() if kind is not None else ())
+            ):
+                return None
+            if inspect.isfunction(found):
+                return found, None, kind
+            if isinstance(found, classmethod | staticmethod):
+                return found.__func__, None, kind
         return None
-    try:
-        return typing.get_type_hints(function).get("return")
-    except NameError:
-        return None  # a type that is imported for the type checker alone
+
+    def _value(self, expression: ast.expr, scope: Scope) -> Any:
+        """Return the object that a name, perhaps with dots, stands for; None where it comes only later."""
+        match expression:
+            case ast.Name(id=name) if name not in scope.kinds and name not in scope.assigned:
+                return scope.values.get(name)
+            case ast.Attribute(value=owner, attr=name) if (of := self._value(owner, scope)) is not None:
+                # Not by `getattr`, which runs properties.
+                found = inspect.getattr_static(of, name, None)
+                if inspect.isfunction(found) and not isinstance(of, types.ModuleType | type):
+                    return types.MethodType(found, of)
+                if isinstance(found, classmethod | staticmethod):
+                    return getattr(of, name)
+                return None if isinstance(found, property) else found
+        return None
+
+    def _kind(self, value: ast.expr, scope: Scope) -> Any:
+        """Return the type of an expression; None where it is not known."""
+        value = awaited(value)
+        match value:
+            case ast.Constant(value=constant):
+                return type(constant)
+            case ast.Name(id=name) if name in scope.kinds:
+                return scope.kinds[name]
+            case ast.Name(id=name) if (
+                len(made := scope.assigned.get(name, ())) == 1 and name not in scope.later
+            ):
+                return self._kind(made[0], replace(scope, assigned={**scope.assigned, name: ()}))
+            case ast.Name() | ast.Attribute() if (known := self._value(value, scope)) is not None:
+                return type(known)
+            case ast.Attribute(value=owner, attr=name):
+                return member_of(self._kind(owner, scope), name)
+            case ast.Subscript(value=owner, slice=ast.Slice()):
+                return self._kind(owner, scope)
+            case ast.Subscript(value=owner, slice=ast.Constant(value=int() as at)) if (
+                typing.get_origin(whole := self._kind(owner, scope)) is tuple
+            ):
+                args = typing.get_args(whole)
+                return None if at >= len(args) or ... in args else args[at]
+            case ast.Subscript(value=owner):
+                return item_of(self._kind(owner, scope))
+            case ast.ListComp() | ast.GeneratorExp():
+                item = self._kind(value.elt, self._within(value.generators, scope))
+                return None if item is None else types.GenericAlias(list, (item,))
+            case ast.Call(func=ast.Attribute(attr="to_thread"), args=[work, *args]):
+                return self._kind(ast.Call(func=work, args=args, keywords=value.keywords), scope)
+            case ast.Call(func=ast.Attribute(value=owner, attr="model_copy")):
+                return self._kind(owner, scope)
+            case ast.Call():
+                return self._kind_of_call(value, scope)
+        return None
+
+    def _kind_of_call(self, call: ast.Call, scope: Scope) -> Any:
+        callee = self._callee(call.func, scope)
+        hint = hint_of(callee[0]) if callee is not None else None
+        if isinstance(hint, TypeVar):
+            # ``read(request, Model)`` returns a ``Model``.
+            given = (self._value(each, scope) for each in call.args)
+            return next((each for each in given if isinstance(each, type)), None)
+        # What is generic, such as ``list[T]``, is not known without its arguments.
+        return None if not isinstance(hint, type) and getattr(hint, "__parameters__", None) else hint
+
+    def _of_type(self, kind: Any) -> Json:
+        if kind in _UNKNOWN:
+            return {}
+        if kind is type(None):
+            return {"type": "null"}
+        if typing.get_origin(kind) is list:
+            return {"type": "array", "items": self._of_type(typing.get_args(kind)[0])}
+        if typing.is_typeddict(kind):
+            members = {name: self._of_type(each) for name, each in hints_of(kind).items()}
+            return {"type": "object", "properties": members, "required": sorted(kind.__required_keys__)}
+        try:
+            TypeAdapter(kind)
+        except (PydanticUserError, NameError):
+            return {}  # an object of ours that is no data
+        return self._models(kind)
 
 
-def _of_type(kind: Any, models: Models) -> Json:
-    if kind in (None, Any):
+def _any_of(schemas: Iterable[Json]) -> Json:
+    found: list[Json] = []
+    for each in schemas:
+        for one in each["anyOf"] if set(each) == {"anyOf"} else [each]:
+            if one not in found:
+                found.append(one)
+    if not found or {} in found:
         return {}
-    try:
-        TypeAdapter(kind)
-    except PydanticUserError:
-        return {}  # an object of ours that is no data
-    return models(kind)
+    return found[0] if len(found) == 1 else {"anyOf": found}

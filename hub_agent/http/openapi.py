@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from contracts.problems import PROBLEM_JSON
 from contracts.wire import Json
-from hub_agent.http.answers import answer_schema
+from hub_agent.http.answers import answer_content
 
 _READ: Final = {"read": "body", "read_query": "query"}
 _DOCUMENTED: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/")
@@ -70,7 +70,7 @@ def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> dict[str, 
         # How it is referred to is only known once all of them are.
         return answered.setdefault(kind, {"title": repr(kind)})
 
-    answers = [answer_schema(route.endpoint, of_type) for route, *_ in found]
+    answers = [answer_content(route.endpoint, of_type) for route, *_ in found]
     used |= {(kind, "serialization") for kind in answered}
     refs, schemas = TypeAdapter.json_schemas(
         [(kind, mode, TypeAdapter(kind)) for kind, mode in sorted(used, key=repr)],
@@ -106,7 +106,11 @@ def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> dict[str, 
 
 
 def _operation(
-    path: str, method: str, read: dict[str, type[BaseModel]], body: Json | None, answer: Json | None
+    path: str,
+    method: str,
+    read: dict[str, type[BaseModel]],
+    body: Json | None,
+    answer: dict[str, Json] | None,
 ) -> dict[str, Json]:
     is_other = path.startswith(("/v1/", "/ollama/"))
     error = "OtherError" if is_other else "Problem"
@@ -130,7 +134,7 @@ def _operation(
         "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
         "tags": [path.split("/")[2 if path.startswith("/api/") else 1]],
         "responses": {
-            "2XX": _ANSWER if answer is None else _json(answer),
+            "2XX": _ANSWER if answer is None else _content(answer),
             "default": {
                 "description": "An error.",
                 "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{error}"}}},
@@ -146,8 +150,11 @@ def _operation(
     return operation
 
 
-def _json(schema: Json) -> Json:
-    return {"description": "The answer.", "content": {"application/json": {"schema": schema}}}
+def _content(answer: dict[str, Json]) -> Json:
+    if not answer:
+        return {"description": "It is done."}
+    content = {media_type: {"schema": schema} for media_type, schema in answer.items()}
+    return {"description": "The answer.", "content": content}
 
 
 def _models(endpoint: Callable[..., Any]) -> dict[str, type[BaseModel]]:

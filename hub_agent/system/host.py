@@ -2,12 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypedDict
 
 from pydantic import SecretStr
 
 from contracts.wire import Json
 from hub_agent.system.logs import LogRing
+
+
+class CheckAnswer(TypedDict):
+    """What was looked at, whether it works, how it is, and what to do about it."""
+
+    check: str
+    ok: bool
+    detail: str
+    hint: str
 
 
 class Host(Protocol):
@@ -28,12 +37,8 @@ class Host(Protocol):
 
     def check(
         self, *, health: dict[str, Json], devices: list[dict[str, Json]], servers: list[dict[str, Json]]
-    ) -> list[dict[str, Json]]:
-        """Look at this installation; blocks.
-
-        Returns:
-            For each thing ``{"check", "ok", "detail", "hint"}``.
-        """
+    ) -> list[CheckAnswer]:
+        """Look at this installation; blocks."""
         ...
 
     def write_backup(self, target: BinaryIO, passphrase: SecretStr, *, captures: bool) -> None:

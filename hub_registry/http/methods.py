@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import DeviceEntry, RegisteredSkill
-from chat.http.requests import read_query
+from chat.http.requests import answer_joined, read_query
 from contracts.devices.registration import Method
 from contracts.names import SkillName
 from contracts.wire import Json, Strict
@@ -68,6 +68,13 @@ class SkillBody(Strict):
     methods: list[MethodBody]
 
 
+class MethodsBody(Strict):
+    """Skills, and how many more did not fit into the answer."""
+
+    skills: list[SkillBody]
+    more: int
+
+
 class _Query(Strict):
     """Query parameters.
 
@@ -102,8 +109,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
                 if room < 0:
                     made.pop()
                     more += 1
-        skills = b",".join(made)
-        return Response(b'{"skills":[%s],"more":%d}' % (skills, more), media_type="application/json")
+        return answer_joined(MethodsBody(skills=[], more=more), "skills", made)
 
     return [Route("/api/skills/methods", list_methods)]
 

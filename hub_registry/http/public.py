@@ -29,7 +29,6 @@ class EnrolBody(Strict):
 
 def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
-    keys = {"keys": [{**registry.key.public.jwk(), "use": "sig", "alg": "EdDSA"}]}
     card = _card(registry)
     may_register = gate.require("register")
 
@@ -46,7 +45,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         return answer(DeviceBus(**registry.settings.bus.model_dump(), profile=profile))
 
     async def show_keys(_: Request) -> Response:
-        return answer(keys)
+        return answer({"keys": [{**registry.key.public.jwk(), "use": "sig", "alg": "EdDSA"}]})
 
     async def show_hub(request: Request) -> Response:
         challenge = request.query_params.get("challenge")

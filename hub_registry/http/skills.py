@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.search import targets
 from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
-from chat.http.requests import answer, read, read_query
+from chat.http.requests import answer, answer_joined, read, read_query
 from contracts.wire import Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.review import APPROVED_RANK
@@ -131,12 +131,9 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
                 room -= len(results[-1])
                 if room < 0:
                     break
-        # Thousands of methods would block everything else if they became JSON at once.
-        more = SearchBody.of(
-            SearchPage((), max(0, registry.search.total(user) - len(results))), registry.search.silent(user)
-        )
-        body = to_json(more).replace(b'"results":[]', b'"results":[%s]' % b",".join(results), 1)
-        return Response(body, media_type="application/json")
+        more = max(0, registry.search.total(user) - len(results))
+        page = SearchBody.of(SearchPage((), more), registry.search.silent(user))
+        return answer_joined(page, "results", results)
 
     async def search_skills(request: Request) -> Response:
         bearer, query = await may_look(request), read_query(request, _Search)
