@@ -40,6 +40,7 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.models.entries import Model, ModelEntry
+from contracts.errors import GatewayError
 
 if TYPE_CHECKING:
     from tensorzero import AsyncTensorZeroGateway
@@ -73,16 +74,29 @@ def has_tensorzero() -> bool:
 
 @asynccontextmanager
 async def open_tensorzero(models: tuple[Model, ...]) -> AsyncIterator[Backend]:
-    """Build the embedded gateway for these models and close it again."""
+    """Build the embedded gateway for these models and close it again.
+
+    Raises:
+        GatewayError: If this machine has no certificate authorities.
+    """
     # Its logs go to standard output, which belongs to the command that runs.
     os.environ.setdefault("RUST_LOG", "off")
-    from tensorzero import AsyncTensorZeroGateway  # 119 MB that many commands never need
+    # 119 MB that many commands never need
+    from tensorzero import AsyncTensorZeroGateway, TensorZeroInternalError
 
     with tempfile.TemporaryDirectory(prefix="strawberry-") as folder:
         file = Path(folder) / "tensorzero.toml"
         file.write_text(render([model.entry for model in models]), "utf-8")
         # An awaited build crashes the interpreter at its exit; this one takes 30 ms.
-        client = AsyncTensorZeroGateway.build_embedded(config_file=str(file), async_setup=False)
+        try:
+            client = AsyncTensorZeroGateway.build_embedded(config_file=str(file), async_setup=False)
+        except TensorZeroInternalError as error:
+            if "HTTP client" not in str(error):
+                raise
+            raise GatewayError(
+                "TensorZero finds no certificate authorities on this machine",
+                hint='Install them (Debian: ca-certificates), or set kind = "direct" in [gateway].',
+            ) from None
     assert isinstance(client, AsyncTensorZeroGateway)
     try:
         yield TensorZeroBackend(client, models)

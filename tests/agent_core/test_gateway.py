@@ -345,6 +345,18 @@ async def test_tensorzero_takes_a_list_of_every_provider(serve: Serve) -> None:
     assert server.requests[0].body["model"] == 'a "quoted" \\ name'
 
 
+async def test_without_certificate_authorities_tensorzero_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = ModelEntry(name="house", provider="openai", model="m", base_url="http://127.0.0.1:1")
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    with pytest.raises(GatewayError, match="no certificate authorities") as raised:
+        async with open_gateway(choose((entry,), {}, home=Path())):
+            pass
+    assert "ca-certificates" in raised.value.hint
+
+
 def test_no_model_beyond_this_machine_is_asked_in_tests() -> None:
     entries = (
         ModelEntry(name="cloud", provider="openai", model="m"),
