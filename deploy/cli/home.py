@@ -120,15 +120,16 @@ def update(options: argparse.Namespace) -> int:
         _show_newest(options, installed)
         return 0
     if installed.root is None:
-        if options.rollback or options.wheel is not None:
+        if options.rollback:
             raise ConfigError(
                 f"this Strawberry was installed {installed.about}, which keeps no earlier version",
-                hint="Use the program that installed it.",
+                hint="Install the earlier one again in the way that you installed this one.",
             )
+        command = installed.command(options.wheel)
         Output(options.json).result(
-            {"installed": installed.kind, "command": installed.command},
+            {"installed": installed.kind, "command": command},
             text=f"Strawberry {version(PACKAGE)} was installed {installed.about}. Update it with:\n"
-            f"  {installed.command}",
+            f"  {command}",
         )
         return 0
     words = ["--rollback"] if options.rollback else ["--update"]
@@ -145,13 +146,14 @@ def _show_newest(options: argparse.Namespace, installed: Installation) -> None:
     own = version(PACKAGE)
     with waiting("asking for the newest version"):
         newest = newest_release()
+    command = installed.command(PACKAGE)
     newer = newest is not None and is_newer(newest, own)
     if newer:
-        text = f"Version {newest} is available, this is {own}. Update it with: {installed.command}"
+        text = f"Version {newest} is available, this is {own}. Update it with: {command}"
     elif newest is None:
         text = f"No version is published yet; this is {own}."
     else:
         text = f"{own} is the newest version."
     Output(options.json).result(
-        {"version": own, "newest": newest, "update": newer, "command": installed.command}, text=text
+        {"version": own, "newest": newest, "update": newer, "command": command}, text=text
     )

@@ -175,7 +175,14 @@ case $action in
         trap '' INT TERM HUP
         point current "$was"
         point previous "$now"
-        { stop && start; } || fail "a service does not start" "'strawberry service logs' shows why."
+        # The databases stay as they are: those of before the update lack what happened since.
+        if ! { stop && start; }; then
+            point current "$now"
+            point previous "$was"
+            { stop && start; } || fail "a service starts with neither version" "'strawberry service logs' shows why."
+            fail "a service does not start with the version before" \
+                "This version is in use again: its databases may be of a newer form; 'strawberry restore' has a backup."
+        fi
         ;;
     update)
         [ -n "$(target current)" ] || fail "nothing is installed in $root"

@@ -1,34 +1,49 @@
 """How this program was installed, and the one command that updates it."""
 
+import importlib.util
 import os
+import re
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Final, Literal
 
-Kind = Literal["script", "container", "checkout", "pipx", "uv", "venv"]
+Kind = Literal["script", "app", "container", "checkout", "pipx", "uv", "uv pip", "pip"]
 
 PACKAGE: Final = "strawberry-home"
 CONTAINER: Final = "STRAWBERRY_CONTAINER"
-"""Set in the environment of our container image."""
+"""Set in the environment of our container image, and to ``app`` in that of the app of Home Assistant."""
 SCRIPT: Final = Path(__file__).with_name("install.sh")
 
 _COMMANDS: Final[Mapping[Kind, str]] = {
-    "script": f"strawberry update --from {PACKAGE}",
-    "container": "docker compose pull && docker compose up -d",
+    "script": "strawberry update --from {source}",
+    # With the new version in its folder, as DOCS.md says.
+    "app": "ha store reload && ha addons update local_strawberry",
+    # The image is built on the machine itself, from the checkout that has compose.yaml.
+    "container": "git pull && docker compose up -d --build",
     "checkout": "git pull && make setup",
+    "pipx": "pipx install --force {requirement}",
+    "uv": "uv tool install --force {requirement}",
+    "uv pip": "uv pip install --python {python} --upgrade {requirement}",
+    "pip": "{python} -m pip install --upgrade {requirement}",
+}
+_FROM_INDEX: Final[Mapping[Kind, str]] = {
+    # They know themselves which extras were installed.
     "pipx": f"pipx upgrade {PACKAGE}",
     "uv": f"uv tool upgrade {PACKAGE}",
-    "venv": "{python} -m pip install --upgrade " + PACKAGE,
 }
 _ABOUT: Final[Mapping[Kind, str]] = {
     "script": "by install.sh",
+    "app": "as an app of Home Assistant",
     "container": "as a container",
     "checkout": "as a checkout of the repository",
     "pipx": "with pipx",
     "uv": "with uv tool",
-    "venv": "with pip",
+    "uv pip": "with uv pip",
+    "pip": "with pip",
 }
 
 
@@ -38,16 +53,31 @@ class Installation:
 
     Attributes:
         root: Of one that ``install.sh`` made: the directory with its versions.
+        from_file: Whether a wheel was installed: the package index may have another program under our name.
+        extras: That are installed, as in ``[voice]``.
     """
 
     kind: Kind
     prefix: Path
     root: Path | None = None
+    from_file: bool = False
+    extras: str = ""
 
-    @property
-    def command(self) -> str:
-        """What updates it, as it is typed."""
-        return _COMMANDS[self.kind].format(python=self.prefix / "bin" / "python")
+    def command(self, wheel: str | None = None) -> str:
+        """Return what updates it, as it is typed.
+
+        Args:
+            wheel: The file of the new version, or the name of the package.
+        """
+        source = wheel or ("WHEEL" if self.from_file else PACKAGE)
+        form = _COMMANDS[self.kind]
+        if source == PACKAGE and not self.from_file:
+            form = _FROM_INDEX.get(self.kind, form)
+        return form.format(
+            python=shlex.quote(sys.executable) if os.name == "posix" else f'"{sys.executable}"',
+            source=shlex.quote(source),
+            requirement=f'"{source}{self.extras}"',
+        )
 
     @property
     def about(self) -> str:
@@ -68,13 +98,35 @@ def find_installation(
     root = script_root(prefix)
     if root is not None:
         return Installation("script", prefix, root)
-    kind: Kind = "venv"
     if CONTAINER in environment:
-        kind = "container"
-    elif (SCRIPT.parents[2] / "pyproject.toml").exists():
-        kind = "checkout"
-    elif (prefix / "pipx_metadata.json").exists():
+        return Installation("app" if environment[CONTAINER] == "app" else "container", prefix)
+    if (SCRIPT.parents[2] / "pyproject.toml").exists():
+        return Installation("checkout", prefix)
+    kind: Kind = "pip" if importlib.util.find_spec("pip") is not None else "uv pip"
+    if (prefix / "pipx_metadata.json").exists():
         kind = "pipx"
     elif (prefix / "uv-receipt.toml").exists():
         kind = "uv"
-    return Installation(kind, prefix)
+    # PEP 610: what did not come from an index says where it came from.
+    from_file = metadata.distribution(PACKAGE).read_text("direct_url.json") is not None
+    return Installation(kind, prefix, from_file=from_file, extras=_extras(metadata.requires(PACKAGE) or []))
+
+
+def _extras(requirements: Iterable[str]) -> str:
+    """Return the extras of which everything is installed: pip and uv forget which ones were asked for."""
+    there: dict[str, bool] = {}
+    for each in requirements:
+        name, extra = re.match(r"[\w.-]+", each), re.search(r"extra == ['\"]([\w-]+)", each)
+        # Extras that stand for others are there as those.
+        if name is not None and extra is not None and name[0] != PACKAGE and "sys_platform" not in each:
+            there[extra[1]] = there.get(extra[1], True) and _is_installed(name[0])
+    found = [extra for extra, complete in there.items() if complete]
+    return f"[{','.join(found)}]" if found else ""
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.update.installation import SCRIPT, find_installation
+from deploy.update.installation import PACKAGE, SCRIPT, Installation, Kind, find_installation
 from tests.requirements import require
 
 pytestmark = pytest.mark.slow
@@ -28,9 +28,12 @@ case "$*" in
   *stop*) echo inactive > "$state";;
   *reset-failed*) ;;
   # The new version changes the database and does not start; the one before starts with its own alone.
+  # With $NEWER it is the new one that starts, and no other.
   *start*)
-    if [ ! -e "$BROKEN" ] && grep -q old "$database" &&
-        "$HOME/.local/bin/strawberry" --version | grep -q 0.1.0
+    good=0.1.0 wanted=old
+    [ ! -e "$NEWER" ] || good=0.2.0 wanted=
+    if [ ! -e "$BROKEN" ] && grep -q "$wanted" "$database" &&
+        "$HOME/.local/bin/strawberry" --version | grep -q "$good"
     then echo active > "$state"
     else echo new > "$database"; touch "$database-wal"; exit 1
     fi;;
@@ -92,6 +95,7 @@ def machine(tmp_path: Path, built: list[Path], index: str) -> Machine:
         "PIP_INDEX_URL": index,
         "CALLS": str(tmp_path / "calls"),
         "BROKEN": str(tmp_path / "broken"),
+        "NEWER": str(tmp_path / "newer"),
     }
     made = Machine(tmp_path, environment)
     assert "strawberry 0.1.0" in made.run("sh", str(SCRIPT), "--from", str(built[0]))
@@ -198,6 +202,15 @@ def test_a_service_that_does_not_start_again_brings_the_version_before_back(
     # Neither starts: nothing says that all is well.
     (tmp_path / "broken").touch()
     assert "starts neither with" in machine.strawberry("update", "--from", str(newer), code=1)
+    # A version before that does not start with the databases of this one: this one stays.
+    (tmp_path / "broken").unlink()
+    (tmp_path / "newer").touch()
+    (tmp_path / "calls.state").unlink()
+    machine.strawberry("update", "--from", str(newer))
+    assert "This version is in use again" in machine.strawberry("update", "--rollback", code=1)
+    assert "0.2.0" in machine.strawberry("--version")
+    assert (tmp_path / "calls.state").read_text() == "active\n"
+    assert len(machine.versions) == 2
 
 
 def test_a_service_starts_what_an_update_puts_in_its_place(machine: Machine) -> None:
@@ -213,12 +226,29 @@ def test_the_script_is_one_that_every_shell_reads() -> None:
 
 
 def test_each_kind_of_installation_is_recognised(tmp_path: Path) -> None:
-    assert find_installation(tmp_path, {"STRAWBERRY_CONTAINER": "1"}).command.startswith(
-        "docker compose pull"
-    )
+    assert find_installation(tmp_path, {"STRAWBERRY_CONTAINER": "1"}).kind == "container"
+    assert find_installation(tmp_path, {"STRAWBERRY_CONTAINER": "app"}).kind == "app"
     assert find_installation(tmp_path, {}).kind == "checkout"
     root = tmp_path / "strawberry"
     (root / "versions" / "1").mkdir(parents=True)
     assert find_installation(root / "versions" / "1", {}).kind == "checkout"
     (root / "current").symlink_to("versions/1")
     assert find_installation(root / "versions" / "1", {}).root == root
+
+
+@pytest.mark.parametrize(
+    ("kind", "from_file", "wheel", "command"),
+    [
+        ("pipx", False, None, "pipx upgrade strawberry-home"),
+        ("pipx", True, None, 'pipx install --force "WHEEL[voice]"'),
+        ("uv", True, "new.whl", 'uv tool install --force "new.whl[voice]"'),
+        ("uv", False, PACKAGE, "uv tool upgrade strawberry-home"),
+        ("pip", False, None, f'{sys.executable} -m pip install --upgrade "strawberry-home[voice]"'),
+        ("container", False, None, "git pull && docker compose up -d --build"),
+    ],
+)
+def test_each_kind_has_one_command_that_updates_it(
+    kind: Kind, from_file: bool, wheel: str | None, command: str, tmp_path: Path
+) -> None:
+    installed = Installation(kind, tmp_path, from_file=from_file, extras="[voice]")
+    assert installed.command(wheel) == command

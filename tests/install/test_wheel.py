@@ -91,3 +91,7 @@ def test_uv_installs_it_as_a_tool(
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no hub is running" in done.stderr
+    told = subprocess.run(
+        [asked[0], "update", "--from", "new.whl"], capture_output=True, text=True, check=True
+    )
+    assert 'uv tool install --force "new.whl"' in told.stdout
