@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Final
 
 from agent_core.prompt import Household
@@ -140,12 +141,20 @@ class Engine:
         """Return an active watcher."""
         return self._watched.get(name)
 
-    async def start(self, row: WatcherRow, *, last: DecisionRow | None = None, is_new: bool = False) -> None:
+    async def start(
+        self,
+        row: WatcherRow,
+        *,
+        last: DecisionRow | None = None,
+        is_new: bool = False,
+        earlier: Sequence[DecisionRow] = (),
+    ) -> None:
         """Watch from now on.
 
         Args:
             last: The newest decision in its history.
             is_new: Whether what its owner was told before does not count.
+            earlier: The last decisions, newest first, where it goes on as it was before a restart of the hub.
 
         Raises:
             StrawberryError: If it cannot: it is then as it was before.
@@ -154,10 +163,13 @@ class Engine:
         evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
         schedule = Schedule.parse(row.schedule) if row.schedule else None
         watched = Watched(row, sources, evaluator, schedule, Firing(armed=not row.done), last=last)
-        # The owner was told of it before the restart or the pause.
-        watched.failures = int(last is not None and last.decision == "failed" and not is_new)
-        if last is not None and last.seen:
+        if last is not None and last.decision == "failed":
+            # The owner was told of it before the restart or the pause.
+            watched.failures = int(not is_new)
+        elif last is not None and last.seen:
             watched.asked_with = last.seen
+        if earlier:
+            self._go_on(watched, earlier)
         if schedule is not None:
             await self._plan(watched)
         with ExitStack() as stack:
@@ -178,6 +190,16 @@ class Engine:
         if watched.heard:
             self._new_value(watched, self._clock())
         self._kick.set()
+
+    def _go_on(self, watched: Watched, earlier: Sequence[DecisionRow]) -> None:
+        """Keep what a restart must not change: that it has fired, and when a model is asked again."""
+        last = earlier[0]
+        watched.asked_at = _unix(last.at)
+        if last.decision in ("nothing", "failed"):
+            watched.firing.armed = False
+        for _ in takewhile(lambda each: each.decision == "failed", earlier):
+            watched.ask_at = watched.asked_at + watched.recheck.next()
+            watched.occasion = "No model could decide before the hub was started again."
 
     def stop(self, name: str) -> None:
         """Watch no more; an evaluation that runs does nothing any more."""
@@ -334,6 +356,7 @@ class Engine:
         if verdict.truth is False or verdict.momentary:
             self._rearm(watched)
         if is_firing:
+            row.fired += 1
             values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
             occasion = f"{row.predicate} became true at {_moment(at):%H:%M:%S} UTC with {values}"
             self._want(watched, at, occasion, rose=True)
@@ -341,8 +364,10 @@ class Engine:
             pass
         elif verdict.truth is False or watched.settled or not watched.heard:
             watched.ask_at = None
-        elif verdict.truth is None and (
-            before is None or before.truth is False or watched.asked_at == -math.inf
+        elif (
+            verdict.truth is None
+            and watched.ask_at is None
+            and (before is None or before.truth is False or watched.asked_at == -math.inf)
         ):
             self._want(watched, at + _UNKNOWN_S, f"{row.predicate} is unknown: {verdict.reason}")
         elif watched.ask_at is None and watched.has_new and not watched.busy:
@@ -415,9 +440,7 @@ class Engine:
         watched.failures += 1
         watched.ask_at = self._clock() + watched.recheck.next()
         if watched.failures == 1:
-            announcer = self._evaluations.announcer
-            await announcer.decision(watched.row, entry)
-            await announcer.notify(watched.row, _undecided(watched.occasion, entry.reason))
+            await self._evaluations.announcer.failure(watched.row, entry, watched.occasion)
 
     async def _plan(self, watched: Watched) -> None:
         """Set when the schedule comes next; times that were missed are run or told."""
@@ -474,8 +497,3 @@ def _unix(moment: datetime) -> float:
 
 def _moment(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
-
-
-def _undecided(occasion: str, reason: str) -> str:
-    occasion = f"{occasion.rstrip(' .')}. " if occasion else ""
-    return f"{occasion}It could not be decided: {reason}"

@@ -50,6 +50,8 @@ _MOST: Final = 1_000
 """Watchers of a home."""
 _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
+_EARLIER: Final = 6
+"""Decisions that are looked at after a restart: after so many failures the wait is the longest."""
 
 
 class Watchers:
@@ -408,11 +410,11 @@ class Watchers:
         await self._recordings.keep(self._rows.values())
         await self._recordings.recall(self._rows.values())
         for row in self._rows.values():
-            history = await self._store.history(row.name, limit=1, gaps=False)
-            if history:
-                self._last[row.name] = history[0]
+            earlier = await self._store.history(row.name, limit=_EARLIER, gaps=False)
+            if earlier:
+                self._last[row.name] = earlier[0]
             if is_watching(row):
-                await self._try_start(row)
+                await self._try_start(row, earlier)
         for gap in gaps:
             self._engine.gap(gap)
         await self._recordings.keep(self._rows.values())
@@ -422,9 +424,9 @@ class Watchers:
         for row in list(self._rows.values()):
             await self._evaluations.announcer.state(row, self._last_of(row))
 
-    async def _try_start(self, row: WatcherRow) -> bool:
+    async def _try_start(self, row: WatcherRow, earlier: Sequence[DecisionRow] = ()) -> bool:
         try:
-            await self._start(row)
+            await self._start(row, earlier=earlier)
         except StrawberryError as error:
             row.state, row.note = "failed", error.message
             await self._store.save(row)
@@ -432,9 +434,11 @@ class Watchers:
             return False
         return True
 
-    async def _start(self, row: WatcherRow, *, is_new: bool = False) -> None:
+    async def _start(
+        self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()
+    ) -> None:
         self._evaluations.limits.forget(row.name)
-        await self._engine.start(row, last=self._last_of(row), is_new=is_new)
+        await self._engine.start(row, last=self._last_of(row), is_new=is_new, earlier=earlier)
 
     @asynccontextmanager
     async def _changing(self, name: str, by: By, change: str) -> AsyncIterator[WatcherRow]:

@@ -111,6 +111,16 @@ class Announcer:
         if entry.decision in (NOTIFY, "act"):
             await self.notify(row, _sentence(entry))
 
+    async def failure(self, row: WatcherRow, entry: DecisionRow, occasion: str) -> None:
+        """Publish that no model could decide, and notify the owner.
+
+        Args:
+            occasion: Why a model was asked.
+        """
+        await self.decision(row, entry)
+        why = f"{occasion.rstrip(' .')}. " if occasion else ""
+        await self.notify(row, f"{why}It could not be decided: {entry.reason}")
+
     async def notify(self, row: WatcherRow, text: str) -> None:
         """Notify the owner."""
         payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "watcher"}
@@ -186,13 +196,14 @@ class Evaluations:
         if not is_current():
             entry.decision, entry.reason = "nothing", "the watcher was changed meanwhile"
             return entry
-        before = row.done, row.fired
+        before = row.done
         call = self._bounded(row, entry, decision)
         try:
             await self.store.record(row, entry)
         except BaseException:
             # Nothing was done, so it can be decided again.
-            row.done, row.fired = before
+            row.fired -= _counts(row) and not before and bool(row.done)
+            row.done = before
             raise
         if entry.state == "acting":
             if call is not None:
@@ -266,7 +277,7 @@ class Evaluations:
             entry.decision = "nothing" if key in row.done else NOTIFY
             entry.reason = f"the actions of an hour are used up, so it was not done: {entry.reason}"
         entry.state = "acting"
-        row.fired += not row.done
+        row.fired += _counts(row) and not row.done
         row.done = [*row.done, key]
         return call
 
@@ -295,6 +306,11 @@ class Evaluations:
             except NotFound as error:
                 action["outcome"], action["error"] = "refused", error.message
         entry.actions = [action]
+
+
+def _counts(row: WatcherRow) -> bool:
+    """Return whether what it does is counted as firing: no predicate says when it fires."""
+    return row.predicate is None or row.schedule is not None
 
 
 def calls_of(row: WatcherRow) -> list[ApprovedCall]:

@@ -1,5 +1,6 @@
 """Watchers: proposed, approved, fired once, bounded to what was approved, and honest about what they did."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ async def test_a_change_from_before_it_began_does_not_make_it_fire(
     await watching.ask("POST", "/full/resume")
     await watching.disk(3)
     assert [each["seen"] for each in await watching.decided(2)] == [{"disk": 2}, {"disk": 3}]
+    report = await watching.ask("POST", "/full/test", {"since": "1h"})
+    assert (await watching.show())["fired"] == report["fired"] == 2
 
 
 async def test_its_state_is_on_the_bus_and_its_decisions_are_events(
@@ -279,6 +282,30 @@ async def test_a_model_that_fails_is_reported_once(watching: Watching, model: Sc
         await watching.ask("POST", "/full/resume")
         await watching.decided(count)
     assert await watching.notes() == [note]
+
+
+async def test_a_model_that_failed_is_asked_again_when_it_would_have_been_without_the_restart(
+    tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_RECHECK_S", 86_400.0)
+    monkeypatch.setattr(engine, "_LONGEST_RECHECK_S", 86_400.0)
+    model.script = script(Fails(status=400, message="out of order"))
+    topic = "users/admin/events/level"
+    watched = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me."}
+    body = {**watched, "name": "level", "predicate": "level > 9"}
+    for _ in range(2):
+        opened = open_home(tmp_path / "home", model_url=model.base_url)
+        async with opened as home, home.client() as client:
+            watching = Watching(home, None, None, client)
+            await client.post("/api/watchers", json=body)
+            await home.hub.live.feed.settled()
+            await client.post("/api/bus/publish", json={"topic": topic, "payload": 10, "link": "bus"})
+            await watching.decided(1, "level")
+            level = home.hub.live.watchers._engine.get("level")
+            await eventually(lambda level=level: level.verdict and level.verdict.truth and not level.busy)
+            assert level.ask_at > time.time()
+            assert (await watching.show("level"))["fired"] == 1
+    assert len(asked(model.requests)) == 1
 
 
 async def test_a_model_that_failed_is_not_asked_again_once_the_predicate_is_false(
