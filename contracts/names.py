@@ -13,6 +13,7 @@ RESERVED: Final = frozenset({"hub"})
 
 HUB_SKILLS: Final = frozenset(
     {
+        "AgentSkill",
         "BusSkill",
         "CaptureSkill",
         "DeviceSkill",

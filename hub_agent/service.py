@@ -43,6 +43,7 @@ from hub_agent.bus.wake_words import open_wake_words
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.rate import Quotas
+from hub_agent.chat.agent_skill import AgentSkill
 from hub_agent.chat.assistant import Assistant
 from hub_agent.chat.history import Histories
 from hub_agent.chat.record import ConversationRecord
@@ -192,8 +193,6 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 tasks=tasks,
             )
         )
-        await stack.enter_async_context(own.offering(live.skills))
-        stack.callback(live.home_assistant.on_offered(own.refresh))
         servers = McpClients(settings.home, own, tasks)
         tasks.create_task(servers.run(), name="MCP servers")
         quotas = Quotas(settings.quotas)
@@ -232,6 +231,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             prompter=prompter,
             agents=await stack.enter_async_context(open_agents(settings.home, gateway)),
         )
+        await stack.enter_async_context(own.offering((*live.skills, AgentSkill(assistant))))
+        stack.callback(live.home_assistant.on_offered(own.refresh))
         stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
         await stack.enter_async_context(open_bus_chat(assistant, bus))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))

@@ -8,6 +8,7 @@ import pytest
 from tests.hub_agent.home import Home, events_of, open_home, says, text_of
 from tests.hub_agent.skills import LampSkill, LockSkill
 from tests.hub_agent.test_http_chat import URL, stream
+from tests.hub_agent.test_http_direct_calls import call, post
 from tests.model_server import Fails, Says, ScriptedModel, calls
 
 LIGHTS = """\
@@ -268,3 +269,34 @@ async def test_only_an_admin_with_a_person_in_front_writes_agents(home: Home) ->
             assert (await client.post("/api/agents", json={"name": "x"})).status_code == 403
             assert (await client.put("/api/agents/poet", json={"source": "prompt: x\n"})).status_code == 403
             assert (await client.delete("/api/agents/poet")).status_code == 403
+
+
+async def test_the_assistant_asks_an_agent_which_gets_no_more_rights_than_the_person_and_asks_none_itself(
+    thinking: Home, model: ScriptedModel
+) -> None:
+    lamp, lock = LampSkill(), LockSkill()
+    await thinking.device("Bedroom PC", lamp, lock)
+    write(thinking, "lights", LIGHTS.replace("LampSkill", "*").replace("]", ", devices.hub.AgentSkill.*]"))
+    ask_lights = "devices.hub.AgentSkill.ask('lights', 'make it bright')"
+    model.script = [
+        calls("search_skills", query="ask an agent, a specialist"),
+        calls("python_exec", code=f"print(devices.hub.AgentSkill.list_agents(), {ask_lights})"),
+        calls("python_exec", code="devices.bedroom_pc.LampSkill.turn_on(30)"),
+        calls("python_exec", code="devices.bedroom_pc.LockSkill.unlock()"),
+        calls("python_exec", code=ask_lights),
+        Says(text="It is bright."),
+        Says(text="Done."),
+    ]
+    async with thinking.client() as client:
+        _, seen = await stream(client, says("make it bright"), **{"x-strawberry-confirm": "true"})
+        assert (await post(client, call("hub", "AgentSkill.ask", agent="lights", message="x")))[0] != 200
+    assert text_of(seen) == "Done."
+    assert "confirmation" not in [event["kind"] for event in events_of(seen)]
+    found, answer = model.requests[-1].results
+    assert "devices.hub.AgentSkill.ask" in found
+    assert "Looks after the lamps" in answer
+    assert "It is bright." in answer
+    assert (lamp.level, lock.opened) == (30, [])
+    *_, unlocked, asked = model.requests[-2].results
+    assert "confirm" in unlocked
+    assert "agents ask none" in asked

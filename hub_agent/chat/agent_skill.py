@@ -1,0 +1,64 @@
+"""The agents of the home as a skill: the assistant asks them on behalf of a person."""
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from agent_core.skills.skill import skill_method
+from contracts.chat import AGENTS, MAX_MESSAGE, ChatRequest, TurnFinal
+from contracts.errors import CallError, ErrorCode, Forbidden
+from contracts.wire import Json
+from hub_agent.chat.assistant import Assistant
+from hub_agent.own_skills import HubSkill
+from hub_registry.access.bearer import Bearer
+
+_ANSWER_S: Final = 300.0
+_READ: Final = "The assistant asks this for a person, after it has read what devices or strangers wrote."
+
+
+class AgentSkill(HubSkill):
+    """Agents beside the assistant: specialists with instructions, files and tools of their own."""
+
+    def __init__(self, assistant: Assistant) -> None:
+        self._assistant = assistant
+
+    @skill_method(read_only=True)
+    async def list_agents(self) -> list[dict[str, Json]]:
+        """List the agents that can be asked, with what each is for."""
+        found = self._assistant.agents.all()
+        return [
+            {"name": each.name, "description": each.profile.description} for each in found if each.profile
+        ]
+
+    @skill_method(untrusted_output=True, timeout_s=_ANSWER_S)
+    async def ask(
+        self, agent: str, message: Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE)]
+    ) -> str:
+        """Ask an agent, and return its answer. It knows nothing of this conversation.
+
+        It acts with the rights of the person, within what its profile allows. What needs a confirmation it
+        cannot do so: there the person asks it directly.
+
+        Args:
+            agent: Its name, as list_agents gives it.
+            message: Everything that it must know.
+        """
+        asking, assistant = self.asking, self._assistant
+        outer = assistant.running.get(asking.user.id, asking.actor.turn or "")
+        if outer is None or asking.actor.agent not in AGENTS or agent in AGENTS:
+            raise Forbidden(
+                "only the assistant asks agents, in a conversation, and agents ask none",
+                hint=f"Ask it directly: strawberry chat --agent {agent[:64]}.",
+            )
+        profile = assistant.agents.find(agent)
+        has_read = outer.consent.untrusted or bool(outer.consent.heard)
+        request = ChatRequest(
+            message=message, agent=profile.name, device=outer.device, notes=_READ if has_read else ""
+        )
+        # A part of the hub asks: no person confirms through it.
+        name = f"agents {asking.user.id}"
+        turn = await assistant.ask(request, Bearer.inside(assistant.registry.hub_id, name, asking.user))
+        last = await turn.last()
+        if isinstance(last, TurnFinal):
+            return last.answer
+        raise CallError(ErrorCode.SKILL_ERROR, f"{profile.name}: {last.message}", hint=last.hint)
