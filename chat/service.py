@@ -42,8 +42,14 @@ class ChatService(Protocol[Caller]):
         """Return the names of the agents that can be asked."""
         ...
 
-    async def conversations(self, caller: Caller, *, limit: int) -> Sequence[ConversationSummary]:
-        """Return the caller's conversations, newest first."""
+    async def conversations(
+        self, caller: Caller, *, limit: int, words: str = ""
+    ) -> Sequence[ConversationSummary]:
+        """Return the caller's conversations, newest first.
+
+        Args:
+            words: Only those in which all of these words were said, or whose title has them.
+        """
         ...
 
     async def turns(

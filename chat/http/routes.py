@@ -28,6 +28,7 @@ _TURNS: Final = 100
 """How many turns of a conversation are shown where the request does not say: the last ones."""
 _ASKED_CHARS: Final = 80
 """Characters of a first question in the list of conversations."""
+_SEARCH_CHARS: Final = 200
 _PAGE: Final = 1_000
 """Turns that are read at once for an export."""
 _DEVICE_CHARS: Final = 64
@@ -167,7 +168,8 @@ class ChatRoutes(Generic[Caller]):
 
     async def _conversations(self, request: Request) -> Response:
         caller, limit = await self._authenticate(request), _limit(request, _CONVERSATIONS)
-        known = await (await self._service()).conversations(caller, limit=limit)
+        words = request.query_params.get("q", "").strip()[:_SEARCH_CHARS]
+        known = await (await self._service()).conversations(caller, limit=limit, words=words)
         shortened = (each.model_copy(update={"asked": _line(each.asked)}) for each in known)
         return JSONResponse([each.model_dump(mode="json") for each in shortened])
 

@@ -175,9 +175,13 @@ class Assistant:
         """See `chat.service.ChatService`."""
         return self.agents.names()
 
-    async def conversations(self, caller: Bearer, *, limit: int) -> Sequence[ConversationSummary]:
+    async def conversations(
+        self, caller: Bearer, *, limit: int, words: str = ""
+    ) -> Sequence[ConversationSummary]:
         """See `chat.service.ChatService`; a device sees those that it began."""
-        return await self.record.conversations(caller.user.id, limit=limit, through=key_of(caller))
+        return await self.record.conversations(
+            caller.user.id, limit=limit, through=key_of(caller), words=words
+        )
 
     async def turns(
         self, conversation: str, caller: Bearer, *, limit: int, before: str | None = None

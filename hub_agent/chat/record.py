@@ -7,12 +7,13 @@ transaction: exactly one of them wins.
 What a device hands in is recorded as its word, not as what a person asked here.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final, cast
 
-from sqlalchemy import and_, func, or_
+from sqlalchemy import ColumnElement, and_, func, or_, text
 from sqlmodel import Session, col, delete, select, update
 
 from chat.http.routes import unknown_conversation
@@ -211,12 +212,13 @@ class ConversationRecord:
         return await self._store.read(work)
 
     async def conversations(
-        self, user: str, *, limit: int, through: str | None = None
+        self, user: str, *, limit: int, through: str | None = None, words: str = ""
     ) -> list[ConversationSummary]:
         """Return the conversations of a user, newest first.
 
         Args:
             through: Key of the device that reads, where one does: only those that it began.
+            words: See `chat.service.ChatService.conversations`; the beginning of a word is enough.
         """
         said = func.max(func.coalesce(TurnRow.ended_at, TurnRow.at), type_=Moment)
 
@@ -239,6 +241,8 @@ class ConversationRecord:
                 )
                 begun = select(firsts.c.conversation).where(firsts.c.through == through)
                 query = query.where(col(TurnRow.conversation).in_(begun))
+            if words:
+                query = query.where(_having(words, user))
             return [
                 ConversationSummary(
                     id=id_ if through is None else id_.removeprefix(own_prefix(through)),
@@ -391,3 +395,18 @@ def _size(*texts: str | None) -> int:
 def record_of(row: TurnRow) -> TurnRecord:
     """Return a turn as it is read."""
     return TurnRecord.model_validate(cast("object", row), from_attributes=True)
+
+
+def _having(words: str, user: str) -> ColumnElement[bool]:
+    """Return the condition that all words were said in one turn of a conversation, or its title has them."""
+    of = col(TurnRow.conversation)
+    titled = select(ConversationRow.conversation).where(
+        ConversationRow.user == user, col(ConversationRow.title).icontains(words, autoescape=True)
+    )
+    if not (begun := " ".join(f'"{word}"*' for word in re.findall(r"\w+", words))):
+        return of.in_(titled)
+    rows = text("turn.rowid IN (SELECT rowid FROM turn_words WHERE turn_words MATCH :begun)")
+    said = select(TurnRow.conversation).where(
+        TurnRow.user == user, col(TurnRow.replaced_by).is_(None), rows.bindparams(begun=begun)
+    )
+    return or_(of.in_(said), of.in_(titled))

@@ -10,14 +10,25 @@ from contracts.errors import Forbidden, NotFound
 from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Words, card, empty, icon_button, menu_item, note, row, stack
+from hub_web.parts.layout import (
+    Words,
+    card,
+    empty,
+    icon_button,
+    menu_item,
+    note,
+    refilled,
+    row,
+    stack,
+)
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import one_at_a_time, view
 from identity.ids import uuid7
 
-_LISTED: Final = 200
+_LISTED: Final = 50
+_MOST_LISTED: Final = 1_000
 _TURNS: Final = 30
 _TITLE_CHARS: Final = 60
 _SEND: Final = """(event) => {
@@ -305,34 +316,40 @@ class _Conversations:
 
     def __init__(self, current: str) -> None:
         self._current = current
-        self._found: list[dict[str, Any]] = []
+        self._title: str | None = None
+        self._most = _LISTED
+        self._read = one_at_a_time(self._show)
         with stack().classes("sb-chats-in") as self._inside:
             view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
-            self._search = text_field(text("Search")).props("clearable type=search")
-            self._search.on_value_change(self._show)
+            self._search = text_field(text("Search")).props("clearable type=search debounce=250")
+            self._search.on_value_change(self._read)
             self._place = ui.element("nav").classes("sb-chat-list")
             self._place.props["aria-label"] = text("Conversations")
 
     async def refresh(self) -> str | None:
         """Read the list; return what the open conversation is called."""
-        self._found = await view.api.get("/api/conversations", limit=_LISTED)
-        self._show()
-        here = next((each for each in self._found if each["id"] == self._current), None)
-        return None if here is None else _title(here)
+        await self._read()
+        return self._title
 
     def show_dialog(self) -> None:
         """Show the list over the page, on a phone."""
         ui.run_javascript("document.querySelector('.sb-chats').classList.toggle('sb-open')")
 
-    def _show(self) -> None:
-        self._place.clear()
-        wanted = (self._search.value or "").casefold()
-        with self._place:
-            found = [each for each in self._found if wanted in f"{each['title']}\n{each['asked']}".casefold()]
+    async def _show(self) -> None:
+        wanted = (self._search.value or "").strip()
+        found = await view.api.get("/api/conversations", limit=self._most, q=wanted or None)
+        self._title = next((_title(each) for each in found if each["id"] == self._current), self._title)
+        with refilled(self._place):
             for each in found:
                 self._entry(each)
             if not found:
                 note(text("Nothing found") if wanted else text("Nothing was said yet"))
+            if len(found) == self._most < _MOST_LISTED:
+                view.button(text("Earlier ones"), self._show_more, kind="flat")
+
+    async def _show_more(self) -> None:
+        self._most = min(self._most + 4 * _LISTED, _MOST_LISTED)
+        await self._read()
 
     def _entry(self, conversation: dict[str, Any]) -> None:
         id_ = conversation["id"]

@@ -162,12 +162,15 @@ class Agent:
         self._skills.refresh()
         return self._skills.finder.vocabulary(language, current=self._skills.own.id)
 
-    async def conversations(self, caller: None, *, limit: int) -> Sequence[ConversationSummary]:
-        """See `chat.service.ChatService`; without the hub, those of the cache."""
+    async def conversations(
+        self, caller: None, *, limit: int, words: str = ""
+    ) -> Sequence[ConversationSummary]:
+        """See `chat.service.ChatService`; without the hub, those of the cache by their first question."""
         try:
-            return await self._at_hub(partial(self._sync.conversations, limit=limit))
+            return await self._at_hub(partial(self._sync.conversations, limit=limit, words=words))
         except StrawberryError:
-            return await self._record.conversations(limit=limit)
+            known = await self._record.conversations(limit=limit)
+            return [each for each in known if words.casefold() in each.asked.casefold()]
 
     async def turns(
         self, conversation: str, caller: None, *, limit: int, before: str | None = None

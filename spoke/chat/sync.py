@@ -127,13 +127,17 @@ class Sync:
         """Return what can be said in this home; see `conversations` for the errors."""
         return await self._read(f"{_VOCABULARY}?language={quote(language, safe='')}", _SAYABLE)
 
-    async def conversations(self, *, limit: int) -> list[ConversationSummary]:
+    async def conversations(self, *, limit: int, words: str = "") -> list[ConversationSummary]:
         """Return the conversations that the hub has of this device.
+
+        Args:
+            words: See `chat.service.ChatService.conversations`.
 
         Raises:
             StrawberryError: If the hub cannot be asked.
         """
-        return await self._read(f"{_CONVERSATIONS}?limit={limit}", _SUMMARIES)
+        query = f"limit={limit}" + f"&q={quote(words, safe='')}" * bool(words)
+        return await self._read(f"{_CONVERSATIONS}?{query}", _SUMMARIES)
 
     async def turns(self, conversation: str, *, limit: int, before: str | None = None) -> list[TurnRecord]:
         """Return the last turns of a conversation as the hub records them; none if it knows no such one.

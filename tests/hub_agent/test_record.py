@@ -166,6 +166,24 @@ async def test_a_device_changes_and_cancels_no_turn_of_anybody_else(record: Conv
             await record.state(ANN, turn, through=KITCHEN)
 
 
+async def test_conversations_are_found_by_what_was_said_in_them_and_by_their_title(
+    record: ConversationRecord,
+) -> None:
+    await answered(record, asks("garden.lights"))
+    await answered(record, asks("tea", conversation="d"))
+    await answered(record, asks("gardens", conversation="e", user=BOB))
+    await record.rename(ANN, "d", "100% Oolong")
+    for words, expected in (
+        ("gard LIGH", [C]),
+        ("garden tea", []),
+        ("00% ool", ["d"]),
+        ("_", []),
+        ('"*) OR (', []),
+    ):
+        found = await record.conversations(ANN, limit=9, words=words)
+        assert [each.id for each in found] == expected, words
+
+
 async def test_a_device_reads_and_joins_what_it_began_and_nothing_else(record: ConversationRecord) -> None:
     await answered(record, asks("secret", conversation="d"))
     await answered(record, asks("bobs", user=BOB, through=KITCHEN))
