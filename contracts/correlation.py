@@ -1,6 +1,6 @@
 """Ids of the work that a task does, by which lines of logs are joined: of a request, a turn and a call.
 
-They cross between hub and spoke in the messages that have them anyway: a call has its id and a turn.
+They cross between hub and spoke: a call has its id, and those of the turn and the request that led to it.
 """
 
 from collections.abc import Iterator, Mapping

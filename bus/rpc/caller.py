@@ -114,6 +114,7 @@ class Caller:
                 open_call.silence = loop.call_later(silence_s, self._silent, open_call, silence_s)
             try:
                 with correlated(call=open_call.reply_topic.rpartition("/")[2]):
+                    _log.debug("%s is called", request.path)
                     await self._sender.publish(open_call)
                     return await self._result(open_call)
             finally:

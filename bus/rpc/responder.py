@@ -305,9 +305,10 @@ class Responder:
     def _start(self, incoming: IncomingCall, call: Call) -> None:
         _disarm(incoming)
         incoming.stage, incoming.reply = Stage.RUNNING, b""
-        incoming.task = self._tasks.create_task(
-            self._run(incoming, call), name=f"call {incoming.skill}.{incoming.method}"
-        )
+        with correlated(call=call.id, turn=call.actor.turn, request=call.request):
+            incoming.task = self._tasks.create_task(
+                self._run(incoming, call), name=f"call {incoming.skill}.{incoming.method}"
+            )
         loop = asyncio.get_running_loop()
         incoming.timer = loop.call_later(self._settings.progress_after_s, self._still_running, incoming)
 
@@ -334,6 +335,7 @@ class Responder:
 
     async def _run(self, incoming: IncomingCall, call: Call) -> None:
         incoming.begun, incoming.began = True, asyncio.get_running_loop().time()
+        _log.debug("%s.%s is called", incoming.skill, incoming.method)
 
         async def progress(value: Json) -> None:
             # A report of its own says that it runs; the one by time is then not needed.
@@ -374,8 +376,7 @@ class Responder:
         limit = self._remaining(incoming, call)
         try:
             async with asyncio.timeout(limit) as scope:
-                with correlated(call=call.id, turn=call.actor.turn):
-                    return await self._executor(call, incoming.skill, incoming.method, progress)
+                return await self._executor(call, incoming.skill, incoming.method, progress)
         except TimeoutError:
             if not scope.expired():
                 raise

@@ -13,6 +13,7 @@ from bus.link import Link, Message
 from bus.rpc.open_call import OpenCall, Phase, offline
 from bus.rpc.request import CallRequest
 from contracts import topics
+from contracts.correlation import ids
 from contracts.devices.rpc import Call, Control
 from contracts.errors import CallError, Disconnected, ErrorCode, InvalidTopic
 from identity.envelope import Seal
@@ -54,6 +55,7 @@ class CallSender:
                 ttl_ms=ttl_ms,
                 accept=phase is Phase.RESERVING,
                 actor=request.actor,
+                request=ids().get("request"),
                 confirmed=request.confirmed,
                 args=list(request.args),
                 kwargs=dict(request.kwargs),

@@ -40,6 +40,7 @@ class Call(Wire):
         ttl_ms: How long the call lives, in milliseconds after ``issued_at``: it begins no later, and what
             still runs then is stopped.
         accept: Whether to reserve and wait for ``start`` instead of running at once.
+        request: Id of the HTTP request that led to it, for logs; None where there was none.
         confirmed: Whether a person confirmed exactly this call.
     """
 
@@ -51,6 +52,7 @@ class Call(Wire):
     ttl_ms: Annotated[int, Field(gt=0, le=MAX_TTL_MS)]
     accept: bool = False
     actor: Actor
+    request: Annotated[str, Field(max_length=64)] | None = None
     confirmed: bool = False
     args: list[Json] = []
     kwargs: dict[str, Json] = {}

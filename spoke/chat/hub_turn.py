@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from agent_core.turn import Emit
 from chat.turns import Turn
 from contracts.chat import TURN_EVENT, TextDelta, TurnError, TurnFinal
+from contracts.correlation import ids
 from contracts.errors import (
     Conflict,
     GatewayError,
@@ -320,6 +321,8 @@ def _body(turn: Turn) -> dict[str, Json]:
 
 def _headers(turn: Turn) -> dict[str, str]:
     headers = {"X-Strawberry-Conversation": turn.conversation, "X-Strawberry-Turn": turn.id}
+    if request := ids().get("request"):
+        headers["X-Request-ID"] = request
     return headers | ({"X-Strawberry-Confirm": "true"} if turn.request.can_confirm else {})
 
 
