@@ -137,7 +137,7 @@ def _takes(kind: type[BaseModel], what: str) -> str:
     names = [
         f"{name} (required)" if field.is_required() else name
         for name, field in fields
-        if name not in _ENVELOPE
+        if what == "parameter" or name not in _ENVELOPE
     ]
     if not names:
         return f"There are no {what}s here."

@@ -51,7 +51,8 @@ class AgentSkill(HubSkill):
                 hint=f"Ask it directly: strawberry chat --agent {agent[:64]}.",
             )
         profile = assistant.agents.find(agent)
-        has_read = outer.consent.untrusted or bool(outer.consent.heard)
+        # The consent of the turn counts this answer already.
+        has_read = asking.untrusted or bool(outer.consent.heard)
         request = ChatRequest(
             message=message, agent=profile.name, device=outer.device, notes=_READ if has_read else ""
         )

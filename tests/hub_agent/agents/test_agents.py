@@ -300,3 +300,4 @@ async def test_the_assistant_asks_an_agent_which_gets_no_more_rights_than_the_pe
     *_, unlocked, asked = model.requests[-2].results
     assert "confirm" in unlocked
     assert "agents ask none" in asked
+    assert "strangers wrote" not in str(model.requests[2].messages), "nothing strange was read before"
