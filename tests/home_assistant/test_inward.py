@@ -297,9 +297,20 @@ async def test_each_side_may_restart(assistant: HomeAssistant, tmp_path: Path) -
         await eventually(lambda: "light.kitchen" in home.hub.live.home_assistant.client.entities.by_id)
         assert await answer(home, "turn on the kitchen light") == "Turned on Kitchen Light."
         await assistant.until("light.kitchen", "on")
-    async with hub_beside(assistant, tmp_path / "home2") as home:
+    # The same hub again: beside it, and before it.
+    async with hub_beside(assistant, tmp_path / "home") as home:
         await connected(home)
         assert await answer(home, "is the kitchen light on") == "Yes, Kitchen Light is on."
+        assert await answer(home, "turn off the kitchen light") == "Turned off Kitchen Light."
+        await assistant.until("light.kitchen", "off")
+    await assistant.stop()
+    async with hub_beside(assistant, tmp_path / "home") as home:
+        assert not home.hub.live.home_assistant.health()["connected"]
+        await assistant.start()
+        await connected(home)
+        await eventually(lambda: "light.kitchen" in home.hub.live.home_assistant.client.entities.by_id)
+        assert await answer(home, "turn on the kitchen light") == "Turned on Kitchen Light."
+        await assistant.until("light.kitchen", "on")
 
 
 async def test_states_are_in_the_world_and_topics_that_watchers_follow(

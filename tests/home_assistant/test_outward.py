@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,11 @@ async def test_what_is_exposed_appears_and_works_both_ways(
             for each in await home_assistant.command("config/area_registry/list")
         }
         assert (areas[device["area_id"]], device["manufacturer"]) == ("Kitchen", "Strawberry")
+        async with home.home.client() as client:
+            known = (await client.get("/api/devices/Kitchen")).json()
+        assert device["sw_version"] == known["version"] == "1.2.3"
+        seen = datetime.fromisoformat(str(await home_assistant.state("sensor.kitchen_last_seen")))
+        assert timedelta() <= datetime.fromisoformat(known["last_seen"]) - seen < timedelta(hours=1)
 
         await home_assistant.call("button.press", entity_id=PLAY)
         await eventually(lambda: "play" in home.player.did)

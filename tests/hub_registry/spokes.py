@@ -68,6 +68,7 @@ class FakeSpoke:
             "state": state,
             "epoch": self.epoch,
             "connection": self.connection,
+            "version": "1.2.3",
             "skills": {name: hashlib.sha256(payload).hexdigest() for name, payload in (skills or {}).items()},
         } | changes
         given.setdefault("seq", next(self._seq))

@@ -208,7 +208,10 @@ class Publishing:
         dropped = await self._drop(wanted)
         for node, made in wanted.items():
             area = made.device.get("suggested_area")
-            if self._areas.setdefault(node, area) != area and not self._is_away:
+            if self._areas.setdefault(node, area) in (None, area):
+                # A device without an area takes the first that it is given.
+                self._areas[node] = area
+            elif not self._is_away:
                 await self._leave(made)
                 self._areas[node] = area
             for topic, payload in {**made.messages(self.discovery, dropped[node]), **made.states}.items():

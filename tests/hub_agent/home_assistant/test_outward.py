@@ -319,9 +319,12 @@ async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
 async def test_another_area_announces_a_device_again_once_and_touches_no_availability(tmp_path: Path) -> None:
     heard: dict[str, list[bytes]] = defaultdict(list)
 
-    def announced_in(area: str) -> bool:
+    def area(config: bytes) -> str | None:
+        return json.loads(config)["device"].get("suggested_area", "none") if config else None
+
+    def announced_in(name: str) -> bool:
         configs = [each for topic, each in heard.items() if topic.endswith("/config")]
-        return len(configs) == 4 and all(area.encode() in each[-1] for each in configs)
+        return len(configs) == 4 and all(area(each[-1]) == name for each in configs)
 
     async with beside(tmp_path / "home", None) as home, home.home.client() as client:
         asked = {"name": "home_assistant", "home_assistant": True}
@@ -335,10 +338,15 @@ async def test_another_area_announces_a_device_again_once_and_touches_no_availab
             heard.clear()
             await home.change(area="Cellar")
             await eventually(lambda: announced_in("Cellar"))
+            await home.change(area="")
+            await eventually(lambda: announced_in("none"))
+            await home.change(area="Attic")
+            await eventually(lambda: announced_in("Attic"))
             # All that it was told before this is heard by then.
             await home.hide("kitchen.DeskLampSkill")
             configs = {topic: each for topic, each in heard.items() if topic.endswith("/config")}
             await eventually(lambda: all(each[-1] == b"" for each in configs.values()))
     for sent in configs.values():
-        assert [b"Cellar" in each for each in sent] == [False, True, False]
+        # A device without an area takes one in Home Assistant, and need not go for that.
+        assert [area(each) for each in sent] == [None, "Cellar", None, "none", "Attic", None]
     assert not [topic for topic in heard if "availability" in topic and heard[topic][0] != b""]
