@@ -13,7 +13,8 @@ from bus.link import Link, open_link
 from bus.rpc import Responder
 from chat.tasks import open_tasks
 from identity.envelope import Seal
-from identity.files import only_one
+from identity.files import is_held, only_one
+from spoke.membership.enrolment import FILE_NAME, Enrolment
 from spoke.membership.joining import join
 from spoke.membership.membership import Membership
 from spoke.presence.clock import HubClock, next_epoch
@@ -74,8 +75,33 @@ class Spoke:
         await self._presence.announced.wait()
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """The skills of a device, loaded, and where they publish."""
+
+    device: str
+    outlet: SkillOutlet
+    host: SkillHost
+
+
+async def load(settings: SpokeSettings, *, device: str) -> Loaded:
+    """Load the skills of a device."""
+    outlet = SkillOutlet(device=device)
+    return Loaded(device, outlet, await SkillHost.load(settings, device=device, sink=outlet))
+
+
+async def load_ahead(settings: SpokeSettings) -> Loaded | None:
+    """Load the skills of a device that has joined and that no other process serves, for `open_spoke`."""
+    stored = Enrolment.load(settings.directory / FILE_NAME)
+    if stored is None or is_held(settings.directory):
+        return None
+    return await load(settings, device=stored.device)
+
+
 @asynccontextmanager
-async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None) -> AsyncIterator[Spoke]:
+async def open_spoke(
+    settings: SpokeSettings, *, token: SecretStr | None = None, loaded: Loaded | None = None
+) -> AsyncIterator[Spoke]:
     """Run a spoke for as long as the context is open.
 
     A device that has not joined yet waits for the hub; one that has waits a few seconds for the broker
@@ -84,6 +110,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
 
     Args:
         token: An enrolment token; needed where the device has not joined yet.
+        loaded: Skills that were loaded ahead; used if they are this device's.
 
     Raises:
         ConfigError: If the settings cannot be used, or another spoke runs with this home.
@@ -106,8 +133,9 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             enrolment, key=identity.key, settings=settings, clock=clock, is_confirmed=identity.is_confirmed
         )
         device, seal = enrolment.device, Seal(enrolment.hub_id, identity.key)
-        outlet = SkillOutlet(device=device)
-        host = await SkillHost.load(settings, device=device, sink=outlet)
+        if loaded is None or loaded.device != device:
+            loaded = await load(settings, device=device)
+        outlet, host = loaded.outlet, loaded.host
         await stack.enter_async_context(host)
         outlet.serve(each.skill for each in host.registrations)
         registrations = sealed_registrations(seal, device, host.registrations)

@@ -33,6 +33,8 @@ from deploy.settings.options import (
 from identity.files import make_private_directory
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from pydantic import SecretStr
 
     from agent_core.models.entries import Models
@@ -187,19 +189,24 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
     # Before skills are loaded, and before there are threads that could load them.
     hide(home.directory, but=(home.spoke, home.sandbox, settings.nodes, *settings.skills, *code))
 
+    loaded = None
+
+    def prepare() -> None:
+        nonlocal loaded
+        loaded = asyncio.run(spoke.app.load_ahead(settings))
+
     async def serve(told: dict[str, Any], report: Reporter) -> None:
         where = {"hub_url": told["hub"], "hub_key": told["hub_key"], "insecure": told["insecure"]}
         token = None if told["token"] is None else SecretStr(told["token"])
-        await _serve_child(settings.model_copy(update=where), token, report)
+        opening = spoke.app.open_spoke(settings.model_copy(update=where), token=token, loaded=loaded)
+        await _serve_child(opening, report)
 
-    return run_child(serve)
+    return run_child(serve, prepare=prepare)
 
 
-async def _serve_child(settings: "SpokeSettings", token: "SecretStr | None", report: Reporter) -> None:
-    from spoke.app import open_spoke
-
+async def _serve_child(opening: "AbstractAsyncContextManager[Spoke]", report: Reporter) -> None:
     # The settings are hidden from it by now, so it keeps its models; the hub beside it takes new ones.
-    async with open_spoke(settings, token=token) as spoke:
+    async with opening as spoke:
         told = None
         while True:
             if spoke.problem is not None:

@@ -141,24 +141,32 @@ def start_broker(home: Home) -> AbstractAsyncContextManager[Child]:
     return start_child(home, "broker", "run", what="the embedded broker", stop_s=_BROKER_STOP_S)
 
 
-def run_child(serve: Callable[[dict[str, Any], Reporter], Coroutine[Any, Any, None]]) -> int:
+def run_child(
+    serve: Callable[[dict[str, Any], Reporter], Coroutine[Any, Any, None]],
+    *,
+    prepare: Callable[[], None] = lambda: None,
+) -> int:
     """Run as the child: wait for the parameters, then serve until the parent ends or asks for it.
+
+    Args:
+        prepare: Does what needs no parameters.
 
     Returns:
         The exit code: 1 after an error, which was reported as the state ``failed``.
     """
     report = _open_channel()
-    # Not through sys.stdin, which would read ahead, and whose lock aborts the interpreter's end.
-    with os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as parent:
-        line = parent.readline()
-    if not line:
-        return 0
-
-    async def serve_parent() -> None:
-        _stop_with_parent()
-        await serve(json.loads(line), report)
-
     try:
+        prepare()
+        # Not through sys.stdin, which would read ahead, and whose lock aborts the interpreter's end.
+        with os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as parent:
+            line = parent.readline()
+        if not line:
+            return 0
+
+        async def serve_parent() -> None:
+            _stop_with_parent()
+            await serve(json.loads(line), report)
+
         run_until_stopped(serve_parent())
     except StrawberryError as error:
         report.state("failed", problem=error.message, hint=error.hint)

@@ -38,7 +38,7 @@ class SkillOutlet:
     def __init__(self, *, device: str) -> None:
         self._device = device
         self._link: Link | None = None
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._offered: frozenset[str] | None = None
         self._values: dict[str, bytes] = {}
@@ -99,7 +99,7 @@ class SkillOutlet:
 
     async def run(self, link: Link) -> None:
         """Send until cancelled."""
-        self._link = link
+        self._link, self._loop = link, asyncio.get_running_loop()
         forget = link.on_connected(self._send_all_again)
         try:
             pace = TokenBucket(burst=_BURST, per_second=_RATE)
@@ -148,7 +148,7 @@ class SkillOutlet:
 
     def _wake(self) -> None:
         with self._lock:
-            if self._is_waking:
+            if self._is_waking or self._loop is None:
                 return
             self._is_waking = True
         try:
