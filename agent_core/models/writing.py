@@ -4,11 +4,9 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import tomlkit
 from pydantic import SecretStr
-from tomlkit.items import AoT, Table
 
 from agent_core.models.entries import (
     KEYS_FILE,
@@ -22,6 +20,9 @@ from agent_core.models.entries import (
 from agent_core.models.probe import Probe
 from contracts.errors import ConfigError, InvalidMessage
 from identity.files import write_private
+
+if TYPE_CHECKING:
+    from tomlkit.items import Table
 
 _HEAD: Final = "# Settings of Strawberry. The models are asked in this order.\n\n"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:+=@%,~-]+\Z")
@@ -49,6 +50,9 @@ def write_entries(home: Path, entries: Sequence[ModelEntry]) -> None:
     Raises:
         ConfigError: If the file cannot be used as it is, or two entries have one name.
     """
+    import tomlkit
+    from tomlkit.items import AoT
+
     file = home / SETTINGS_FILE
     # A file that is wrong already is reported as everywhere, and left alone.
     parse_entries(read_tables(home).get("models"), file=file)
@@ -129,8 +133,10 @@ def with_time(entry: ModelEntry, tried: Probe | None) -> ModelEntry:
     return entry.model_copy(update={"first_token_s": needed}) if needed > entry.first_token_s else entry
 
 
-def _changed(old: Table | None, entry: ModelEntry) -> Table:
+def _changed(old: "Table | None", entry: ModelEntry) -> "Table":
     """Return the table of an entry: the old one with other values, whose comments stay beside their lines."""
+    import tomlkit
+
     table = tomlkit.table() if old is None else old
     values = entry.model_dump(mode="json", exclude_defaults=True)
     for key in [key for key in table if key not in values]:

@@ -37,11 +37,15 @@ class Stemmer:
 
     def stems(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the stems in each of the texts."""
-        self._db.execute("DELETE FROM asked")
-        self._db.executemany("INSERT INTO asked(rowid, word) VALUES (?, ?)", enumerate(texts))
         found: list[list[str]] = [[] for _ in texts]
-        for place, stem in self._db.execute("SELECT doc, term FROM asked_terms"):
-            found[place].append(stem)
+        # Never committed: FTS5 would write a part of its index for each text.
+        self._db.execute("BEGIN")
+        try:
+            self._db.executemany("INSERT INTO asked(rowid, word) VALUES (?, ?)", enumerate(texts))
+            for place, stem in self._db.execute("SELECT doc, term FROM asked_terms"):
+                found[place].append(stem)
+        finally:
+            self._db.execute("ROLLBACK")
         return found
 
     def stems_in(self, text: str) -> set[str]:

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-import tomlkit
 from pydantic import SecretStr
 
 from agent_core.models.entries import SETTINGS_FILE, read_tables, read_variable
-from agent_core.models.writing import write_key
 from deploy.home.brokers.bus import read_authority
 from deploy.home.directory import Home
 from deploy.settings.settings import HomeAssistantTable, read_home_assistant
@@ -45,6 +43,10 @@ def write_home_assistant(directory: Path, url: str, token: SecretStr, *, variabl
     Raises:
         ConfigError: If a file cannot be used as it is.
     """
+    import tomlkit
+
+    from agent_core.models.writing import write_key
+
     read_tables(directory)
     file = directory / SETTINGS_FILE
     # The token first: an address without it is named as a problem at each start.

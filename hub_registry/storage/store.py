@@ -13,11 +13,6 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlmodel import Session, create_engine
 
 from contracts.errors import ConfigError, StorageError
-from hub_registry.storage.migrations.versions import v0001_initial as initial
-from hub_registry.storage.migrations.versions import v0002_device_trust as second
-from hub_registry.storage.migrations.versions import v0003_live as third
-from hub_registry.storage.migrations.versions import v0004_people as fourth
-from hub_registry.storage.migrations.versions import v0005_clients as fifth
 from identity.files import make_private_directory
 
 T = TypeVar("T")
@@ -166,6 +161,12 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _create(connection: Connection) -> None:
+    from hub_registry.storage.migrations.versions import v0001_initial as initial
+    from hub_registry.storage.migrations.versions import v0002_device_trust as second
+    from hub_registry.storage.migrations.versions import v0003_live as third
+    from hub_registry.storage.migrations.versions import v0004_people as fourth
+    from hub_registry.storage.migrations.versions import v0005_clients as fifth
+
     initial.schema.create_all(connection)
     for statement in (each for later in (second, third, fourth, fifth) for each in later.STATEMENTS):
         connection.exec_driver_sql(statement)

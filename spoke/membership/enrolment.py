@@ -2,7 +2,7 @@
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, SecretStr, ValidationError
 
@@ -15,7 +15,9 @@ from identity import tokens
 from identity.files import write_private
 from identity.keys import PublicKey
 from spoke.membership.addresses import has_tls, usable_brokers
-from spoke.membership.trust import Hub
+
+if TYPE_CHECKING:
+    from spoke.membership.trust import Hub
 
 FILE_NAME: Final = "enrolment.json"
 KEY_FILE: Final = "key.pem"
@@ -70,7 +72,7 @@ class Enrolment(DeviceBus):
         cls,
         answer: EnrolAnswer,
         *,
-        hub: Hub,
+        hub: "Hub",
         key: PublicKey,
         invitation: SecretStr | None,
         insecure: bool,
@@ -174,7 +176,7 @@ class Enrolment(DeviceBus):
         kept = {"token": token, "bus_token": on_bus, "renewed": None, "renewed_bus_token": None}
         return self.model_copy(update=kept)
 
-    def updated(self, answer: DeviceBus, *, hub: Hub) -> Self:
+    def updated(self, answer: DeviceBus, *, hub: "Hub") -> Self:
         """Apply the hub's answer on where the bus is and how this device is named.
 
         An answer over an unverified connection cannot name a new host, and a bus with TLS stays one. The

@@ -8,11 +8,10 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from pydantic_core import from_json
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from chat.tasks import open_tasks
@@ -20,6 +19,9 @@ from contracts.errors import CallError, Disconnected, ErrorCode, LinkError, Logi
 from contracts.wire import Json
 from hub_agent.home_assistant.inward.entities import clean
 from hub_agent.settings import HomeAssistantAccess
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
 
 _CONNECT_S: Final = 10.0
 _ANSWER_S: Final = 30.0
@@ -51,7 +53,7 @@ class HomeAssistantConnection:
         version: Of Home Assistant.
     """
 
-    def __init__(self, socket: ClientConnection, version: str) -> None:
+    def __init__(self, socket: "ClientConnection", version: str) -> None:
         self.version = version
         self._socket = socket
         self._ids = count(1)
@@ -150,6 +152,9 @@ async def open_connection(settings: HomeAssistantAccess) -> AsyncIterator[HomeAs
         LoginRefused: If it refuses the token.
         LinkError: If it cannot be reached, or is no Home Assistant.
     """
+    # 8 ms to import, for homes without Home Assistant, too.
+    from websockets.asyncio.client import connect
+
     url = f"ws{settings.url.removeprefix('http').rstrip('/')}/api/websocket"
     try:
         trust = ssl.create_default_context(cadata=settings.ca) if url.startswith("wss") else None
@@ -176,7 +181,7 @@ async def open_connection(settings: HomeAssistantAccess) -> AsyncIterator[HomeAs
             yield connection
 
 
-async def _log_in(socket: ClientConnection, settings: HomeAssistantAccess) -> str:
+async def _log_in(socket: "ClientConnection", settings: HomeAssistantAccess) -> str:
     """Show the token; return the version."""
     try:
         async with asyncio.timeout(_CONNECT_S):
