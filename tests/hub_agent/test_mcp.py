@@ -118,21 +118,23 @@ async def test_annotations_are_the_worst_of_the_skills_that_may_be_called(home: 
 
 
 @both
-@pytest.mark.parametrize("answer", ["accept", "decline", "cancel"])
-async def test_a_confirmation_is_an_elicitation(home: Home, mode: str, answer: Any) -> None:
+async def test_a_confirmation_is_an_elicitation(home: Home, mode: str) -> None:
     await home.device("Front Door", lock := LockSkill())
     questions: list[str] = []
+    answer: Any = None
 
     async def asked(_: Any, form: Any) -> Any:
         questions.append(form.message)
         return ElicitResult(action=answer, content={} if answer == "accept" else None)
 
     async with client(home, mode=mode, asked=asked) as mcp:
-        _, text = await run(mcp, "devices.front_door.LockSkill.unlock('back')")
-    assert questions == ["LockSkill.unlock(door='back')\nConfirm LockSkill.unlock on Front Door."]
-    assert lock.opened == (["back"] if answer == "accept" else [])
-    assert ("back is open" in text) is (answer == "accept")
-    assert ("did not confirm" in text) is (answer != "accept")
+        for answer, opened in (("decline", []), ("cancel", []), ("accept", ["back"])):
+            questions.clear()
+            _, text = await run(mcp, "devices.front_door.LockSkill.unlock('back')")
+            assert questions == ["LockSkill.unlock(door='back')\nConfirm LockSkill.unlock on Front Door."]
+            assert lock.opened == opened
+            assert ("back is open" in text) is (answer == "accept")
+            assert ("did not confirm" in text) is (answer != "accept")
 
 
 @both
@@ -181,22 +183,18 @@ async def test_a_token_without_the_right_gets_neither_the_tool_nor_the_call(home
 
 
 @both
-async def test_a_call_that_is_cancelled_stops_its_skill(home: Home, mode: str) -> None:
+async def test_a_call_ends_with_its_client_and_with_its_token(home: Home, mode: str) -> None:
     await home.device("Bedroom PC", slow := SlowSkill())
-    async with client(home, mode=mode) as mcp:
+    authority = home.hub.registry.authority
+    token = await home.token(home.hub.registry.admin, scopes=ALL)
+    async with client(home, token=token, mode=mode) as mcp:
         async with asyncio.TaskGroup() as tasks:
             call = tasks.create_task(run(mcp, "devices.bedroom_pc.SlowSkill.wait()"))
             await wait_for(slow.begun)
             call.cancel()
         await wait_for(slow.stopped)
-
-
-@both
-async def test_revoking_the_token_ends_its_session_and_its_call(home: Home, mode: str) -> None:
-    await home.device("Bedroom PC", slow := SlowSkill())
-    authority = home.hub.registry.authority
-    token = await home.token(home.hub.registry.admin, scopes=ALL)
-    async with client(home, token=token, mode=mode) as mcp:
+        slow.begun.clear()
+        slow.stopped.clear()
         async with asyncio.TaskGroup() as tasks:
             call = tasks.create_task(_failed(run(mcp, "devices.bedroom_pc.SlowSkill.wait()")))
             await wait_for(slow.begun)
