@@ -163,6 +163,8 @@ class SkillHost:
             return unfinished.result()
 
     def _record(self, call: Call, path: str, outcome: str, *, took_s: float) -> None:
+        if not _AUDIT.isEnabledFor(logging.INFO):
+            return
         actor = call.actor
         through = " ".join(
             f"{name}={value}"

@@ -52,15 +52,8 @@ class Execution:
         self._kwargs = kwargs
         self._progress = progress
         self._max_bytes = max_bytes
-        self._log = logging.getLogger(f"strawberry.skills.{path.partition('.')[0]}")
         self._flag = threading.Event()
         self._work: asyncio.Future[Json] | None = None
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the method runs in the event loop."""
-        function = self.method.function
-        return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
     def start(self) -> None:
         """Begin: an ``async`` method in a task, any other in a thread; both belong to who calls this.
@@ -70,7 +63,7 @@ class Execution:
         context = contextvars.copy_context()
         context.run(set_cancel_flag, self._flag)
         loop = asyncio.get_running_loop()
-        if self.is_async:
+        if self.method.is_async:
             self._work = loop.create_task(self._in_task(), name=self.path, context=context)
         else:
             self._work = in_thread(lambda: context.run(self._in_thread, loop), name=self.path)
@@ -152,7 +145,8 @@ class Execution:
         if isinstance(error, StrawberryError):
             raise CallError(ErrorCode.SKILL_ERROR, error.message, hint=error.hint) from error
         # The traceback stays here: it shows paths and values that concern this device only.
-        self._log.warning("%s failed", self.path, exc_info=error)
+        log = logging.getLogger(f"strawberry.skills.{self.path.partition('.')[0]}")
+        log.warning("%s failed", self.path, exc_info=error)
         text = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
         raise CallError(ErrorCode.SKILL_ERROR, text[:_LONGEST_MESSAGE]) from None
 

@@ -21,6 +21,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -75,6 +76,11 @@ class LoadedMethod:
     def contract(self) -> Method:
         """What is registered of it."""
         return self.schema.contract
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether it runs in the event loop."""
+        return inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function)
 
 
 @dataclass(frozen=True)

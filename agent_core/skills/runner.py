@@ -239,7 +239,7 @@ class SkillRunner:
         if call.method.concurrency is not None:
             gates.append(self._gate(call.path, call.method.concurrency))
         gates.append(self._gate(owner.name, owner.concurrency))
-        if not call.is_async:
+        if not call.method.is_async:
             gates.append(self._threads)
         return gates
 

@@ -27,8 +27,9 @@ _HANDED_OVER = 4096
 """Messages between paho's thread and the loop; when they are too many the thread stops reading, and
 with it, by TCP, the broker stops sending."""
 
-_HOLD_S = 0.002
-"""How long an acknowledgement may wait for a message that it can leave with. Nothing waits for it meanwhile
+_HOLD_S = 0.01
+"""How long an acknowledgement may wait for a message that it can leave with: longer than a call takes, so
+that each of a row of calls takes the acknowledgement of the one before along. Nothing waits for it meanwhile
 but the broker's count of messages in flight (20 in Mosquitto)."""
 
 _MOST_HELD = 8

@@ -101,7 +101,7 @@ class Guard:
             response = error_response(scope["path"], status, code, message, hint)
             await response(scope, receive, send)
             return
-        await self._serve({**scope, "root_path": self._base_path}, receive, send)
+        await self._serve({**scope, "root_path": self._base_path}, headers, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str, str] | None:
         hosts = headers.getlist("host")
@@ -126,9 +126,9 @@ class Guard:
             return (413, "too_large", f"a request may have {self._max_body_bytes:,} bytes", "")
         return None
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         received = 0
-        given = Headers(scope=scope).get("x-request-id", "")
+        given = headers.get("x-request-id", "")
         id_ = given if _REQUEST_ID.fullmatch(given) else uuid7()
 
         async def counted() -> Message:

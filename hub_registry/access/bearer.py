@@ -127,7 +127,7 @@ class Gate:
                 token=token,
                 key_id=claims.cnf.jkt,
             )
-        claims = await self._authority.authenticate(token)
+        await self._authority.use(claims)
         self._count(claims)
         try:
             return Bearer(claims, await self._accounts.get(claims.own))

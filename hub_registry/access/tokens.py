@@ -244,12 +244,20 @@ class TokenAuthority:
             Unauthorized: With the reason.
         """
         claims = self.check(token)
+        await self.use(claims)
+        return claims
+
+    async def use(self, claims: Claims) -> None:
+        """Note that a token was used whose claims were just checked; see `authenticate`.
+
+        Raises:
+            Unauthorized: With the reason.
+        """
         if claims.jti not in self._issued:
             await self._look_for(claims)
         if claims.jti in self._unused:
             async with self.acts:
                 await self._first_use(claims)
-        return claims
 
     async def _look_for(self, claims: Claims) -> None:
         """Refuse a token that the database does not know.
