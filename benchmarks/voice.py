@@ -23,6 +23,7 @@ from voice.engines.espeak import Espeak
 from voice.engines.micro_wakeword import MicroWakeWords
 from voice.engines.open_wakeword import OpenWakeWords
 from voice.engines.pocketsphinx import PocketSphinx
+from voice.grammar import with_digits
 from voice.opening import Engines
 from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
@@ -36,18 +37,62 @@ SENTENCES: Final = (
     "play some jazz",
     "open the blinds in the bedroom",
     "what time is it",
+    "lock the front door",
+    "set the kitchen light to blue",
+    "dim the desk lamp to thirty percent",
+    "turn off the ceiling fan",
 )
-_VOLUME: Final = SpokenSlot(is_number=True)
+OTHERS: Final = (
+    "how tall is the eiffel tower",
+    "tell me a story about a dragon",
+    "where did I leave my keys",
+    "the meeting was moved to Thursday",
+)
+"""Sentences that are meant for nobody."""
+ALIKE: Final = (
+    "turn on the hoover",
+    "play some mozart",
+    "stop the engine",
+    "add cheese to the shopping list",
+)
+"""Sentences that begin or end as one of the grammar."""
+_NUMBER: Final = SpokenSlot(is_number=True)
+_NAME: Final = SpokenSlot()
 VOCABULARY: Final = Vocabulary(
     language="en",
-    names=("kitchen light", "hall lamp", "bedroom", "kitchen", "living room", "garden"),
+    names=(
+        *(
+            "kitchen light",
+            "hall lamp",
+            "desk lamp",
+            "ceiling fan",
+            "coffee machine",
+            "washing machine",
+            "heater",
+        ),
+        *("front door", "bedroom", "kitchen", "living room", "garden", "garage", "bathroom", "office", "tv"),
+    ),
     sentences=(
-        SpokenSentence(text="turn (on|off) [the] {name}", slots={"name": SpokenSlot()}),
-        SpokenSentence(text="set the volume to {level} percent", slots={"level": _VOLUME}),
+        SpokenSentence(text="turn (on|off) [the] {name}", slots={"name": _NAME}),
+        SpokenSentence(text="set the volume to {level} percent", slots={"level": _NUMBER}),
         SpokenSentence(text="(stop|pause) the music"),
         SpokenSentence(text="play some {kind}", slots={"kind": SpokenSlot(values=("jazz", "rock", "pop"))}),
-        SpokenSentence(text="(open|close) the blinds in the {name}", slots={"name": SpokenSlot()}),
+        SpokenSentence(text="(open|close) the blinds in the {name}", slots={"name": _NAME}),
         SpokenSentence(text="what time is it"),
+        SpokenSentence(text="(lock|unlock) [the] {name}", slots={"name": _NAME}),
+        SpokenSentence(text="dim [the] {name} to {level} [percent]", slots={"name": _NAME, "level": _NUMBER}),
+        SpokenSentence(
+            text="set [the] {name} to {color}",
+            slots={"name": _NAME, "color": SpokenSlot(values=("red", "green", "blue", "white"))},
+        ),
+        SpokenSentence(text="set a timer for {minutes} minutes", slots={"minutes": _NUMBER}),
+        SpokenSentence(text="how warm is it [in the {name}]", slots={"name": _NAME}),
+        SpokenSentence(
+            text="(add|put) {item} (to|on) [the|my] shopping list",
+            slots={"item": SpokenSlot(values=("milk", "bread", "eggs", "butter"))},
+        ),
+        SpokenSentence(text="good night"),
+        SpokenSentence(text="next (song|track)"),
     ),
 )
 _HOUR_S: Final = 3_600
@@ -65,7 +110,8 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
     await sphinx.learn(VOCABULARY)
     return [
         *[row for noise in NOISES for row in await _words(sphinx, voices, noise)],
-        await _others(sphinx, voices),
+        await _taken(sphinx, voices, "other sentences", OTHERS),
+        await _taken(sphinx, voices, "sentences that sound alike", ALIKE),
         *_wakes(voices),
         *await asyncio.to_thread(_false_wakes, effort),
         *await _latencies(sphinx, effort),
@@ -83,9 +129,7 @@ def _speak(voices: Sequence[str]) -> None:
 async def _words(engine: SpeechToText, voices: Sequence[str], noise: float) -> list[Row]:
     right = total = accepted = wrong = 0
     said = [
-        (text.replace("fifty", "50"), spoken(text, voice=voice, noise=noise))
-        for text in SENTENCES
-        for voice in voices
+        (with_digits(text), spoken(text, voice=voice, noise=noise)) for text in SENTENCES for voice in voices
     ]
     for text, sound in said:
         heard = await engine.transcribe(_frames(sound), language="en")
@@ -101,15 +145,14 @@ async def _words(engine: SpeechToText, voices: Sequence[str], noise: float) -> l
     ]
 
 
-async def _others(engine: SpeechToText, voices: Sequence[str]) -> Row:
+async def _taken(engine: SpeechToText, voices: Sequence[str], which: str, texts: Sequence[str]) -> Row:
     """Say what the grammar does not have."""
-    others = ("how tall is the eiffel tower", "tell me a story about a dragon", "where did I leave my keys")
-    said = [(text, voice) for text in others for voice in voices]
+    said = [(text, voice) for text in texts for voice in voices]
     taken = 0
     for text, voice in said:
         transcript = await engine.transcribe(_frames(spoken(text, voice=voice)), language="en")
         taken += transcript.certain and bool(transcript.text)
-    return Row("other sentences taken for one of the grammar", 100 * taken / len(said), "%")
+    return Row(f"{which} taken for one of the grammar", 100 * taken / len(said), "%")
 
 
 def _wakes(voices: Sequence[str]) -> list[Row]:

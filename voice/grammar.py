@@ -28,8 +28,6 @@ _MOST_GLUED: Final = 50
 """Ways of saying one word with alternatives inside it."""
 _MOST_COPIED: Final = 5_000
 """Values of all references to lists: the decoder copies a list at each, with some 25 kB a value."""
-_NUMBER_SIZE: Final = 50
-"""Words of the rule of numbers."""
 _REFERENCE: Final = re.compile(r"<\w+>")
 
 _ONES: Final = """
@@ -37,9 +35,21 @@ _ONES: Final = """
     seventeen eighteen nineteen
 """.split()  # noqa: SIM905  not a column of words
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
+_GERMAN_ONES: Final = """
+    null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn
+    siebzehn achtzehn neunzehn
+""".split()  # noqa: SIM905  not a column of words
+_GERMAN_TENS: Final = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()  # noqa: SIM905
+_GERMAN: Final = (
+    *_GERMAN_ONES,
+    *(f"{one}und{ten}" if one else ten for ten in _GERMAN_TENS for one in ("", "ein", *_GERMAN_ONES[2:10])),
+    "hundert",
+)
+"""From 0 to 100, one word each."""
 _NUMBERS: Final = {
     **{word: number for number, word in enumerate(_ONES)},
     **{word: 10 * number for number, word in enumerate(_TENS, 2)},
+    **{word: number for number, word in enumerate(_GERMAN)},
 }
 
 _LEADS: Final = {"en": "[on|in|at] [the]", "de": "[auf|in|im] [der|dem|den]"}
@@ -54,19 +64,20 @@ def grammar_of(vocabulary: Vocabulary, known: Known) -> str | None:
 
     Sentences and names with words that are not known are left out, with a line in the log.
     """
-    names = _Names(known)
+    language = vocabulary.language.partition("-")[0]
+    names = _Names(known, language)
     anything = names.rule("names", vocabulary.names)
     sentences = []
     for sentence in vocabulary.sentences:
         rules = {slot: names.slot(values, anything) for slot, values in sentence.slots.items()}
-        rule = _rule_of(sentence.text, rules, known)
+        rule = _rule_of(sentence.text, rules, known, language)
         if rule is not None:
             sentences.append(rule)
     if names.unknown:
         _log.info("not in the dictionary, and so not in the grammar: %s", ", ".join(sorted(names.unknown)))
     if not sentences:
         return None
-    lead = _LEADS.get(vocabulary.language.partition("-")[0], "")
+    lead = _LEADS.get(language, "")
     lead = " ".join(part for part in lead.split() if all(map(known, _WORD.findall(part))))
     behind = names.sizes.get(anything, 0)
     if behind > _MOST_COPIED / 2:
@@ -127,11 +138,12 @@ class _Names:
         sizes: How many values each reference stands for.
     """
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, language: str) -> None:
         self.rules: list[str] = []
         self.sizes: dict[str, int] = {}
         self.unknown: set[str] = set()
         self._known = known
+        self._language = language
         self._made: dict[tuple[str, ...], str] = {}
 
     def slot(self, slot: SpokenSlot, anything: str) -> str:
@@ -144,7 +156,7 @@ class _Names:
         if values not in self._made:
             said = []
             for value in values:
-                words = _words(value)
+                words = _words(value, self._language)
                 missing = [word for word in words if not self._known(word)]
                 self.unknown.update(missing)
                 if words and not missing:
@@ -157,13 +169,27 @@ class _Names:
 
     def _number(self) -> str:
         if ("number",) not in self._made:
-            # "one hundred" stands for itself; more is seldom said to a lamp.
-            ones, tens = _either(_ONES[1:10]), _either(_TENS)
-            self.rules.append(f"<whole> = {_either(_ONES)} | {tens} [{ones}] | one hundred")
-            self.rules.append(f"<number> = <whole> [point {_either(_ONES[:10])}] [percent|degrees]")
-            self.sizes["<number>"] = _NUMBER_SIZE
-            self._made["number",] = "<number>"
+            self._made["number",] = (
+                self._german_number() if self._language == "de" else self._english_number()
+            )
         return self._made["number",]
+
+    def _english_number(self) -> str:
+        # "one hundred" stands for itself; more is seldom said to a lamp.
+        ones, tens = _either(_ONES[1:10]), _either(_TENS)
+        self.rules.append(f"<whole> = {_either(_ONES)} | {tens} [{ones}] | one hundred")
+        self.rules.append(f"<number> = <whole> [point {_either(_ONES[:10])}] [percent|degrees]")
+        self.sizes["<number>"] = 50
+        return "<number>"
+
+    def _german_number(self) -> str:
+        words = [word for word in _GERMAN if self._known(word)]
+        behind = [word for word in ("prozent", "grad") if self._known(word)]
+        if not words or not behind:
+            return ""
+        self.rules.append(f"<number> = {_either(words)} [{'|'.join(behind)}]")
+        self.sizes["<number>"] = len(words)
+        return "<number>"
 
 
 def _jsgf(rules: Iterable[str]) -> str:
@@ -174,15 +200,17 @@ def _either(ways: Iterable[str]) -> str:
     return f"({'|'.join(ways)})"
 
 
-def _words(text: str) -> list[str]:
+def _words(text: str, language: str = "en") -> list[str]:
     """Return the words of a text as they are said."""
     words: list[str] = []
     for word in _WORD.findall(text.lower().replace("’", "'")):
-        words += _spoken_number(int(word)) if word.isdigit() else [word]
+        words += _spoken_number(int(word), language) if word.isdigit() else [word]
     return words
 
 
-def _spoken_number(number: int) -> list[str]:
+def _spoken_number(number: int, language: str) -> list[str]:
+    if language == "de":
+        return [_GERMAN[at] for at in ([number] if number <= 100 else map(int, str(number)))]
     if number < 20:
         return [_ONES[number]]
     if number < 100:
@@ -190,7 +218,7 @@ def _spoken_number(number: int) -> list[str]:
     return [_ONES[int(digit)] for digit in str(number)]
 
 
-def _rule_of(text: str, slots: dict[str, str], known: Known) -> str | None:
+def _rule_of(text: str, slots: dict[str, str], known: Known, language: str) -> str | None:
     """Return the rule of a sentence; None where it cannot be said."""
     try:
         text = _with_whole_words(text)
@@ -199,7 +227,7 @@ def _rule_of(text: str, slots: dict[str, str], known: Known) -> str | None:
         expression = parse_sentence(text).expression
     except (ParseError, HassilError, ValueError, AssertionError):
         return None
-    return _Sentence(slots, known).rule([expression])
+    return _Sentence(slots, known, language).rule([expression])
 
 
 def _with_whole_words(text: str) -> str:
@@ -226,9 +254,10 @@ def _written_out(glued: re.Match[str]) -> str:
 class _Sentence:
     """Turns one parsed sentence into a rule; a way of saying it that has an unknown word is left out."""
 
-    def __init__(self, slots: dict[str, str], known: Known) -> None:
+    def __init__(self, slots: dict[str, str], known: Known, language: str) -> None:
         self._slots = slots
         self._known = known
+        self._language = language
 
     def rule(self, items: list[Expression]) -> str | None:
         """Return the rule of items that follow each other; empty where nothing needs to be said."""
@@ -243,7 +272,7 @@ class _Sentence:
     def _item(self, item: Expression) -> str | None:
         match item:
             case TextChunk():
-                words = _words(item.text)
+                words = _words(item.text, self._language)
                 return " ".join(words) if all(map(self._known, words)) else None
             case ListReference():
                 return self._slots.get(item.slot_name) or None

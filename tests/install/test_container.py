@@ -59,6 +59,45 @@ def test_every_service_is_confined() -> None:
     assert ":" in COMPOSE["services"]["mosquitto"]["image"]
 
 
+_SERVICE_KEYS = {
+    *("build", "cap_drop", "command", "depends_on", "entrypoint", "environment", "healthcheck", "image"),
+    *("networks", "ports", "profiles", "read_only", "restart", "security_opt", "tmpfs", "user", "volumes"),
+}
+"""Those of the Compose specification that we use: a misspelt one would do nothing, or stop everything."""
+_APP_KEYS = {
+    *("arch", "backup", "boot", "description", "environment", "hassio_api", "host_network", "init", "map"),
+    *("name", "options", "ports", "ports_description", "schema", "slug", "startup", "version", "watchdog"),
+    "webui",
+}
+"""Those of the configuration of an app of Home Assistant that we use."""
+
+
+def test_compose_and_app_have_the_keys_of_their_specifications() -> None:
+    assert set(COMPOSE) == {"name", "x-strawberry", "services", "volumes"}
+    services = COMPOSE["services"]
+    mounted = set()
+    for service in services.values():
+        assert set(service) <= _SERVICE_KEYS
+        needed = service.get("depends_on", ())
+        assert set(needed) <= set(services)
+        for name in needed if isinstance(needed, dict) else ():
+            condition = needed[name]["condition"]
+            assert condition in ("service_completed_successfully", "service_healthy")
+            # Ours have theirs in the image.
+            assert condition != "service_healthy" or "healthcheck" in services[name]
+        mounted |= {volume.partition(":")[0] for volume in service["volumes"]}
+    assert {name for name in mounted if not name.startswith("./")} == set(COMPOSE["volumes"])
+    assert all((FOLDER / name).is_file() for name in mounted if name.startswith("./"))
+    app = yaml.safe_load((APP / "config.yaml").read_text("utf-8"))
+    assert set(app) <= _APP_KEYS
+    assert set(app["arch"]) <= {"amd64", "aarch64"}
+    assert (app["startup"], app["boot"], app["backup"]) == ("services", "auto", "cold")
+    assert re.fullmatch(r"[a-z0-9_]+", app["slug"])
+    assert all(isinstance(value, str) for value in app["environment"].values())
+    assert set(app["ports"]) == set(app["ports_description"])
+    assert all(form.startswith("match(") for forms in app["schema"].values() for form in forms)
+
+
 def _commands() -> Iterator[str]:
     for service in COMPOSE["services"].values():
         if "entrypoint" in service:
