@@ -9,6 +9,7 @@ from contracts import topics
 from contracts.chat import HOME_ASSISTANT, MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
+from contracts.rates import TokenBucket
 from hub_agent.chat.assistant import Assistant
 from hub_agent.home_assistant.outward.configs import MAX_STATE, Announcement
 from hub_agent.home_assistant.outward.publishing import HUB, Publishing
@@ -25,6 +26,10 @@ _NOTES: Final = "The message came from Home Assistant, over the MQTT broker of t
 """With notes a turn has text of strangers: whoever may publish on that broker can write there."""
 _MOST_CHATS: Final = 4
 """Messages that wait for an answer at once."""
+_AT_ONCE: Final = 20
+_PER_SECOND: Final = 0.1
+"""Messages in the long run, more than a person writes: an automation that writes one whenever what the
+assistant did triggers it would go round for ever."""
 _MOST_ATTRIBUTES: Final = 16 * 1024
 
 
@@ -40,6 +45,7 @@ class HubParts:
         self._said = ""
         self._answer: dict[str, str] = {}
         self._waiting = 0
+        self._rate = TokenBucket(burst=_AT_ONCE, per_second=_PER_SECOND)
         self._one = asyncio.Lock()
 
     def watchers(self) -> list[tuple[str, str]]:
@@ -118,6 +124,10 @@ class HubParts:
             raise InvalidMessage("there is no message")
         if self._waiting >= _MOST_CHATS:
             raise TooManyRequests("too many messages wait for their answers")
+        if not self._rate.take():
+            raise TooManyRequests(
+                "too many messages come, perhaps of an automation that answers the assistant"
+            )
         self._waiting += 1
         self._said = message[:MAX_STATE]
         self._publishing.refresh(HUB)

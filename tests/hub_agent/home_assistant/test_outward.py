@@ -4,6 +4,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from contracts import topics
 from contracts.chat import ChatRequest
 from contracts.devices.presence import State, WatcherState
 from contracts.devices.registration import Appearance, Registration
-from contracts.errors import InvalidMessage, NoModel
+from contracts.errors import InvalidMessage, NoModel, TooManyRequests
 from hub_agent.home_assistant.outward.commands import read_command
 from hub_agent.home_assistant.outward.configs import Announcement, Command, Discovery, Place
 from hub_agent.home_assistant.outward.exposures import Exposure, Exposures
@@ -314,6 +315,28 @@ async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
     consent = Consent(None)
     take_in(consent, (), reader=None, notes=asked[0].notes)
     assert consent.untrusted
+
+
+async def test_a_circle_through_an_automation_slows_down_to_a_message_each_ten_seconds() -> None:
+    asked: list[str] = []
+
+    async def ask(request: ChatRequest, _: Any) -> Any:
+        asked.append(request.message)
+        # What the assistant does has the automation write again.
+        with suppress(TooManyRequests):
+            parts._say("and again")
+        raise NoModel("that is enough")
+
+    async def get(user: str) -> User:
+        return User(user, "Ann", "admin")
+
+    registry = SimpleNamespace(hub_id="hub-1", accounts=SimpleNamespace(get=get))
+    assistant: Any = SimpleNamespace(registry=registry, ask=ask)
+    async with open_tasks() as tasks:
+        parts = parts_of_hub(assistant, tasks=tasks)
+        parts._say("turn on the lamp")
+        await eventually(lambda: parts._waiting == 0)
+    assert len(asked) >= 20
 
 
 async def test_another_area_announces_a_device_again_once_and_touches_no_availability(tmp_path: Path) -> None:
