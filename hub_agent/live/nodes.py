@@ -17,7 +17,7 @@ from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
 from agent_core.skills.arguments import check_arguments
 from chat.http.requests import answer, read_query
-from chat.http.streams import DONE, Connections, EventStream, event, farewell
+from chat.http.streams import DONE, Connections, EventStream, Streams, event, farewell
 from chat.tasks import open_tasks
 from contracts import topics
 from contracts.devices.rpc import Actor
@@ -154,6 +154,7 @@ async def node_events(
 def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
     """Make the routes."""
     may_look, may_call = gate.require_user("chat", "call"), gate.require("call")
+    streams = Streams(connections)
 
     async def look(request: Request) -> Response:
         bearer = await may_look(request)
@@ -168,7 +169,7 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
         arguments: dict[str, Json] = {"name": name, "lines": query.lines}
         if query.follow:
             chunks = _following(nodes, bearer, device, "follow_logs", arguments)
-            return EventStream(chunks, connections=connections, token=bearer.claims.jti)
+            return streams.answer(bearer.claims.jti, chunks)
         return answer({"lines": await nodes.call(bearer, device, "get_logs", arguments)})
 
     async def act(request: Request) -> Response:

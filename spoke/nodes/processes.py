@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -74,18 +74,13 @@ class Log:
                 content += path.read_bytes()
         return content.decode("utf-8", "replace").splitlines()[-lines:] if lines else []
 
-    async def follow(self, seconds: float) -> AsyncGenerator[bytes, None]:
-        """Yield what is written in the next seconds; what its reader is too slow for is left out."""
-        until = asyncio.get_running_loop().time() + seconds
+    @contextmanager
+    def followed(self) -> Iterator[asyncio.Queue[bytes]]:
+        """Yield a queue of what is written within the block; what its reader is too slow for is left out."""
         waiting: asyncio.Queue[bytes] = asyncio.Queue(_UNREAD)
         self._followers.add(waiting)
         try:
-            while True:
-                async with asyncio.timeout_at(until):
-                    written = await waiting.get()
-                yield written
-        except TimeoutError:
-            return
+            yield waiting
         finally:
             self._followers.discard(waiting)
 

@@ -315,10 +315,11 @@ class Nodes:
         Raises:
             CallError: If there is no such node.
         """
-        async with aclosing(self._log_of(name).follow(_FOLLOWED_S)) as written:
+        self._folder(name)
+        with self._log_of(name).followed() as written:
             for line in self.log(name, lines):
                 yield line
-            async with aclosing(_lines(written)) as new:
+            async with aclosing(_lines(_within(written, _FOLLOWED_S))) as new:
                 async for line in new:
                     yield line
 
@@ -411,6 +412,18 @@ class Nodes:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+async def _within(queue: asyncio.Queue[bytes], seconds: float) -> AsyncIterator[bytes]:
+    """Yield what comes in the next seconds."""
+    until = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            async with asyncio.timeout_at(until):
+                item = await queue.get()
+        except TimeoutError:
+            return
+        yield item
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:

@@ -178,6 +178,8 @@ async def test_a_log_is_followed_as_it_is_written(tmp_path: Path) -> None:
             assert await anext(lines) == "ready"
             with (folder / "said").open("w") as said:
                 print("one\ntwo", file=said)
+            # Written before the next line is asked for, it must come all the same.
+            await eventually(lambda: nodes.log("camera", 1) == ["two"])
             assert [await anext(lines), await anext(lines)] == ["one", "two"]
 
 
