@@ -18,6 +18,7 @@ else:
 
 _LOCK_FILE: Final = "lock"
 _MOMENT_S: Final = 0.05
+_PATIENCE_S: Final = 5.0
 
 
 def make_private_directory(path: Path) -> Path:
@@ -102,9 +103,21 @@ def is_held(directory: Path, *, by: int | None = None) -> bool:
 
 
 def _lock_later(file: IO[str]) -> bool:
-    """Try once more: `is_held` may have had it for a moment."""
+    """Try again while others only look: `is_held` has it for a moment, longer on a busy machine."""
+    deadline = time.monotonic() + _PATIENCE_S
     time.sleep(_MOMENT_S)
-    return _lock(file)
+    while not _lock(file):
+        if time.monotonic() > deadline or not _is_only_looked_at(file):
+            return False
+        time.sleep(_MOMENT_S)
+    return True
+
+
+def _is_only_looked_at(file: IO[str]) -> bool:
+    if sys.platform == "win32" or not _lock(file, shared=True):
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
 
 
 def _lock(file: IO[str], *, shared: bool = False) -> bool:

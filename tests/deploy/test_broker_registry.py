@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from contracts.errors import ConfigError
 from deploy.home.brokers.registry import OurBroker, announced, find_ours, keep_provisioned
 from deploy.home.directory import Home
+from identity import files
 from identity.files import is_held, only_one
 
 URL = "mqtt://127.0.0.1:1883"
@@ -49,6 +51,33 @@ def test_a_directory_is_held_by_any_process_that_says_so(tmp_path: Path) -> None
         assert is_held(tmp_path)
         holder.kill()
     assert not is_held(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no shared locks")
+def test_who_only_looks_keeps_nobody_out_however_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    looking = (tmp_path / "lock").open("w")
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            looking.close()
+
+    monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=wait))
+    with only_one(tmp_path, what="a broker", hint=""):
+        assert len(waited) == 3
+        # Who has it is not waited for.
+        with (
+            pytest.raises(ConfigError, match="a broker already runs"),
+            only_one(tmp_path, what="a broker", hint=""),
+        ):
+            pass
+    assert len(waited) == 4
 
 
 def test_a_mosquitto_that_was_set_up_is_ours_whether_it_runs_or_not(tmp_path: Path) -> None:
