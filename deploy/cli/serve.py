@@ -49,7 +49,7 @@ _WARNING = (
 _TOKEN_VARIABLE = "HUB_DEVICE_TOKEN"  # noqa: S105  the name of a variable
 _LOOK_S: Final = 0.5
 """How late a person may read that the hub revoked the spoke."""
-_LOOK_START_S: Final = 0.02
+_LOOK_START_S: Final = 0.005
 """The same until the spoke is on the bus: its start is waited for."""
 
 
