@@ -61,11 +61,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path) -> Iter
         wait_for(lambda: "Ready" in home.log("up") or home.ended("up"), what="strawberry up")
         wait_for(lambda: home.cli("nodes", "start", "camera").returncode == 0, what="the local spoke")
         wait_for(lambda: home.json("nodes", "logs", "camera")["lines"], what="the output of a node")
-        bin_directory = home.directory / "bin"
-        bin_directory.mkdir()
-        shim = bin_directory / "strawberry"
-        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m deploy.cli.main "$@"\n')
-        shim.chmod(0o755)
+        home.programs()
         yield home
 
 

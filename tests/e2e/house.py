@@ -6,6 +6,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -369,6 +370,15 @@ class House:
             check=False,
             cwd=self.directory,
         )
+
+    def programs(self) -> Path:
+        """Make the directory in which a shell finds ``strawberry``."""
+        directory = self.directory / "bin"
+        directory.mkdir()
+        shim = directory / "strawberry"
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m deploy.cli.main "$@"\n')
+        shim.chmod(0o755)
+        return directory
 
     def json(self, *arguments: str) -> Any:
         """Run a command with ``--json`` that must succeed, and give its result."""

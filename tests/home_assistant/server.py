@@ -37,7 +37,7 @@ conversation:
 logger: {{default: warning, logs: {{homeassistant.components.mqtt: info}}}}
 {more}
 """
-_START_S: Final = 120
+_START_S: Final = 300
 _USER: Final = "0" * 31 + "1"
 _REFRESH: Final = "0" * 31 + "2"
 _KEY: Final = "5" * 128
@@ -97,7 +97,7 @@ class HomeAssistant:
     async def start(self) -> None:
         """Start it, and wait until it says that it is running."""
         self._launch()
-        # Two seconds, or half a minute where eight other programs want the same processors.
+        # Two seconds, or minutes where many other programs want the same processors.
         async with asyncio.timeout(_START_S):
             while not await self._is_running():  # noqa: ASYNC110 - another process tells nobody
                 await asyncio.sleep(0.05)
