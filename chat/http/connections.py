@@ -102,12 +102,16 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin a request, unless the one before is not answered."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.cycle is not None and not (self.cycle.response_complete or self._is_answered()):
             self._is_last = True
             self.cycle.keep_alive = False
             raise ValueError("a pipelined request")
         self._in_head = True
         super().on_message_begin()
+
+    def _is_answered(self) -> bool:
+        """Return whether the client has all of an answer whose length it knows; uvicorn waits for its end."""
+        return self.cycle.chunked_encoding is False and self.cycle.expected_content_length == 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; drop a trailer, which would change a request that was checked already."""

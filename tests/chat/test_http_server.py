@@ -1,5 +1,6 @@
 """The HTTP server by itself."""
 
+import asyncio
 import time
 from email.utils import parsedate_to_datetime
 
@@ -53,3 +54,26 @@ async def test_only_a_proxy_that_is_named_says_where_a_request_comes_from(
         async with serve(app, listener, proxies=proxies), httpx.AsyncClient() as client:
             answer = await client.get(url, headers=[*said, ("x-forwarded-proto", "https")])
     assert answer.text == seen
+
+
+async def test_a_request_may_follow_an_answer_of_known_length_before_the_server_has_ended_it() -> None:
+    may_end = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"4")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"here", "more_body": True})
+        await may_end.wait()
+        await send({"type": "http.response.body"})
+
+    with listen("127.0.0.1", 0, purpose="HTTP") as listener:
+        async with serve(app, listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            for _ in range(2):
+                writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                # The server has read the second one, too, before it may end the answer to the first.
+                asyncio.get_running_loop().call_later(0.1, may_end.set)
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 OK")
+                assert await reader.readexactly(4) == b"here"
+            writer.close()
