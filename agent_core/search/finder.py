@@ -156,6 +156,7 @@ class SkillFinder:
             current=current,
             is_connected=self._is_connected,
             hears=self._hears(user),
+            on_problem=self._on_problem,
         )
 
     def set_values(self, lists: Mapping[str, Mapping[str, str]]) -> None:

@@ -25,7 +25,10 @@ _MAX_PROBLEMS: Final = 10
 """Problems of one skill that are kept; a wrong generator makes the same mistake in each method."""
 
 _MAX_STEPS: Final = 10_000
-"""Steps that the templates of one device may take of one utterance: some 20 ms."""
+"""Steps that the templates of one device may take of one utterance: 3 ms, 40 where each is a long check."""
+
+_MAX_STEPS_IN_ALL: Final = 40_000
+"""Steps of all devices together, in equal shares: a match is work of the event loop."""
 
 _DEVICE_LEAD_WORDS: Final = 2
 """Words before a device's name that belong to it: ``on the``, ``in der``."""
@@ -40,6 +43,9 @@ the largest take 30 kB each."""
 
 _Owner = tuple[str, str]
 """Id of the device that registered it, and the name of one of its skills."""
+
+OnProblem = Callable[[str, str], None]
+"""Takes what is wrong with what a device, by its id, registered."""
 
 Hears = Callable[[str, Target], bool]
 """Whether a sentence counts for who spoke: it gets the device that registered it, and what it calls."""
@@ -206,6 +212,7 @@ class SentenceIndex:
         current: str | None,
         is_connected: Callable[[str], bool] = lambda device: True,
         hears: Hears = lambda source, target: True,
+        on_problem: OnProblem = lambda device, problem: None,
     ) -> SentenceCall | SentenceChoice | None:
         """Find the call that an utterance means.
 
@@ -215,6 +222,7 @@ class SentenceIndex:
             is_connected: Whether a device, by its id, can be called right now; one that can wins a tie
                 with those that cannot.
             hears: Which sentences count; with all others it is as if they were not there.
+            on_problem: Called for each device whose sentences took too long, so that they were given up.
 
         Returns:
             One call, several to choose from, or None where no sentence matches.
@@ -223,16 +231,24 @@ class SentenceIndex:
         known = self._languages.get(spoken)
         if known is None or len(utterance) > _MAX_UTTERANCE or not (text := normalized(utterance)):
             return None
-        steps: dict[str, Steps] = defaultdict(lambda: Steps(_MAX_STEPS))
-        named = self._named_device(text, hears)
-        if named is not None:
-            device, shorter = named
-            for candidate in shorter:
-                calls = self._calls(known, candidate, spoken, current, steps, hears)
-                own = [call for call in calls if call.target.device == device]
-                if own:
-                    return _decide(own, device, is_connected)
-        return _decide(self._calls(known, text, spoken, current, steps, hears), current, is_connected)
+        # The whole text has every word that a shorter one has.
+        entries = [
+            entry
+            for entry in known.candidates(folded(text.casefold()))
+            if (not entry.is_own or entry.source == current) and hears(entry.source, entry.target)
+        ]
+        sources = {entry.source for entry in entries}
+        share = min(_MAX_STEPS, _MAX_STEPS_IN_ALL // max(1, len(sources)))
+        steps = {source: Steps(share) for source in sources}
+        calls: list[SentenceCall] = []
+        for said, device in (*self._without_device(text, hears), (text, None)):
+            calls = self._calls(entries, said, spoken, steps)
+            calls = [call for call in calls if device in (None, call.target.device)]
+            if calls:
+                break
+        for source in sorted(source for source, left in steps.items() if left.are_spent):
+            on_problem(source, "its sentences take too long to match: not all of them are tried")
+        return _decide(calls, current, is_connected)
 
     def examples(
         self, language: str, *, limit: int = 5, hears: Hears = lambda source, target: True
@@ -291,13 +307,7 @@ class SentenceIndex:
         return self._compiled[key]
 
     def _calls(
-        self,
-        known: _Language,
-        text: str,
-        language: str,
-        current: str | None,
-        steps: Mapping[str, Steps],
-        hears: Hears,
+        self, entries: Iterable[_Entry], text: str, language: str, steps: Mapping[str, Steps]
     ) -> list[SentenceCall]:
         """Return the calls that fit best: those whose sentence leaves the least to free slots.
 
@@ -306,9 +316,7 @@ class SentenceIndex:
         """
         matched: dict[tuple[int, str], dict[str, Json] | None] = {}
         found: list[tuple[int, SentenceCall]] = []
-        for entry in known.candidates(folded(text.casefold())):
-            if (entry.is_own and entry.source != current) or not hears(entry.source, entry.target):
-                continue
+        for entry in entries:
             key = (id(entry.template), entry.target.method.name)
             if key not in matched:
                 try:
@@ -323,8 +331,8 @@ class SentenceIndex:
         least = min((free for free, _ in found), default=0)
         return [call for free, call in found if free == least]
 
-    def _named_device(self, text: str, hears: Hears) -> tuple[str, list[str]] | None:
-        """Find a device's name at the end; return the device and the text without it."""
+    def _without_device(self, text: str, hears: Hears) -> list[tuple[str, str]]:
+        """Find a device's name at the end; return what may stand before it, each with the device."""
         folded = text.casefold()
         named = [
             (name, device)
@@ -332,11 +340,11 @@ class SentenceIndex:
             if folded.endswith(f" {(name := target.device_name.casefold())}") and hears(device, target)
         ]
         if not named:
-            return None
+            return []
         name, device = max(named, key=lambda pair: len(pair[0]))
         words = text[: -len(name)].split()
         shorter = [" ".join(words[: len(words) - lead]) for lead in range(_DEVICE_LEAD_WORDS + 1)]
-        return device, [candidate for candidate in shorter if candidate]
+        return [(candidate, device) for candidate in shorter if candidate]
 
 
 def _digest(entries: list[tuple[str, _Entry]]) -> str:

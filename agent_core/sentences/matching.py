@@ -35,6 +35,11 @@ class Steps:
     def __init__(self, most: int) -> None:
         self._left = most
 
+    @property
+    def are_spent(self) -> bool:
+        """Whether more were needed than there were."""
+        return self._left < 0
+
     def take(self, number: int = 1) -> None:
         """Count some steps.
 

@@ -4,7 +4,7 @@ Moments are stored as RFC 3339 text in UTC, so that they also sort as text.
 """
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import JSON, BigInteger, Column, String, TypeDecorator
 from sqlalchemy.engine import Dialect
@@ -22,6 +22,10 @@ def now() -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
+_LONG_PAST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""A token that was altered in the database has expired, or was revoked."""
+
+
 class Moment(TypeDecorator[datetime]):
     """A point in time as RFC 3339 text."""
 
@@ -33,8 +37,14 @@ class Moment(TypeDecorator[datetime]):
         return None if value is None else rfc3339(value)
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
-        """Read the text back."""
-        return None if value is None else datetime.fromisoformat(value)
+        """Read the text back; what is no moment is long past, so that no row keeps a hub from starting."""
+        if value is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            return _LONG_PAST
+        return _LONG_PAST if moment.tzinfo is None else moment
 
 
 class Table(SQLModel, registry=registry()):

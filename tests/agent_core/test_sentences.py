@@ -202,6 +202,27 @@ def test_a_template_that_takes_too_long_is_given_up_and_others_still_match() -> 
         )
 
 
+def test_many_devices_share_what_one_match_may_take_and_others_still_match() -> None:
+    slots = "".join(f"{{{name}}}" for name in LETTERS)
+    evil = [
+        on(f"evil{n}", method(f"block{n}", f"turn {slots} the [x{n}] lamp", flags=None, **LETTERS))
+        for n in range(50)
+    ]
+    lamp = on("pc", method("on", "turn on the lamp [please] {times} times", times="integer"))
+
+    def problems(made: SentenceIndex) -> set[str]:
+        found: dict[str, str] = {}
+        call = made.match(
+            "turn on the lamp please 3 times", language="en", current=None, on_problem=found.__setitem__
+        )
+        assert isinstance(call, SentenceCall)
+        assert call.arguments == {"times": 3}
+        return set(found)
+
+    assert problems(index(evil[0], lamp)) == set()
+    assert problems(index(*evil, lamp)) == {each.device for each in evil}
+
+
 def test_a_long_list_of_values_counts_for_each_check_so_that_a_device_cannot_hold_up_the_others() -> None:
     # A number among the words, so that no table finds the value.
     values = [1, *(f"value {number}" for number in range(7_400))]
