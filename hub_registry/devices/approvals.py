@@ -1,8 +1,10 @@
 """The owner's decisions about what devices declare: kept in memory, written to the database."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from pydantic import ValidationError
 from sqlalchemy import bindparam, insert
 from sqlmodel import Session, col, delete, select
 
@@ -11,6 +13,8 @@ from contracts.errors import StorageError
 from hub_registry.devices.review import Item, Known, Reviewed, approved, review
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import ApprovalRow, DeviceRow
+
+_log = logging.getLogger(__name__)
 
 _MOST_KNOWN: Final = 4_000
 """Skills and methods of one device that are remembered, about four times what it may have at once."""
@@ -28,11 +32,17 @@ class Approvals:
         self._known: dict[str, dict[str, Known]] = {}
         self._providers: dict[str, set[str]] = {}
         self._unwritten: set[tuple[str, str]] = set()
+        # What was approved and cannot be read is not new: until it is approved again the strictest holds.
+        self._lost: set[tuple[str, str]] = set()
 
     async def load(self, store: Store) -> None:
         """Read what the database has."""
         for row in await store.read(lambda session: session.exec(select(ApprovalRow)).all()):
-            self._keep(row.device_id, row.skill, Known.model_validate(row.known))
+            try:
+                self._keep(row.device_id, row.skill, Known.model_validate(row.known))
+            except ValidationError:
+                _log.warning("what is approved of %s of %s cannot be read", row.skill, row.device_id)
+                self._lost.add((row.device_id, row.skill))
         self._unwritten.clear()
 
     async def flush(self, store: Store) -> None:
@@ -72,6 +82,7 @@ class Approvals:
         """Return what of a registration counts now, and remember what has to be."""
         there = self._known.get(device, {})
         room = sum(1 + len(known.flags) for known in there.values()) < _MOST_KNOWN
+        room = room and (device, skill.name) not in self._lost
         reviewed = review(
             skill,
             there.get(skill.name, Known()),
@@ -87,6 +98,7 @@ class Approvals:
         """Approve all that a device declares in these registrations."""
         for skill in skills:
             known = self._known.get(device, {}).get(skill.name, Known())
+            self._lost.discard((device, skill.name))
             self._keep(device, skill.name, approved(skill, known))
 
     def deny(self, device: str, items: Iterable[Item]) -> None:

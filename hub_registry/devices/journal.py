@@ -135,7 +135,17 @@ async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
 
     devices, registrations = await store.read(stored)
     for row in devices:
-        directory.put(device_of(row), HighWater(row.epoch, row.connection, row.seq, ended=row.ended))
+        try:
+            device, problem = device_of(row), ""
+        except Exception as error:  # noqa: BLE001 - one row must not keep the hub from starting
+            problem = f"its stored key or aliases cannot be used ({type(error).__name__}): join it again"
+            _log.warning("%s: %s", row.id, problem)
+            # Without a key it is as one that was never enrolled.
+            row.public_key, row.aliases = None, []
+            device = device_of(row)
+        directory.put(device, HighWater(row.epoch, row.connection, row.seq, ended=row.ended))
+        if problem:
+            directory.note_problem(device.id, problem)
     keys = {found.device_id: directory.public_key(found.device_id) for found in registrations}
 
     def checked() -> list[RegisteredSkill | str | None]:

@@ -1,6 +1,7 @@
 """The hub's database: SQLite in WAL mode behind one thread, created or migrated when it is opened."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -97,7 +98,7 @@ def _open(path: Path) -> Engine:
     # that looks in would take the journal for abandoned and delete it.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    engine = create_engine(f"sqlite:///{path}")
+    engine = create_engine(f"sqlite:///{path}", json_deserializer=_read_json)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     try:
@@ -113,6 +114,14 @@ def _open(path: Path) -> Engine:
             hint="Update Strawberry, or restore a backup of this version.",
         ) from None
     return engine
+
+
+def _read_json(text: str) -> Any:
+    """Read a JSON column; None where an older version or a person has left no JSON there."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return None
 
 
 def _explained(path: Path, error: DatabaseError) -> StorageError:

@@ -51,6 +51,8 @@ EACH = 25
 """Messages after which is looked whether all is well; so many are shown where it is not."""
 CHATS = 4
 """Every so many looks, one includes a chat: a person has about one message a second."""
+HEAVY: Final = 1_000
+"""Methods that a device registers at once."""
 OF_EACH = 3
 """Requests to each route, before it is left to chance what is said and asked."""
 OF_A_DEVICE = 100
@@ -256,6 +258,26 @@ class Target:
             self.device.__exit__()
             self.device = _come(self.house, f"Mad {self.number}")
 
+    def register_much(self) -> None:
+        """Register 1,000 methods with 7.9 kB of text each, in as few messages as are allowed and in one."""
+        device = self.device
+        methods = [{"name": f"go{n}", "signature": "go()", "parameters": {}} for n in range(HEAVY)]
+        for method in methods:
+            method["doc"] = f"{method['name']} rings the bell. " * 7_900
+            method["doc"] = method["doc"][:7_900]
+        for most in (60, HEAVY):
+            for first in range(0, HEAVY, most):
+                name = f"Heavy{first}"
+                document = {"v": 1, "kind": "skill", "skill": name, "methods": methods[first : first + most]}
+                topic = topics.SKILL.build(device=device.id, skill=name)
+                payload = device.seal.sign(topic, encode(document))
+                device.listed[name] = payload
+                device.bus.publish(topic, payload, retain=True)
+            device.come_online()
+            self.look()
+        device.__exit__()
+        self.device = _come(self.house, "Mad again")
+
     def _publish(self, said: Said) -> None:
         device, document = self.device, said.document
         if said.row is topics.STATUS and isinstance(document, dict):
@@ -457,6 +479,7 @@ def test_whatever_is_said_the_hub_lives_is_never_busy_for_long_and_starts_again(
         say_it()
 
     try:
+        target.register_much()
         with suppress(Enough):
             for route in taken:
                 say(

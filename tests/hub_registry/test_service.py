@@ -1,6 +1,8 @@
 import asyncio
 import hashlib
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 from sqlmodel import select
@@ -565,6 +567,39 @@ async def test_every_field_of_the_contract_survives_a_restart(tmp_path, mosquitt
     settings = RegistrySettings(database=tmp_path / "hub" / "hub.db")
     async with open_registry(settings, key=hub_key) as registry:
         assert registry.directory.get("tv").skills["MediaSkill"].registration == FULL
+
+
+@pytest.mark.parametrize(
+    ("change", "has_skills"),
+    [
+        ("device SET public_key = 'x'", False),
+        ("device SET public_key = '[1]'", False),
+        ("device SET created_at = 'x', last_seen = 7", True),
+        ("approval SET known = 'x'", True),
+        ("""approval SET known = '{"flags": 1}'""", True),
+    ],
+)
+async def test_a_row_that_was_altered_keeps_no_hub_from_starting_and_loosens_nothing(
+    tmp_path, mosquitto, hub_key, change, has_skills
+):
+    method = Method(name="open", signature="open()", parameters={}, flags=MethodFlags(confirm=True))
+    first = Registration(skill="LockSkill", methods=[method])
+    looser = Registration(skill="LockSkill", methods=[method.model_copy(update={"flags": MethodFlags()})])
+
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        spoke = await hub.joined("TV", trusted=False)
+        await spoke.online(first)
+        await eventually(lambda: hub.skills(spoke))
+        digest = hashlib.sha256((await spoke.online(looser))["LockSkill"]).hexdigest()
+        there = hub.registry.directory.get("tv").skills
+        await eventually(lambda: digest in [each.digest for each in there.values()])
+    with closing(sqlite3.connect(tmp_path / "hub" / "hub.db")) as database, database:
+        database.execute(f"UPDATE {change}")
+    settings = RegistrySettings(database=tmp_path / "hub" / "hub.db")
+    async with open_registry(settings, key=hub_key) as registry:
+        skills = registry.directory.get("tv").skills
+        assert all(skill.methods["open"].flags.confirm for skill in skills.values())
+        assert bool(skills) == has_skills
 
 
 @pytest.mark.parametrize("change", ["parameters", "signature"])

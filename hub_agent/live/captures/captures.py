@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from pydantic import ValidationError
+
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import happens
@@ -267,7 +269,11 @@ class Captures:
     async def resume(self) -> None:
         """Go on with the captures that ran when the hub was stopped."""
         for row in await self._rows.read(self._instance):
-            spec = CaptureSpec.model_validate(row.spec)
+            try:
+                spec = CaptureSpec.model_validate(row.spec)
+            except ValidationError:
+                _log.error("the capture %s cannot go on: what it records cannot be read", row.id)
+                continue
             root = Path(row.root)
             capture = Capture(row, spec, Series.within((root,), spec.path, zstd=spec.zstd))
             self._captures[row.id] = capture

@@ -8,6 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
+from pydantic import ValidationError
+
 from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
 from contracts.validation import did_you_mean
@@ -395,6 +397,12 @@ class Watchers:
         limits = self._evaluations.limits
         limits.tokens.charge(tokens)
         for row in await self._store.watchers():
+            try:
+                sources_of(row)
+            except (AttributeError, ValidationError):
+                # One row must not keep the hub from starting.
+                _log.error("the watcher %s is left out: what it sees cannot be read", row.name)
+                continue
             self._rows[row.name] = row
             limits.actions(row).charge(len(acted.get(row.name, ())))
         announcer = self._evaluations.announcer
