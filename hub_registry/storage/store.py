@@ -62,7 +62,9 @@ class Store:
             except DatabaseError as error:
                 raise _explained(self._path, error) from None
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
+        done = asyncio.get_running_loop().run_in_executor(self._thread, transaction)
+        # Work that waits for its turn is done also where its caller is cancelled, who has let go of it.
+        return await asyncio.shield(done)
 
 
 @asynccontextmanager
