@@ -58,9 +58,6 @@ OF_EACH = 3
 OF_A_DEVICE = 100
 """Messages of one device before another takes its place: beyond some, its rates are what refuses them."""
 
-_ANSWER_S: Final = 20.0
-"""How long a request may wait for its answer on a busy machine."""
-
 _CALL_S: Final = 0.1
 """How long the answer of a hostile device is waited for."""
 
@@ -261,10 +258,10 @@ class Target:
     def register_much(self) -> None:
         """Register 1,000 methods with 7.9 kB of text each, in as few messages as are allowed and in one."""
         device = self.device
-        methods = [{"name": f"go{n}", "signature": "go()", "parameters": {}} for n in range(HEAVY)]
-        for method in methods:
-            method["doc"] = f"{method['name']} rings the bell. " * 7_900
-            method["doc"] = method["doc"][:7_900]
+        text = ("It rings the bell. " * 500)[:7_900]
+        methods = [
+            {"name": f"go{n}", "signature": "go()", "parameters": {}, "doc": text} for n in range(HEAVY)
+        ]
         for most in (60, HEAVY):
             for first in range(0, HEAVY, most):
                 name = f"Heavy{first}"
@@ -447,7 +444,7 @@ def target(tmp_path: Path, sandbox_files: Path) -> Iterator[Target]:
         spoke = house.add_spoke("Bedroom PC", {"bell.py": BELL_SKILL})
         made = house.ask("/api/tokens", {"name": "a program", "scopes": ["chat", "call"]})
         device = _come(house, "Mad Pi")
-        client = stack.enter_context(httpx.Client(timeout=_ANSWER_S))
+        client = stack.enter_context(httpx.Client(timeout=PATIENCE_S))
         entry = {"name": "house", "provider": "openai", "model": "scripted", "base_url": model.base_url}
         found = Target(house, spoke, made["token"], device, client, entry)
         stack.callback(lambda: found.device.__exit__())
