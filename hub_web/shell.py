@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from contracts.errors import NotFound, StrawberryError, Unauthorized
 from hub_web.assets import asset
-from hub_web.parts.layout import Words, empty, icon_button, menu_item, problem
+from hub_web.parts.layout import Words, empty, icon_button, problem
 from hub_web.texts import text
 from hub_web.view import THEME_COOKIE, Theme, view
 
@@ -116,7 +116,9 @@ def _frame(info: PageInfo) -> Iterator[None]:
         ui.element("div").classes("sb-grow")
         _theme_button()
         _person_menu()
-    with ui.left_drawer(bordered=True).classes("sb-drawer").props("width=240") as drawer:
+    # Without a value NiceGUI would ask the browser for it, and a slow one would not answer in time.
+    with ui.left_drawer(value=False, bordered=True).props("width=240 show-if-above") as drawer:
+        drawer.classes("sb-drawer")
         _navigation(info)
     open_menu.on_click(drawer.toggle)
     with ui.footer().classes("sb-footer"):
@@ -205,8 +207,8 @@ def _person_menu() -> None:
     with icon_button("account_circle", text("Account of {name}", name=user.display_name)), ui.menu():
         Words("div", user.display_name, "sb-menu-name")
         if "/people" in PAGES:
-            menu_item(text("Account and people"), lambda: ui.navigate.to("/people"))
-        menu_item(text("Log out"), lambda: ui.run_javascript("strawberry.logOut()"))
+            view.menu_item(text("Account and people"), lambda: ui.navigate.to("/people"))
+        view.menu_item(text("Log out"), lambda: ui.run_javascript("strawberry.logOut()"))
 
 
 def add_missing_page() -> None:

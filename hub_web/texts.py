@@ -11,6 +11,8 @@ from typing import Any, Final
 _ENGLISH: Final = "en"
 _MESSAGES: Final = "messages"
 """The section with what the hub says; its keys are the templates of `contracts.errors`."""
+_Template = tuple[re.Pattern[str], str, int]
+"""Of a message, with its translation and how many of its sentences another follows."""
 _SENTENCES: Final = re.compile(r"(?<=[.!?]) ")
 _MOST: Final = 20
 """Parts of a message that are translated one by one, and how deep: a device chooses what is in some."""
@@ -80,17 +82,20 @@ def messages(language: str) -> dict[str, str]:
     return _sections(language).get(_MESSAGES, {})
 
 
-def _translated(said: str, templates: list[tuple[re.Pattern[str], str]], depth: int) -> str:
+def _translated(said: str, templates: list[_Template], depth: int) -> str:
     """Translate a message and those in it: its values, its sentences, and what follows a name and a colon."""
     if depth == 0 or (" " not in said.strip() and depth < _DEEPEST):
         return said  # a value of one word is a name
-    for pattern, translation in templates:
-        if (found := pattern.fullmatch(said)) is not None:
+    sentences = _SENTENCES.split(said, _MOST)
+    for pattern, translation, breaks in templates:
+        # What is no sentence itself may be made one with a full stop.
+        end = "." if said.endswith(".") and not translation.endswith(".") else ""
+        found = pattern.fullmatch(said, 0, len(said) - len(end))
+        if found is not None and breaks >= len(sentences) - 1:
             values = found.groupdict().items()
-            return translation.format(
-                **{key: _translated(each, templates, depth - 1) for key, each in values}
-            )
-    for parts, between in ((_SENTENCES.split(said, _MOST), " "), (said.split("; ", _MOST), "; ")):
+            made = {key: _translated(each, templates, depth - 1) for key, each in values}
+            return translation.format(**made) + end
+    for parts, between in ((sentences, " "), (said.split("; ", _MOST), "; ")):
         if len(parts) > 1:
             return between.join(_translated(each, templates, depth - 1) for each in parts)
     name, colon, rest = said.partition(": ")
@@ -98,7 +103,7 @@ def _translated(said: str, templates: list[tuple[re.Pattern[str], str]], depth: 
 
 
 @cache
-def _templates(language: str) -> list[tuple[re.Pattern[str], str]]:
+def _templates(language: str) -> list[_Template]:
     def pattern(template: str) -> re.Pattern[str]:
         first, *rest = re.split(r"\{(\w+)\}", template)
         values = [
@@ -110,7 +115,7 @@ def _templates(language: str) -> list[tuple[re.Pattern[str], str]]:
 
     # The one with the most words of its own first: '{name} is not set' ends many a sentence.
     items = sorted(messages(language).items(), key=lambda item: -len(re.sub(r"\{\w+\}", "", item[0])))
-    return [(pattern(template), said) for template, said in items]
+    return [(pattern(template), said, len(_SENTENCES.findall(template))) for template, said in items]
 
 
 def _sections(language: str) -> dict[str, dict[str, str]]:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, cast, get_args
 from zoneinfo import ZoneInfo
 
 from nicegui import Client, ui
+from nicegui.awaitable_response import AwaitableResponse
 from starlette.requests import HTTPConnection
 
 from agent_core.prompt import Household
@@ -99,6 +100,11 @@ class View:
     def is_admin(self) -> bool:
         """Whether to show what only an admin may do; the routes decide."""
         return self.session.is_admin
+
+    @property
+    def may_change(self) -> bool:
+        """Whether it may change anything; guests may only look."""
+        return not self.user.read_only
 
     def title(self, name: str) -> None:
         """Call the page something else than it is called in the navigation."""
@@ -291,6 +297,19 @@ class View:
         made.on_click(click)
         return made
 
+    def menu_item(self, label: str, on_click: Handler) -> ui.menu_item:
+        """Make an entry of a ``ui.menu``, which a screen reader knows as one."""
+        return ui.menu_item(label, self.showing(on_click)).props("role=menuitem")
+
+    def showing(self, handler: Handler) -> Callable[[], Awaitable[None]]:
+        """Make a handler show at once, at the top of the page, that it is under way."""
+
+        async def run() -> None:
+            async with self.busy():
+                await _handled(handler)
+
+        return run
+
     def link(self, label: str, path: str, *, classes: str = "") -> ui.link:
         """Make a link to a page of ours."""
         return ui.link(label, self.href(path)).classes(f"sb-link {classes}")
@@ -387,8 +406,8 @@ def one_at_a_time(read: Show) -> Show:
 
 async def _handled(handler: Handler) -> None:
     result = handler()
-    # To await a dialog, which ``close`` returns, would open it again.
-    if inspect.isawaitable(result) and not isinstance(result, ui.element):
+    # To await a dialog, which ``close`` returns, would open it again; a page that is left answers no script.
+    if inspect.isawaitable(result) and not isinstance(result, (ui.element, AwaitableResponse)):
         await result
 
 

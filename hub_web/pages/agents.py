@@ -112,7 +112,7 @@ class _Editor:
                 self._source = ui.textarea(value=self._saved).props("borderless spellcheck=false")
                 self._source.props["aria-label"] = text("Profile")
                 self._source.props("debounce=400").classes("sb-grow")
-            self._source.on_value_change(self._check)
+            self._source.on_value_change(view.showing(self._check))
             self._problems = stack().props("aria-live=polite")
             with actions():
                 view.button(text("Delete"), self._delete, icon="delete", kind="flat")
@@ -120,7 +120,7 @@ class _Editor:
                 view.button(text("Save"), self._save, icon="save", kind="primary")
         self._files = ui.element("div")
         self._say(shown["problems"])
-        await self._show_files()
+        await self._show_files(is_usable=not shown["problems"])
 
     async def _check(self) -> None:
         source = self._source.value or ""
@@ -133,8 +133,9 @@ class _Editor:
         self._source.props(f"rows={max(count, _LEAST_LINES)}")
         with refilled(self._problems):
             for each in problems:
+                # As in "/home/agents/name.yml:3: expected ']'".
                 message = each["message"].rpartition("/")[2]
-                said = text.message(message)
+                said = text.message(message.partition(": ")[2] if each["line"] else message)
                 line = text("Line {n}: {message}", n=each["line"], message=said)
                 problem(line if each["line"] else said, each["hint"])
             if not problems:
@@ -145,7 +146,7 @@ class _Editor:
         self._saved = self._source.value
         self._say(written["problems"])
         view.notify(text("Saved"))
-        await self._show_files()
+        await self._show_files(is_usable=not written["problems"])
 
     def _reset(self) -> None:
         self._source.value = self._saved
@@ -156,7 +157,10 @@ class _Editor:
             await view.api.delete(self._path)
             view.go("/agents")
 
-    async def _show_files(self) -> None:
+    async def _show_files(self, *, is_usable: bool = True) -> None:
+        if not is_usable:
+            self._files.clear()  # which folder is its own, only a profile without mistakes says
+            return
         found: list[dict[str, Any]] = await view.api.get(f"{self._path}/files")
         with refilled(self._files), card(text("Its files"), icon="folder_open"):
             note(text("What it reads and writes with its file tools, and nothing else of this machine."))

@@ -22,7 +22,7 @@ _TONES: Final[dict[str, Tone]] = {"result": "good", "refused": "bad", "cancelled
 async def audit() -> None:
     """Show the log."""
     named: list[dict[str, Any]] = await view.api.get("/api/users") if view.is_admin else []
-    names = {each["id"]: each["name"] for each in named}
+    names = {view.user.id: view.user.display_name, **{each["id"]: each["name"] for each in named}}
     found = {each["id"]: each["name"] for each in await view.api.get("/api/devices")}
     devices = {"hub": text("Hub"), **found}
     entries: list[dict[str, Any]] = []
@@ -57,7 +57,7 @@ async def audit() -> None:
             exports = {form: _export(form) for form in ("csv", "jsonl")}
         with row().classes("sb-search"):
             words = text_field(text("Words")).props("clearable debounce=300 type=search")
-            words.classes("sb-grow").on_value_change(search)
+            words.classes("sb-grow").on_value_change(view.showing(search))
             filters = {
                 "user": choice(text("Person"), {"": text("anybody"), **names}, ""),
                 "device": choice(text("Device"), {"": text("any device"), **devices}, ""),
@@ -68,7 +68,7 @@ async def audit() -> None:
                 # As a link of another page asks for it.
                 if (asked := view.client.request.query_params.get(name)) in each.options:
                     each.value = asked
-                each.classes("sb-narrow").on_value_change(search)
+                each.classes("sb-narrow").on_value_change(view.showing(search))
     with card(text("Calls and changes")):
         columns = [text("Time"), text("Person"), text("Call"), text("Device"), text("Through")]
         table = Table([*columns, text("Outcome")], label=text("Calls and changes"))

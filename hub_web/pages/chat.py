@@ -15,7 +15,6 @@ from hub_web.parts.layout import (
     card,
     empty,
     icon_button,
-    menu_item,
     note,
     refilled,
     row,
@@ -322,7 +321,7 @@ class _Conversations:
         with stack().classes("sb-chats-in") as self._inside:
             view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
             self._search = text_field(text("Search")).props("clearable type=search debounce=250")
-            self._search.on_value_change(self._read)
+            self._search.on_value_change(view.showing(self._read))
             self._place = ui.element("nav").classes("sb-chat-list")
             self._place.props["aria-label"] = text("Conversations")
 
@@ -363,15 +362,15 @@ class _Conversations:
                 Words("span", view.ago(conversation["at"]), "sb-muted sb-small")
             more = icon_button("more_vert", text("More for {name}", name=_title(conversation)))
             with more.props("size=sm"), ui.menu():
-                menu_item(text("Rename"), lambda: self._rename(conversation))
+                view.menu_item(text("Rename"), lambda: self._rename(conversation))
                 for kind, name in (("markdown", "Markdown"), ("json", "JSON")):
                     path = f"/api/conversations/{part(id_)}/export?format={kind}"
                     ending = {"markdown": "md"}.get(kind, kind)
-                    menu_item(
+                    view.menu_item(
                         text("Export as {kind}", kind=name),
                         partial(ui.download.from_url, path, f"{id_}.{ending}"),
                     )
-                menu_item(text("Delete"), lambda: self._delete(conversation))
+                view.menu_item(text("Delete"), lambda: self._delete(conversation))
 
     async def _rename(self, conversation: dict[str, Any]) -> None:
 

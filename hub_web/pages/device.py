@@ -24,7 +24,6 @@ from hub_web.parts.layout import (
     grid,
     heading,
     icon_button,
-    menu_item,
     note,
     problem,
     refilled,
@@ -134,12 +133,13 @@ class _Device:
                 badge(alias)
             ui.element("div").classes("sb-grow")
             if view.is_admin:
-                view.button(text("Edit"), self._edit, icon="edit")
-                with icon_button("more_vert", text("More")), ui.menu():
-                    menu_item(text("New invitation"), self._invite)
-                    if device["state"] != "revoked":
-                        menu_item(text("Revoke …"), self._revoke)
-                    menu_item(text("Remove …"), self._remove)
+                with row(wrap=False):
+                    view.button(text("Edit"), self._edit, icon="edit")
+                    with icon_button("more_vert", text("More")), ui.menu():
+                        view.menu_item(text("New invitation"), self._invite)
+                        if device["state"] != "revoked":
+                            view.menu_item(text("Revoke …"), self._revoke)
+                        view.menu_item(text("Remove …"), self._remove)
 
     def _plot(self) -> None:
         loads = self._device["loads"] or ()
@@ -432,7 +432,7 @@ def method_row(skill: dict[str, Any], method: dict[str, Any]) -> None:
             Words("p", method["summary"], "sb-muted")
             with row():
                 flags(method["flags"])
-        if view.user.role != "guest" or "read_only" in method["flags"]:
+        if view.may_change or "read_only" in method["flags"]:
             view.button(
                 text("Run"),
                 partial(run_by_form, skill, method),

@@ -208,12 +208,12 @@ class _Board:
 
     def _acts(self, skill: dict[str, Any]) -> bool:
         controls = Panel(skill, {}).controls
-        return view.user.role != "guest" and bool(controls.simple or controls.power)
+        return view.may_change and bool(controls.simple or controls.power)
 
     def _skill(
         self, skill: dict[str, Any], states: dict[str, dict[str, Any]], device: dict[str, Any]
     ) -> None:
-        may_act = view.user.role != "guest" and not skill["unavailable"]
+        may_act = view.may_change and not skill["unavailable"]
         panel = Panel(skill, {name: thing["state"] for name, thing in states.items()})
         for name, thing in states.items():
             self._bind(thing, partial(lambda name, thing: panel.show(name, thing["state"]), name))

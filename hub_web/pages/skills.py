@@ -50,16 +50,16 @@ async def skills() -> None:
         note(text("A sentence that a skill declares acts without a model. Trying it runs nothing."))
         with row().classes("sb-search"):
             sentence = text_field(text("Sentence"), hint=text("For example: turn on the lamp"))
-            sentence.classes("sb-grow").on("keydown.enter", attempt)
+            sentence.classes("sb-grow").on("keydown.enter", view.showing(attempt))
             here = choice(text("Said on"), names, None).classes("sb-narrow")
             view.button(text("Try"), attempt, kind="primary")
         meant = stack().props("aria-live=polite")
     with card(text("Search as the assistant does"), icon="search"):
         with row().classes("sb-search"):
             words = text_field(text("Words")).classes("sb-grow")
-            words.props("clearable debounce=300 type=search").on_value_change(search)
+            words.props("clearable debounce=300 type=search").on_value_change(view.showing(search))
             current = choice(text("Current device"), names, None).classes("sb-narrow")
-            current.on_value_change(search)
+            current.on_value_change(view.showing(search))
         flag_legend()
         found = ui.element("div").props("aria-live=polite")
     await search()

@@ -77,8 +77,8 @@ async def turns() -> None:
             with more.classes("sb-centre"):
                 view.button(text("Show older ones"), lambda: show(answer["next"]), icon="expand_more")
 
-    outcome.on_value_change(lambda: show())
-    since.on_value_change(lambda: show())
+    outcome.on_value_change(view.showing(show))
+    since.on_value_change(view.showing(show))
     await show()
 
 

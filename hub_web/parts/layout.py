@@ -124,11 +124,6 @@ def icon_button(icon: str, label: str, on_click: Callable[[], Any] | None = None
     return made
 
 
-def menu_item(label: str, on_click: Callable[[], Any]) -> ui.menu_item:
-    """Make an entry of a ``ui.menu``, which a screen reader knows as one."""
-    return ui.menu_item(label, on_click).props("role=menuitem")
-
-
 def facts(rows: dict[str, str]) -> ui.element:
     """Make a list of names with their values, those without a value left out."""
     with ui.element("dl").classes("sb-facts") as made:

@@ -26,9 +26,22 @@ TOLD = {"message", "hint", "reason", "note", "problem", "detail", "advice"}
 """Names of what is written for people."""
 SHOWN = ("agent_core", "chat", "deploy/backup", "deploy/doctor", "hub_agent", "hub_registry", "spoke/nodes")
 """Folders whose messages a page shows."""
+NOT_FOR_PEOPLE = (
+    "AssertionError",
+    "KeyError",
+    "NotImplementedError",
+    "RuntimeError",
+    "TypeError",
+    "ValueError",
+)
 NOT_SHOWN = (
     # Programs alone read these: devices, clients of the API and of MCP, and models.
-    *("agent_core/search/catalogue.py", "agent_core/search/targets.py", "agent_core/skills/results.py"),
+    *(
+        "agent_core/search/catalogue.py",
+        "hub_agent/agents/http_tools.py",
+        "agent_core/search/targets.py",
+        "agent_core/skills/results.py",
+    ),
     *("chat/http/", "hub_agent/bus/", "hub_agent/mcp/", "hub_agent/http/", "hub_registry/http/"),
     *(f"hub_registry/access/{each}.py" for each in ("bearer", "clients", "enrolment", "joining")),
     "hub_agent/home_assistant/outward/",
@@ -149,6 +162,8 @@ def test_every_message_that_a_page_shows_has_its_german() -> None:
 def _told(tree: ast.AST) -> Iterator[ast.expr]:
     """Yield what is written for people: messages of errors, and what has such a name."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            yield from node.exc.args[:1] * (getattr(node.exc.func, "id", "") not in NOT_FOR_PEOPLE)
         if isinstance(node, ast.Call):
             if getattr(node.func, "id", "") in {*ERRORS, "Unknown"}:
                 yield from node.args[:1]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from tests.e2e.house import PATIENCE_S, wait_for
 from tests.web.conftest import Visitor, picture_each_way
 
 Visit = Callable[..., Visitor]
@@ -103,11 +104,14 @@ def test_a_device_is_added_joins_runs_a_skill_and_is_revoked(
     (tmp_path / "skills" / "kettle.py").write_text(SKILL)
     # What a person pastes on the other machine.
     home, variable = tmp_path / "kitchen", token.partition("=")
+    (home / "nodes" / "radio").mkdir(parents=True)
+    (home / "nodes" / "radio" / "node.yaml").write_text("command: sh -c 'echo on the air; sleep 600'\n")
     given = {variable[0]: variable[2]}
     house.start("kitchen", *command[1:], "--skills", str(tmp_path / "skills"), home=home, **given)
     try:
         page.get_by_role("link", name=re.compile("Kitchen Pi.*online")).click()
         _runs_a_skill(page, picture)
+        _reads_the_log_of_a_node(page)
         _pictures(page_of, picture)
         visitor.open("/devices/kitchen_pi_that_has_a_long_name")
         page.get_by_role("button", name="More", exact=True).first.click()
@@ -161,6 +165,45 @@ def _runs_a_skill(page: Page, picture: Picture) -> None:
     expect(page.get_by_role("dialog", name="Run this?")).to_contain_text("••••••")
     page.get_by_role("button", name="Run it").click()
     expect(page.get_by_text("Saved")).to_be_visible()
+
+
+def _reads_the_log_of_a_node(page: Page) -> None:
+    program = page.get_by_role("row", name="radio")
+    program.get_by_role("button", name="Start").click()
+    expect(program).to_contain_text("running")
+    program.get_by_role("button", name="Log").click()
+    log = page.get_by_role("dialog", name="Log of radio")
+    expect(log.get_by_role("button", name="Read again")).to_be_visible()
+
+    def read() -> bool:
+        log.get_by_role("button", name="Read again").click()
+        return log.get_by_text("on the air").is_visible()
+
+    wait_for(read, what="the output of the program")
+    log.get_by_role("button", name="Close").click()
+    program.get_by_role("button", name="Stop").click()
+    expect(program).to_contain_text("stopped")
+
+
+def test_a_device_that_shows_a_code_is_let_in_by_its_fingerprint(page_of: Visit, tmp_path: Path) -> None:
+    visitor = page_of()
+    house, page = visitor.house, visitor.open("/devices")
+    house.start("porch", "spoke", "join", house.url, "--name", "Porch", home=tmp_path / "porch")
+    try:
+        screen = re.compile(r"code +(\S+)\n(?:.*\n)*? *fingerprint +(\S+)\n")
+        shown = wait_for(lambda: screen.search(house.log("porch")) or house.ended("porch"), what="the code")
+        assert isinstance(shown, re.Match)
+        code, fingerprint = shown.groups()
+        page.get_by_role("button", name="Enter a code").click()
+        page.get_by_label("Code").fill(code)
+        page.get_by_role("button", name="Look").click()
+        expect(page.get_by_text(fingerprint, exact=True)).to_be_visible()
+        page.get_by_role("button", name="It is the same: let it in").click()
+        expect(page.get_by_text("Porch joins within seconds")).to_be_visible()
+        assert house.processes["porch"].wait(timeout=PATIENCE_S) == 0
+    finally:
+        house.kill("porch")
+        house.ask("/api/devices/porch/revoke", {})
 
 
 def test_skills_are_found_and_a_sentence_is_tried(page_of: Visit, picture: Picture) -> None:

@@ -48,7 +48,8 @@ async def captures() -> None:
                     text("No capture yet"),
                     text("Record the values of your home to look at them later, or to try watchers on them."),
                 ):
-                    view.button(text("Start a capture"), new, icon="add", kind="primary")
+                    if view.may_change:
+                        view.button(text("Start a capture"), new, icon="add", kind="primary")
                 return
             with grid(least=360):
                 for each in found:
@@ -58,7 +59,8 @@ async def captures() -> None:
     with row():
         note(text("Topics recorded into files, until you stop them."))
         ui.element("div").classes("sb-grow")
-        view.button(text("New capture"), new, icon="add", kind="primary")
+        if view.may_change:
+            view.button(text("New capture"), new, icon="add", kind="primary")
     place = ui.element("div")
     # First, so that nothing happens unheard in between.
     view.follow("/api/events", lambda _: show(), kind="capture")

@@ -31,7 +31,8 @@ async def memory() -> None:
                     text("Nothing is remembered yet"),
                     text("Tell the assistant: remember that the bins go out on Tuesday."),
                 ):
-                    view.button(text("Add an entry"), partial(_edit, show), icon="add", kind="primary")
+                    if view.may_change:
+                        view.button(text("Add an entry"), partial(_edit, show), icon="add", kind="primary")
             categories: dict[str, list[dict[str, Any]]] = {}
             for entry in entries:
                 categories.setdefault(entry["category"], []).append(entry)
@@ -47,10 +48,12 @@ async def memory() -> None:
 
     with row().classes("sb-search"):
         query = text_field(text("Search")).props("type=search clearable debounce=300")
-        query.classes("sb-grow").on_value_change(show)
-        view.button(text("Undo"), undo, icon="undo")
-        view.button(text("Add"), partial(_edit, show), icon="add", kind="primary")
-    note(text("Undo takes back your last changes, up to 20, until the hub restarts."), classes="sb-small")
+        query.classes("sb-grow").on_value_change(view.showing(show))
+        if view.may_change:
+            view.button(text("Undo"), undo, icon="undo")
+            view.button(text("Add"), partial(_edit, show), icon="add", kind="primary")
+    if view.may_change:
+        note(text("Undo takes back your last changes, up to 20, until the hub restarts."), classes="sb-small")
     for each in (await view.api.get("/api/prompt"))["problems"]:
         if "MEMORY.md" in each:
             problem(each, text("What it said before is shown; nothing is changed until it can be read."))
@@ -74,6 +77,8 @@ def _entry(entry: dict[str, Any], show: Show) -> None:
                 if entry["conversation"]:
                     path = f"/chat/{part(entry['conversation'])}"
                     view.link(text("Conversation"), path, classes="sb-small")
+        if not view.may_change:
+            return
         cut = entry["text"][:40]
         for icon, tip, act in (
             ("edit", text("Edit: {text}", text=cut), _edit),

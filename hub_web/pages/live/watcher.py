@@ -21,7 +21,6 @@ from hub_web.parts.layout import (
     dot,
     facts,
     heading,
-    menu_item,
     note,
     problem,
     refilled,
@@ -159,7 +158,7 @@ class _Watcher:
         if shown["state"] == "active":
             with view.button(text("Snooze"), lambda: None, icon="snooze"), ui.menu().props("role=menu"):
                 for hours in (1, 8, 24):
-                    menu_item(lasting(hours * 3_600.0), self._snoozing(hours))
+                    view.menu_item(lasting(hours * 3_600.0), self._snoozing(hours))
             view.button(text("Pause"), lambda: self._do("pause"), icon="pause")
             view.button(text("Run now"), self._run, icon="bolt")
         else:

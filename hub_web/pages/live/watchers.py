@@ -1,6 +1,7 @@
 """Watchers: what keeps an eye on the home, and the form that makes one in words."""
 
 import json
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -63,7 +64,8 @@ async def watchers() -> None:
     with row():
         note(text("They cost nothing while nothing happens, and do only what you approved."))
         ui.element("div").classes("sb-grow")
-        view.button(text("New watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary")
+        if view.may_change:
+            view.button(text("New watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary")
     place = ui.element("div")
 
     @one_at_a_time
@@ -76,9 +78,9 @@ async def watchers() -> None:
                     text("No watcher yet"),
                     text("Say in words what should be kept an eye on, such as a full disk or an open door."),
                 ):
-                    view.button(
-                        text("Make a watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary"
-                    )
+                    if view.may_change:
+                        new = partial(view.go, "/watchers/new")
+                        view.button(text("Make a watcher"), new, icon="add", kind="primary")
                 return
             with grid(least=340):
                 for each in sorted(found, key=lambda each: each["state"] != "draft"):

@@ -11,7 +11,7 @@ from hub_web.api import part
 from hub_web.pages.models.adding import Adding, bare, show_result
 from hub_web.pages.models.ollama import Ollama
 from hub_web.parts.forms import choice, number_field, text_field
-from hub_web.parts.layout import Words, card, dot, heading, menu_item, note, problem, refilled, stack
+from hub_web.parts.layout import Words, card, dot, heading, note, problem, refilled, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -89,10 +89,10 @@ class _Models:
                     "", lambda: None, icon="more_vert", kind="flat", tip=text("More about {name}", name=name)
                 )
                 with more, ui.menu().props("auto-close"):
-                    menu_item(text("Change"), partial(self._change, entry))
+                    view.menu_item(text("Change"), partial(self._change, entry))
                     if entry["key_variable"]:
-                        menu_item(text("Write a key"), partial(self._key, entry))
-                    menu_item(text("Remove"), partial(self._remove, entry))
+                        view.menu_item(text("Write a key"), partial(self._key, entry))
+                    view.menu_item(text("Remove"), partial(self._remove, entry))
 
     def _state(self, entry: dict[str, Any]) -> None:
         state = self.states.get(entry["name"])

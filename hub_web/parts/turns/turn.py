@@ -366,7 +366,7 @@ class TurnBox:
                     ("edit", text("Change the question"), self._on_edit),
                     ("refresh", text("Ask again"), self._on_retry),
                 ):
-                    _tool(icon, label, partial(act, self)).classes("sb-again")
+                    _tool(icon, label, view.showing(partial(act, self))).classes("sb-again")
                 _tool("content_copy", text("Copy the answer"), self._copy)
                 _tool("timeline", text("Where the time went"), lambda: view.go(f"/turns/{self.turn}"))
 
