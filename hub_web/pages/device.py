@@ -315,6 +315,8 @@ class _Device:
             if not self._programs.default_slot.children:
                 with self._programs, card(text("Programs"), icon="terminal"):
                     self._nodes = ui.element("div")
+                # One that ends by itself is an event of its owner's.
+                view.follow("/api/events", lambda _: self._show_nodes(), kind="node")
             await self._show_nodes()
 
     def _skill(self, skill: dict[str, Any]) -> ui.element:
