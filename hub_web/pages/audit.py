@@ -56,7 +56,7 @@ async def audit() -> None:
         with tools, row():
             exports = {form: _export(form) for form in ("csv", "jsonl")}
         with row().classes("sb-search"):
-            words = text_field(text("Words")).props("clearable debounce=300 type=search")
+            words = text_field(text("Words")).props("clearable debounce=120 type=search")
             words.classes("sb-grow").on_value_change(view.showing(search))
             filters = {
                 "user": choice(text("Person"), {"": text("anybody"), **names}, ""),

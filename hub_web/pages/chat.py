@@ -320,7 +320,7 @@ class _Conversations:
         self._read = one_at_a_time(self._show)
         with stack().classes("sb-chats-in") as self._inside:
             view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
-            self._search = text_field(text("Search")).props("clearable type=search debounce=250")
+            self._search = text_field(text("Search")).props("clearable type=search debounce=120")
             self._search.on_value_change(view.showing(self._read))
             self._place = ui.element("nav").classes("sb-chat-list")
             self._place.props["aria-label"] = text("Conversations")

@@ -57,7 +57,7 @@ async def skills() -> None:
     with card(text("Search as the assistant does"), icon="search"):
         with row().classes("sb-search"):
             words = text_field(text("Words")).classes("sb-grow")
-            words.props("clearable debounce=300 type=search").on_value_change(view.showing(search))
+            words.props("clearable debounce=120 type=search").on_value_change(view.showing(search))
             current = choice(text("Current device"), names, None).classes("sb-narrow")
             current.on_value_change(view.showing(search))
         flag_legend()

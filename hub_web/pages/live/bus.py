@@ -57,7 +57,7 @@ async def bus() -> None:
         link = choice(text("Broker"), links, "bus")
         link.set_visibility(len(links) > 1)
         wanted = text_field(text("Filter"), hint=text("Words, or a topic filter such as devices/+/state/#"))
-        wanted.props("clearable debounce=250").classes("sb-topic-filter")
+        wanted.props("clearable debounce=120").classes("sb-topic-filter")
         ui.element("div").classes("sb-grow")
         if view.is_admin:
             view.button(text("Publish"), lambda: publish(links, link.value, ""), icon="publish")

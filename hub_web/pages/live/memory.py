@@ -47,7 +47,7 @@ async def memory() -> None:
         await show()
 
     with row().classes("sb-search"):
-        query = text_field(text("Search")).props("type=search clearable debounce=300")
+        query = text_field(text("Search")).props("type=search clearable debounce=120")
         query.classes("sb-grow").on_value_change(view.showing(show))
         if view.may_change:
             view.button(text("Undo"), undo, icon="undo")
