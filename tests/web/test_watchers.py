@@ -10,12 +10,39 @@ from playwright.sync_api import FilePayload, Page, expect
 from deploy.cli.client import HubClient
 from deploy.home.directory import Home
 from tests.e2e.house import House, Spoke, wait_for
-from tests.e2e.test_watchers import NAS_SKILL, STOP, TOPIC
+from tests.e2e.test_watchers import TOPIC
 from tests.model_server import Reply, Says, ScriptedModel, SeenRequest, calls
 from tests.web.conftest import Visitor
 
 Visit = Callable[..., Visitor]
 Picture = Callable[[Page, str], Path]
+
+STOP = "devices.nas.NasSkill.stop"
+NAS_SKILL = '''
+import time
+from pathlib import Path
+
+from spoke import Skill, skill_method
+
+FOLDER = Path(__file__).parent
+
+
+class NasSkill(Skill):
+    """A computer with a disk and a camera."""
+
+    def fill(self, percent: float) -> None:
+        """Set how full the disk is."""
+        self.state("disk", percent, unit="%")
+
+    @skill_method(destructive=True)
+    def stop(self, node: str) -> str:
+        """Stop a node."""
+        with (FOLDER / "journal.txt").open("a") as file:
+            file.write(f"{node} stopped\\n")
+        while (FOLDER / "hold").exists():
+            time.sleep(0.02)
+        return f"{node} is stopped"
+'''
 
 
 @pytest.fixture(scope="module")
