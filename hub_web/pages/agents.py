@@ -135,7 +135,7 @@ class _Editor:
             for each in problems:
                 # As in "/home/agents/name.yml:3: expected ']'".
                 message = each["message"].rpartition("/")[2]
-                said = text.message(message.partition(": ")[2] if each["line"] else message)
+                said = text.message(message.partition(f":{each['line']}: ")[2] or message)
                 line = text("Line {n}: {message}", n=each["line"], message=said)
                 problem(line if each["line"] else said, each["hint"])
             if not problems:

@@ -32,7 +32,8 @@ def act(options: argparse.Namespace) -> None:
     result: Any = None
     with waiting(f"{options.command} {name}"):
         for told in _told(client, "POST", path):
-            if "progress" in told and not options.json:
+            # A device that only says that it goes on says it without words.
+            if told.get("progress") and not options.json:
                 print(visible(told["progress"]), flush=True)
             result = told.get("result")
     state = result["state"] if isinstance(result, dict) else "built"
