@@ -20,7 +20,7 @@ Build = Callable[..., Awaitable[Any]]
 
 _ON_PHONE: Final = 4
 """Entries of the bar at the bottom of a phone; the others are behind its last one."""
-_BUILD_S: Final = 10.0
+_BUILD_S: Final = 60.0
 _THEMES: Final[dict[Theme, tuple[str, str]]] = {
     "auto": ("brightness_auto", "Theme: as on this device"),
     "light": ("light_mode", "Theme: light"),

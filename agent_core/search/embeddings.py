@@ -168,11 +168,14 @@ class Embeddings:
 
 
 @asynccontextmanager
-async def open_embeddings(model: Model, *, tasks: asyncio.TaskGroup) -> AsyncIterator[Embeddings]:
+async def open_embeddings(
+    model: Model, *, tasks: asyncio.TaskGroup, budget_s: float = BUDGET_S
+) -> AsyncIterator[Embeddings]:
     """Open the connection to a model and compute in the background until the block is left.
 
     Args:
         tasks: Owns the background task.
+        budget_s: How long a query may wait for its vector.
 
     Raises:
         ConfigError: If NumPy is not installed.
@@ -186,7 +189,7 @@ async def open_embeddings(model: Model, *, tasks: asyncio.TaskGroup) -> AsyncIte
             "[embeddings] needs NumPy", hint="Install it: pip install 'strawberry-home[embeddings]'."
         ) from None
     async with httpx.AsyncClient(timeout=_REQUEST_S) as client:
-        embeddings = Embeddings(_OpenAIEmbeddings(client, model))
+        embeddings = Embeddings(_OpenAIEmbeddings(client, model), budget_s=budget_s)
         running = tasks.create_task(embeddings.run(), name="embeddings")
         try:
             yield embeddings

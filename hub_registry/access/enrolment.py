@@ -97,6 +97,8 @@ class Enrolment:
     async def enrol(self, token: str, public_key: dict[str, Any], *, source: str = "") -> Joined:
         """Bind a device's key and issue its device token. Tokens of the device before that end.
 
+        A device that did not receive the answer may send the same again until it has used a token.
+
         Args:
             token: An enrolment token.
             public_key: The device's Ed25519 key as a JWK.
@@ -113,9 +115,9 @@ class Enrolment:
         try:
             # Checked first: a broker gets no login for a device without the right to join, and wrong tokens
             # hold up no other change.
-            device = await self._store.read(lambda session: device_of(_find(session, token)[1]))
+            device = await self._store.read(lambda session: device_of(self._find(session, token, key)[1]))
             async with self._authority.acts:
-                return await self._let_in(device, key, lambda session: _use(session, token))
+                return await self._let_in(device, key, lambda session: self._use(session, token, key))
         except Unauthorized:
             # 192 bits cannot be guessed. A right token is never refused for the wrong ones of its neighbours.
             if not self._failures.take(source):
@@ -160,28 +162,28 @@ class Enrolment:
         await self._authority.announce(ended)
         return Joined(bound, self._authority.hand_out(claims, issued), claims.jti)
 
+    def _use(self, session: Session, token: str, key: PublicKey) -> DeviceRow:
+        row, device = self._find(session, token, key)
+        row.used_at = now()
+        return device
+
+    def _find(self, session: Session, token: str, key: PublicKey) -> tuple[EnrolmentRow, DeviceRow]:
+        locator, _, secret = token[:_MAX_TOKEN].partition(".")
+        row = session.get(EnrolmentRow, locator)
+        matches = hmac.compare_digest(row.digest if row else _digest(""), _digest(secret))
+        if row is None or not matches:
+            raise Unauthorized("the enrolment token is wrong", hint=_ANOTHER)
+        device = require_device(session, row.device_id)
+        repeated = device.key_id == key.kid and self._authority.awaits_first_use(device.id)
+        if row.used_at is not None and not repeated:
+            raise Unauthorized("the enrolment token was used already", hint=_ANOTHER)
+        if row.expires_at <= now():
+            raise Unauthorized("the enrolment token has expired", hint=_ANOTHER)
+        return row, device
+
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _use(session: Session, token: str) -> DeviceRow:
-    row, device = _find(session, token)
-    row.used_at = now()
-    return device
-
-
-def _find(session: Session, token: str) -> tuple[EnrolmentRow, DeviceRow]:
-    locator, _, secret = token[:_MAX_TOKEN].partition(".")
-    row = session.get(EnrolmentRow, locator)
-    matches = hmac.compare_digest(row.digest if row else _digest(""), _digest(secret))
-    if row is None or not matches:
-        raise Unauthorized("the enrolment token is wrong", hint=_ANOTHER)
-    if row.used_at is not None:
-        raise Unauthorized("the enrolment token was used already", hint=_ANOTHER)
-    if row.expires_at <= now():
-        raise Unauthorized("the enrolment token has expired", hint=_ANOTHER)
-    return row, require_device(session, row.device_id)
 
 
 def _bind(session: Session, row: DeviceRow, key: PublicKey) -> None:

@@ -7,12 +7,13 @@ import pytest
 
 from agent_core.search.directory import RegisteredSkill
 from contracts.claims import Claims
+from contracts.errors import Unauthorized
 from hub_registry.storage.tables import now
 from identity.challenges import proves_hub
 from identity.keys import KeyPair
 from identity.proofs import make_proof
 from tests.hub_registry.spokes import registration
-from tests.proofs import proof_of
+from tests.proofs import Authorization, proof_of
 
 
 async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_key):
@@ -50,6 +51,12 @@ async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_ke
             "may_confirm": False,
         },
     }
+    # An answer that did not arrive is asked for again, until its token was used.
+    repeated = await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))
+    with pytest.raises(Unauthorized, match="revoked"):
+        client.registry.authority.check(token)
+    token = repeated.json()["token"]
+    assert (await client.http.get("/api/bus", auth=Authorization(token, {key.kid: key}))).status_code == 200
     again = await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))
     assert again.status_code == 401
     assert again.json()["detail"] == "the enrolment token was used already"

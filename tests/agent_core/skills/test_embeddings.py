@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_core.models.entries import Model, ModelEntry
-from agent_core.search.embeddings import Embeddings, open_embeddings
+from agent_core.search.embeddings import BUDGET_S, Embeddings, open_embeddings
 from agent_core.search.index import IndexedDevice, SkillIndex
 from benchmarks.search.recall import OurSearch, own_requests
 from contracts.devices.registration import Method, Registration
@@ -21,9 +21,14 @@ def server() -> Iterator[EmbeddingServer]:
 
 
 @asynccontextmanager
-async def embedding(server: EmbeddingServer, index: SkillIndex) -> AsyncIterator[Embeddings]:
+async def embedding(
+    server: EmbeddingServer, index: SkillIndex, budget_s: float = BUDGET_S
+) -> AsyncIterator[Embeddings]:
     entry = ModelEntry(name="embeddings", provider="openai", model="small", base_url=server.url)
-    async with asyncio.TaskGroup() as tasks, open_embeddings(Model(entry), tasks=tasks) as embeddings:
+    async with (
+        asyncio.TaskGroup() as tasks,
+        open_embeddings(Model(entry), tasks=tasks, budget_s=budget_s) as embeddings,
+    ):
         embeddings.keep(index.texts())
         yield embeddings
 
@@ -57,7 +62,7 @@ async def test_meaning_finds_what_words_do_not(server: EmbeddingServer) -> None:
     requests, _ = own_requests()
     ours = OurSearch(requests.tools)
     found = {"words": 0, "both": 0}
-    async with embedding(server, ours.index) as embeddings:
+    async with embedding(server, ours.index, budget_s=60) as embeddings:
         await complete(embeddings)
         for asked, name in requests.asked:
             found["words"] += name in ours.first(asked)
