@@ -189,6 +189,8 @@ def _digest(secret: str) -> str:
 def _bind(session: Session, row: DeviceRow, key: PublicKey) -> None:
     row.revoked_at = None
     if row.key_id == key.kid:
+        # It may have been damaged where it is stored.
+        row.public_key = key.jwk()
         return
     if row.key_id is not None:
         # Another key is another machine, of which the owner has said nothing yet.

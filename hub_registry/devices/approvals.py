@@ -1,5 +1,6 @@
 """The owner's decisions about what devices declare: kept in memory, written to the database."""
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -43,6 +44,8 @@ class Approvals:
             except ValidationError:
                 _log.warning("what is approved of %s of %s cannot be read", row.skill, row.device_id)
                 self._lost.add((row.device_id, row.skill))
+                # It may have been the provider for the home, which no other becomes without approval then.
+                self._providers.setdefault(row.skill, set()).add(row.device_id)
         self._unwritten.clear()
 
     async def flush(self, store: Store) -> None:
@@ -74,7 +77,8 @@ class Approvals:
         if rows:
             try:
                 await store.write(work)
-            except StorageError:
+            except (StorageError, asyncio.CancelledError):
+                # A hub that stops cancels what waits for the database, and writes it before it closes that.
                 self._unwritten |= unwritten & self._all()
                 raise
 
@@ -120,8 +124,9 @@ class Approvals:
 
     def forget(self, device: str) -> None:
         """Forget a device that was removed."""
-        for skill in self._known.pop(device, {}):
-            self._providers.get(skill, set()).discard(device)
+        self._known.pop(device, None)
+        for providers in self._providers.values():
+            providers.discard(device)
         self._unwritten &= self._all()
 
     def _all(self) -> set[tuple[str, str]]:
@@ -131,6 +136,8 @@ class Approvals:
         there = self._known.setdefault(device, {})
         if there.get(skill) != known:
             there[skill] = known
-            self._unwritten.add((device, skill))
+            # What cannot be read stays, for at the next start this would be all that is known.
+            if (device, skill) not in self._lost:
+                self._unwritten.add((device, skill))
         if known.role != "none":
             self._providers.setdefault(skill, set()).add(device)

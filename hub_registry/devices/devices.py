@@ -166,7 +166,7 @@ class Devices:
         def work(session: Session) -> Device:
             row = require_device(session, device)
             others = [other for other in session.exec(select(DeviceRow)).all() if other.id != device]
-            aliases = row.aliases if change.aliases is None else change.aliases
+            aliases = _aliases_of(row) if change.aliases is None else change.aliases
             name, row.aliases = _checked_names(change.display_name or row.display_name, aliases, others)
             if name != row.display_name:
                 row.display_name, row.key = name, device_key(name, _words(others))
@@ -264,16 +264,16 @@ def require_device(session: Session, device: str) -> DeviceRow:
 
 
 def device_of(row: DeviceRow) -> Device:
-    """Read a row."""
+    """Read a row; a key that cannot be used is as none, and so are aliases."""
     return Device(
         id=row.id,
         owner=row.owner,
         display_name=row.display_name,
         key=row.key,
-        aliases=tuple(row.aliases),
+        aliases=_aliases_of(row),
         area=row.area,
         floor=row.floor,
-        public_key=PublicKey.from_jwk(row.public_key) if row.public_key else None,
+        public_key=_public_key_of(row),
         revoked=row.revoked_at is not None,
         last_seen=row.last_seen,
         created_at=row.created_at,
@@ -282,6 +282,19 @@ def device_of(row: DeviceRow) -> Device:
         shared=row.shared,
         scopes=tuple(cast("list[DeviceScope]", row.scope.split())),
     )
+
+
+def _aliases_of(row: DeviceRow) -> tuple[str, ...]:
+    stored: object = row.aliases
+    return tuple(each for each in stored if isinstance(each, str)) if isinstance(stored, list) else ()
+
+
+def _public_key_of(row: DeviceRow) -> PublicKey | None:
+    stored: object = row.public_key
+    try:
+        return PublicKey.from_jwk(stored) if isinstance(stored, dict) else None
+    except InvalidMessage:
+        return None
 
 
 def _words(rows: Iterable[DeviceRow]) -> set[str]:
@@ -317,7 +330,7 @@ def _checked_names(
         raise InvalidMessage("a device needs a name", hint="For example 'Bedroom PC'.")
     if len(cleaned) > _MAX_ALIASES:
         raise InvalidMessage("too many aliases", hint=f"A device has at most {_MAX_ALIASES}.")
-    taken = {each.casefold(): row for row in others for each in (row.display_name, *row.aliases)}
+    taken = {each.casefold(): row for row in others for each in (row.display_name, *_aliases_of(row))}
     for each in (name, *cleaned):
         if other := taken.get(each.casefold()):
             raise Conflict(

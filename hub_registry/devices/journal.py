@@ -70,11 +70,18 @@ class Journal:
             await self._store.write(lambda session: _write(session, batch))
         except StorageError as error:
             _log.error("the registry could not be written, it is tried again: %s", error)
-            self._batch.skills = batch.skills | self._batch.skills
-            self._batch.high = batch.high | self._batch.high
+            self._put_back(batch)
+        except asyncio.CancelledError:
+            # A hub that stops writes what waited for the database before it closes that.
+            self._put_back(batch)
+            raise
         except Exception:  # noqa: BLE001
             # Not the database's fault but something in the rows; trying again would fail for ever.
             _log.exception("the registry could not be written; devices register again at their next start")
+
+    def _put_back(self, batch: _Batch) -> None:
+        self._batch.skills = batch.skills | self._batch.skills
+        self._batch.high = batch.high | self._batch.high
 
     async def flush_alive(self) -> None:
         """Write the signs of life."""
@@ -135,16 +142,15 @@ async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
 
     devices, registrations = await store.read(stored)
     for row in devices:
-        try:
-            device, problem = device_of(row), ""
-        except Exception as error:  # noqa: BLE001 - one row must not keep the hub from starting
-            problem = f"its stored key or aliases cannot be used ({type(error).__name__}): join it again"
-            _log.warning("%s: %s", row.id, problem)
-            # Without a key it is as one that was never enrolled.
-            row.public_key, row.aliases = None, []
-            device = device_of(row)
+        device = device_of(row)
         directory.put(device, HighWater(row.epoch, row.connection, row.seq, ended=row.ended))
-        if problem:
+        problems = []
+        if row.key_id is not None and device.public_key is None:
+            problems.append("its stored key cannot be used: join it again")
+        if row.aliases != list(device.aliases):
+            problems.append("its stored aliases cannot be used: set them again")
+        for problem in problems:
+            _log.warning("%s: %s", row.id, problem)
             directory.note_problem(device.id, problem)
     keys = {found.device_id: directory.public_key(found.device_id) for found in registrations}
 

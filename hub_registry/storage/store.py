@@ -62,9 +62,7 @@ class Store:
             except DatabaseError as error:
                 raise _explained(self._path, error) from None
 
-        done = asyncio.get_running_loop().run_in_executor(self._thread, transaction)
-        # Work that waits for its turn is done also where its caller is cancelled, who has let go of it.
-        return await asyncio.shield(done)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
 
 
 @asynccontextmanager

@@ -1,5 +1,7 @@
 """What of a device's own description counts before the owner has approved it."""
 
+import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
@@ -284,18 +286,40 @@ def test_what_a_device_registers_is_remembered_within_bounds(home):
     assert not flags_of(home).read_only
 
 
+def register(registry, spoke, made: Registration):
+    payload = spoke.registration_payload(made)
+    read = read_registration(
+        payload, hub_id=registry.hub_id, device=spoke.device, skill=made.skill, key=spoke.key.public
+    )
+    registry.directory.put_skill(spoke.device, read)
+    registry.journal.skill(spoke.device, spoke.key.public.kid, read)
+    return registry.directory.get(spoke.device)
+
+
+async def test_what_waits_for_the_database_when_the_hub_stops_is_written(tmp_path, hub_key):
+    settings = RegistrySettings(database=tmp_path / "hub" / "hub.db")
+    is_free = threading.Event()
+    async with open_registry(settings, key=hub_key) as registry:
+        spoke = await join(registry, None, "Radio", trusted=False)
+        register(registry, spoke, skill(flags={"confirm": True}).registration)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(registry.store.read(lambda session: is_free.wait()))
+            flushes = registry.directory.approvals.flush(registry.store), registry.journal.flush()
+            waiting = [tasks.create_task(flush) for flush in flushes]
+            # Each task has run once by then, to where it waits for the thread.
+            await asyncio.sleep(0)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            is_free.set()
+    async with open_registry(settings, key=hub_key) as registry:
+        assert registry.directory.get(spoke.device).skills
+        register(registry, spoke, skill().registration)
+        assert registry.directory.get(spoke.device).skills["DoorSkill"].methods["unlock"].flags.confirm
+
+
 async def test_decisions_outlive_a_restart_and_end_with_the_device(tmp_path, hub_key):
     settings = RegistrySettings(database=tmp_path / "hub" / "hub.db")
-
-    def register(registry, spoke, made: Registration):
-        payload = spoke.registration_payload(made)
-        read = read_registration(
-            payload, hub_id=registry.hub_id, device=spoke.device, skill=made.skill, key=spoke.key.public
-        )
-        registry.directory.put_skill(spoke.device, read)
-        registry.journal.skill(spoke.device, spoke.key.public.kid, read)
-        return registry.directory.get(spoke.device)
-
     loose = skill(flags={"read_only": True}, doc="Opens doors.").registration
     async with open_registry(settings, key=hub_key) as registry:
         spoke = await join(registry, None, "Radio", trusted=False)

@@ -7,11 +7,13 @@ from contextlib import closing
 import pytest
 from sqlmodel import select
 
+from agent_core.search.directory import RegisteredSkill
 from bus.link import Message
 from contracts import topics
 from contracts.devices.registration import Appearance, Method, MethodFlags, Registration
 from contracts.errors import NotFound
 from hub_registry.devices.presence import PresenceState
+from hub_registry.devices.review import digest_of
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.tables import DeviceRow, RegistrationRow
@@ -574,17 +576,18 @@ async def test_every_field_of_the_contract_survives_a_restart(tmp_path, mosquitt
     [
         ("device SET public_key = 'x'", False),
         ("device SET public_key = '[1]'", False),
+        ("device SET aliases = 'x'", True),
         ("device SET created_at = 'x', last_seen = 7", True),
         ("approval SET known = 'x'", True),
         ("""approval SET known = '{"flags": 1}'""", True),
     ],
 )
-async def test_a_row_that_was_altered_keeps_no_hub_from_starting_and_loosens_nothing(
+async def test_an_altered_row_keeps_no_hub_from_starting_loosens_nothing_and_can_be_mended(
     tmp_path, mosquitto, hub_key, change, has_skills
 ):
     method = Method(name="open", signature="open()", parameters={}, flags=MethodFlags(confirm=True))
-    first = Registration(skill="LockSkill", methods=[method])
-    looser = Registration(skill="LockSkill", methods=[method.model_copy(update={"flags": MethodFlags()})])
+    first = Registration(skill="LockSkill", methods=[method], device_agnostic=True)
+    looser = first.model_copy(update={"methods": [method.model_copy(update={"flags": MethodFlags()})]})
 
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         spoke = await hub.joined("TV", trusted=False)
@@ -597,9 +600,20 @@ async def test_a_row_that_was_altered_keeps_no_hub_from_starting_and_loosens_not
         database.execute(f"UPDATE {change}")
     settings = RegistrySettings(database=tmp_path / "hub" / "hub.db")
     async with open_registry(settings, key=hub_key) as registry:
-        skills = registry.directory.get("tv").skills
-        assert all(skill.methods["open"].flags.confirm for skill in skills.values())
-        assert bool(skills) == has_skills
+        entry = registry.directory.get("tv")
+        assert all(skill.methods["open"].flags.confirm for skill in entry.skills.values())
+        assert bool(entry.skills) == has_skills
+        assert bool(entry.problems) == ("key" in change or "aliases" in change)
+        radio = await registry.devices.add("Radio", owner=registry.admin.id)
+        registry.directory.put_skill(radio.id, RegisteredSkill.of(first, repr(first)))
+        assert not registry.directory.get(radio.id).skills["LockSkill"].device_agnostic
+        await registry.decide(entry, digest_of(entry.items), approve=False)
+        await registry.revoke_device("tv")
+        await registry.enrol((await registry.invite("tv")).token, spoke.key.public.jwk())
+    async with open_registry(settings, key=hub_key) as registry:
+        entry = registry.directory.get("tv")
+        assert (entry.device.revoked, entry.device.public_key) == (False, spoke.key.public)
+        assert entry.skills["LockSkill"].methods["open"].flags.confirm
 
 
 @pytest.mark.parametrize("change", ["parameters", "signature"])
