@@ -118,4 +118,4 @@ class Mosquitto:
         """End it, whatever state it is in."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=120)

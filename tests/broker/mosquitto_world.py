@@ -75,7 +75,7 @@ def start_mosquitto(directory: Path, config: str, port: int) -> Iterator[subproc
         yield process
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
 
 def wait_until_listening(port: int) -> None:

@@ -28,7 +28,7 @@ def _post(house: House, path: str, body: object, key: KeyPair) -> dict[str, obje
     request = urllib.request.Request(
         house.url + path, json.dumps(body).encode(), {"Content-Type": "application/json", "DPoP": proof}
     )
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=120) as response:
         answer: dict[str, object] = json.load(response)
     return answer
 

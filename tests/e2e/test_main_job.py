@@ -102,7 +102,7 @@ def test_a_frozen_device_is_passed_over_and_what_it_says_later_is_ignored(
 
         asked = bus.wait(call, accept=True).fields["id"]
         served = bus.wait(f"devices/{other.id}/calls/AnywhereSkill/write", accept=True).fields["id"]
-        assert bus.on(f"devices/{other.id}/control/{served}", kind="start")
+        bus.wait(f"devices/{other.id}/control/{served}", kind="start")
         house.send(first.id, signal.SIGCONT)
         bus.wait(f"devices/{first.id}/results/main/{asked}", kind="accepted")
         house.wait_until_online(first)

@@ -47,7 +47,7 @@ def test_a_person_runs_programs_on_a_device_and_none_outlives_its_spoke_for_long
     guard = psutil.Process(nodes(house)["guard"]["pid"])
 
     house.send(spoke.id, signal.SIGKILL)
-    house.processes[spoke.id].wait(timeout=30)
+    house.processes[spoke.id].wait(timeout=120)
     wait_for(lambda: not runs(guard), what="the program of a killed spoke to end")
     house.start_again(spoke.id)
     house.wait_until_online(spoke)

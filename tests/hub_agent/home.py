@@ -71,7 +71,7 @@ class Home:
         """A client of the hub's; to be entered."""
         auth = Authorization(token or self.admin_token, self.keys)
         # No TLS: a client would spend more time on loading authorities than on its requests.
-        return httpx.AsyncClient(base_url=self.hub.url, headers=headers, auth=auth, timeout=30, verify=False)
+        return httpx.AsyncClient(base_url=self.hub.url, headers=headers, auth=auth, timeout=120, verify=False)
 
     async def token(self, user: User | None = None, *, scopes: tuple[Scope, ...] = SCOPES) -> str:
         """A new token of a user."""

@@ -140,7 +140,7 @@ async def test_the_command_line_shows_it(home: Home, people: dict[str, str], tmp
 async def test_logins_and_changes_of_people_and_tokens_are_in_it_with_their_actor(home: Home) -> None:
     passwords = "correct horse battery", "another horse entirely"
     url = home.hub.url
-    browsing = httpx.AsyncClient(base_url=url, headers={"origin": url}, timeout=30)
+    browsing = httpx.AsyncClient(base_url=url, headers={"origin": url}, timeout=120)
     async with home.client() as admin, browsing as browser:
         made = (await admin.post("/api/users", json={"name": "Ben", "role": "guest"})).json()
         await browser.post("/api/setup", json={"code": made["code"], "password": passwords[0]})

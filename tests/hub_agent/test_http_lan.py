@@ -49,7 +49,7 @@ def from_afar(
         base_url=f"https://127.0.0.1:{home.hub.lan_port}",
         headers={"authorization": f"Bearer {token or home.admin_token}", **headers},
         verify=client_context(authority.pem),
-        timeout=30,
+        timeout=120,
     )
 
 

@@ -29,7 +29,7 @@ async def client_of(home: Home, token: str = "") -> AsyncIterator[openai.AsyncOp
         base_url=f"{home.hub.url}/v1",
         api_key=token or home.admin_token,
         max_retries=0,
-        http_client=openai.DefaultAsyncHttpxClient(verify=False, timeout=30),
+        http_client=openai.DefaultAsyncHttpxClient(verify=False, timeout=120),
     ) as client:
         yield client
 

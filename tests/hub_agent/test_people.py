@@ -147,7 +147,7 @@ async def test_streams_of_a_session_end_with_it(home: Home, way: str) -> None:
     ada = await registry.accounts.add("Ada", role="member")
     code = (await registry.people.make_code(ada.id)).code
     origin = home.hub.url
-    async with httpx.AsyncClient(base_url=origin, headers={"origin": origin}, timeout=30) as browser:
+    async with httpx.AsyncClient(base_url=origin, headers={"origin": origin}, timeout=120) as browser:
         answer = await browser.post("/api/setup", json={"code": code, "password": "correct horse"})
         assert answer.status_code == 200, answer.text
         async with browser.stream("GET", "/api/events") as stream, home.client() as admin:

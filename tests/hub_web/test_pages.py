@@ -40,7 +40,7 @@ async def test_pages_work_under_a_base_path_and_behind_a_proxy(tmp_path: Path, s
             login = await client.get(f"{place}/chat?a=b")
             assert login.headers["location"] == "/berry/login?next=/chat%3Fa%3Db"
             # The first request waits until the pages are loaded.
-            page = await client.get(f"{place}/chat", headers={"cookie": cookie}, timeout=30)
+            page = await client.get(f"{place}/chat", headers={"cookie": cookie}, timeout=120)
             assert page.status_code == 200
             assert "/evil" not in page.text
             linked = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)

@@ -51,7 +51,7 @@ def test_no_process_is_left_when_the_parent_is_killed(settings: PoolSettings, pr
     assert children
     with parent:
         parent.kill()
-    _, alive = psutil.wait_procs(children, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=120)
     assert alive == []
 
 
@@ -63,7 +63,7 @@ def test_no_process_is_left_when_the_parent_is_interrupted(settings: PoolSetting
             parent.wait(30)
         finally:
             parent.kill()
-    _, alive = psutil.wait_procs(children, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=120)
     assert alive == []
 
 

@@ -159,7 +159,7 @@ class Talker:
         assert self.spoke.url is not None
         headers = {"authorization": f"Bearer {given}"}
         # No TLS: a client would spend more time on loading authorities than on its requests.
-        return httpx.AsyncClient(base_url=self.spoke.url, headers=headers, timeout=30, verify=False)
+        return httpx.AsyncClient(base_url=self.spoke.url, headers=headers, timeout=120, verify=False)
 
     async def say(
         self,

@@ -25,7 +25,7 @@ async def test_a_spoke_answers_people_while_it_still_waits_for_a_broker(place: P
             await wait_for(file.exists, "the address of the chat")
             headers = {"authorization": f"Bearer {(settings.directory / 'http.token').read_text()}"}
             url = json.loads(file.read_text())["url"]
-            async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
+            async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
                 answer = await client.post("/api/chat", json={"message": "strike the hour"})
             assert answer.json()["answer"] == "It strikes."
             running.cancel()
