@@ -18,7 +18,9 @@ else:
 
 _LOCK_FILE: Final = "lock"
 _MOMENT_S: Final = 0.05
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 1.0 if sys.platform == "win32" else 5.0
+"""How long others may only look. Windows has no shared lock that tells them from a holder: a second is enough
+to outlast them, and little for a person who is told who holds it."""
 
 
 def make_private_directory(path: Path) -> Path:
@@ -114,9 +116,10 @@ def _lock_later(file: IO[str]) -> bool:
 
 
 def _is_only_looked_at(file: IO[str]) -> bool:
-    if sys.platform == "win32" or not _lock(file, shared=True):
-        return False
-    fcntl.flock(file, fcntl.LOCK_UN)
+    if sys.platform != "win32":
+        if not _lock(file, shared=True):
+            return False
+        fcntl.flock(file, fcntl.LOCK_UN)
     return True
 
 

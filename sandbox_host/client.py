@@ -192,8 +192,9 @@ class Interpreter:
             self._abuse(f"a line of more than {_MAX_LINE} bytes")
         except InvalidMessage as error:
             self._abuse(error.message)
-        if not self._settled.is_set():
-            _log.error("the sandbox did not start: %s", "\n".join(self._stderr) or self.reason)
+        # One that was killed on purpose has a reason already.
+        if self.alive and not self._settled.is_set():
+            _log.error("the sandbox did not start: %s", "\n".join(self._stderr) or "it ended without a word")
         self._end("the interpreter died" if self._running is None else "the interpreter died in the last run")
 
     async def _read_log(self, process: asyncio.subprocess.Process) -> None:

@@ -57,6 +57,8 @@ class LeanClient(Client):
 
     Attributes:
         on_held: Called for each acknowledgement that is queued and not sent yet; None sends it at once.
+        receive_maximum: Messages that the broker takes before it acknowledges one. Mosquitto and others have
+            one setting for these and for those that they send.
     """
 
     def __init__(self, deliver: Callable[[Message], None], *options: Any, **named: Any) -> None:
@@ -66,6 +68,7 @@ class LeanClient(Client):
         self._has_whole_packet = False
         self._unacknowledged: set[int] = set()
         self.on_held: Callable[[], None] | None = None
+        self.receive_maximum = 65_535
         self._opening = threading.Lock()
         self._is_given_up = False
 

@@ -327,6 +327,7 @@ class Connection:
                 verdict = Verdict.LOGIN_REFUSED
         if receive_maximum:
             self._limit = min(self._limit, receive_maximum)
+            self._client.receive_maximum = receive_maximum
         self._answer.set_result(ConnectResult(verdict, reason.getName()))
 
     def _end(self, reason: str) -> None:

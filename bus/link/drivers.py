@@ -33,7 +33,7 @@ that each of a row of calls takes the acknowledgement of the one before along. N
 but the broker's count of messages in flight (20 in Mosquitto)."""
 
 _MOST_HELD = 8
-"""Acknowledgements that wait at once; well below that count."""
+"""Acknowledgements that wait at once; well below that count, and none where a broker allows one message."""
 
 
 class Driver(Protocol):
@@ -138,10 +138,11 @@ class LoopDriver:
     def _hold(self) -> None:
         """Send an acknowledgement with the next message, or shortly."""
         self._held += 1
-        if self._held == 1:
-            self._hold_timer = self._loop.call_later(_HOLD_S, self._write)
-        elif self._held == _MOST_HELD:
+        assert self._client is not None
+        if self._held == max(1, min(_MOST_HELD, self._client.receive_maximum // 2)):
             self._loop.call_soon(self._write)
+        elif self._held == 1:
+            self._hold_timer = self._loop.call_later(_HOLD_S, self._write)
 
     def _write(self) -> None:
         client = self._client

@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from bus.ports import listen
+from chat.http.connections import DeadlineProtocol
 from chat.http.server import serve
 
 
@@ -56,8 +57,21 @@ async def test_only_a_proxy_that_is_named_says_where_a_request_comes_from(
     assert answer.text == seen
 
 
-async def test_a_request_may_follow_an_answer_of_known_length_before_the_server_has_ended_it() -> None:
-    may_end = asyncio.Event()
+async def test_a_request_may_follow_an_answer_of_known_length_before_the_server_has_ended_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_end, requests = asyncio.Event(), 0
+    read = DeadlineProtocol.data_received
+
+    def data_received(self: DeadlineProtocol, data: bytes) -> None:
+        nonlocal requests
+        read(self, data)
+        requests += data.startswith(b"GET")
+        # The second one is read, too, before the answer to the first may end.
+        if requests == 2:
+            may_end.set()
+
+    monkeypatch.setattr(DeadlineProtocol, "data_received", data_received)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-length", b"4")]
@@ -71,8 +85,6 @@ async def test_a_request_may_follow_an_answer_of_known_length_before_the_server_
             reader, writer = await asyncio.open_connection(*listener.getsockname())
             for _ in range(2):
                 writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                # The server has read the second one, too, before it may end the answer to the first.
-                asyncio.get_running_loop().call_later(0.1, may_end.set)
                 head = await reader.readuntil(b"\r\n\r\n")
                 assert head.startswith(b"HTTP/1.1 200 OK")
                 assert await reader.readexactly(4) == b"here"

@@ -137,6 +137,16 @@ async def test_a_session_that_runs_is_not_idle(settings: PoolSettings, house: Ho
     assert result.value == "done"
 
 
+async def test_a_pool_that_is_closed_while_a_process_starts_logs_no_error(
+    settings: PoolSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_pool(replace(settings, spares=1)):
+        await wait_for_processes(1)
+        # The pool has it a moment after the system, and long before it is ready.
+        await asyncio.sleep(0.05)
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 async def test_a_spare_is_kept_and_replaced_when_it_is_taken(settings: PoolSettings, house: House) -> None:
     async with open_pool(replace(settings, spares=1)) as pool:
         await wait_for_processes(1)
