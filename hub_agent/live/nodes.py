@@ -17,7 +17,7 @@ from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
 from agent_core.skills.arguments import check_arguments
 from chat.http.requests import answer, read_query
-from chat.http.streams import DONE, Connections, EventStream, Streams, event, farewell
+from chat.http.streams import DONE, HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event, farewell
 from chat.tasks import open_tasks
 from contracts import topics
 from contracts.devices.rpc import Actor
@@ -117,8 +117,9 @@ class Nodes:
     async def _shown(self, entry: Entry, node: dict[str, Any]) -> dict[str, Json]:
         """Return a node as clients see it, with the health that its topic shows."""
         topic, link, every_s = (node.pop(f"health_{each}", None) for each in ("topic", "link", "every_s"))
-        if node.get("state") == "running" and node.get("health") == "unknown":
-            # A device says what it likes: what is no topic and no number of seconds tells nothing.
+        # A device says what it likes: what is no topic and no number of seconds tells nothing.
+        node |= {key: str(node.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason", "health")}
+        if node["state"] == "running" and node["health"] == "unknown":
             samples = []
             if isinstance(topic, str) and isinstance(every_s, (int, float)) and is_exact(topic):
                 with suppress(InvalidMessage, NotFound):
@@ -216,7 +217,12 @@ async def _following(
     async with open_tasks() as tasks:
         tasks.create_task(call(), name=f"{method} of {arguments['name']}")
         while True:
-            told = await waiting.get()
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    told = await waiting.get()
+            except TimeoutError:
+                yield HEARTBEAT
+                continue
             if lost:
                 yield event({"lost": lost})
                 lost = 0

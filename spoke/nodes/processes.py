@@ -41,7 +41,9 @@ _LOG_BYTES: Final = 1024 * 1024
 _CHUNK: Final = 64 * 1024
 _UNREAD: Final = 16
 """Pieces that wait for a follower of a log; a program that writes faster than that is not held up."""
-_LEFT_OUT: Final = b"\n... some lines came too fast and are not shown ...\n"
+TOO_FAST: Final = "... some lines came too fast and are not shown ..."
+"""Is in a followed log where lines are missing."""
+_LEFT_OUT: Final = f"\n{TOO_FAST}\n".encode()
 
 
 class Log:
@@ -50,7 +52,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._older = path.with_suffix(".old.log")
-        self._followers: set[asyncio.Queue[bytes]] = set()
+        self._followers: dict[asyncio.Queue[bytes], bool] = {}
 
     def write(self, content: bytes) -> None:
         """Add what was written; a full disk loses it."""
@@ -60,11 +62,10 @@ class Log:
                 is_full = file.tell() > _LOG_BYTES
             if is_full:
                 self.path.replace(self._older)
-        for follower in self._followers:
-            is_late = follower.full()
-            if is_late:
-                follower.get_nowait()
-            follower.put_nowait(_LEFT_OUT + content if is_late else content)
+        for follower, is_late in self._followers.items():
+            self._followers[follower] = follower.full()
+            if not follower.full():
+                follower.put_nowait(_LEFT_OUT + content if is_late else content)
 
     def tail(self, lines: int) -> list[str]:
         """Return the last lines."""
@@ -78,11 +79,11 @@ class Log:
     def followed(self) -> Iterator[asyncio.Queue[bytes]]:
         """Yield a queue of what is written within the block; what its reader is too slow for is left out."""
         waiting: asyncio.Queue[bytes] = asyncio.Queue(_UNREAD)
-        self._followers.add(waiting)
+        self._followers[waiting] = False
         try:
             yield waiting
         finally:
-            self._followers.discard(waiting)
+            del self._followers[waiting]
 
 
 @asynccontextmanager

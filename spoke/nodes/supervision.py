@@ -14,10 +14,10 @@ from typing import Any, Final, Literal
 
 from agent_core.search.nearest import suggestion
 from contracts.errors import CallError, ErrorCode, FileProblem
-from contracts.rates import Backoff
+from contracts.rates import Backoff, TokenBucket
 from identity.files import make_private_directory, write_private
 from spoke.nodes.manifest import Manifest, node_folders, read_manifest, refuse_own
-from spoke.nodes.processes import Log, end_marked, has_systemd, output_of, started
+from spoke.nodes.processes import TOO_FAST, Log, end_marked, has_systemd, output_of, started
 
 _log = logging.getLogger(__name__)
 
@@ -31,9 +31,12 @@ _STEADY_S: Final = 60.0
 _LOOPING: Final = 5
 """Starts in a row that ended early and make a crash loop."""
 _HUNG: Final = 3
-"""Checks in a row that fail until a node is ended and started again: one may fail on a busy machine."""
+"""Checks in a row that fail, after one that did not, until a node is ended and started again: one may fail on
+a busy machine."""
 _FOLLOWED_S: Final = 840.0
 """How long one call follows a log; it may last 900 s."""
+_LINES_S: Final = 200
+"""Lines of a followed log in a second: each is a signed message through the broker."""
 
 State = Literal["stopped", "running", "waiting", "failed", "broken"]
 """``waiting``: it ended and is started again in a moment; ``failed``: it ended and stays so; ``broken``: its
@@ -158,7 +161,7 @@ class _Node:
         health = manifest.health
         if health is None or health.command is None:
             return
-        failed = 0
+        has_worked, failed = False, 0
         while failed < _HUNG or manifest.restart == "never":
             await asyncio.sleep(health.every_s)
             found: Literal["healthy", "unhealthy"] = "unhealthy"
@@ -174,7 +177,9 @@ class _Node:
                     async for _ in output_of(process):
                         pass
                     found = "healthy" if await process.wait() == 0 else "unhealthy"
-            failed = 0 if found == "healthy" else failed + 1
+            # One that starts slowly must not be ended before it has ever worked.
+            has_worked = has_worked or found == "healthy"
+            failed = failed + 1 if has_worked and found == "unhealthy" else 0
             if found != self.status.health:
                 self.status = replace(self.status, health=found)
                 self._changed()
@@ -310,18 +315,27 @@ class Nodes:
         return self._log_of(name).tail(lines)
 
     async def follow(self, name: str, lines: int) -> AsyncGenerator[str, None]:
-        """Yield the last lines that a node wrote, and then each that it writes within some minutes.
+        """Yield the last lines that a node wrote, and then those that it writes within some minutes.
+
+        Where it writes too many at once, one line says that some are left out.
 
         Raises:
             CallError: If there is no such node.
         """
         self._folder(name)
+        limit, is_late = TokenBucket(burst=_LINES_S, per_second=_LINES_S), False
         with self._log_of(name).followed() as written:
             for line in self.log(name, lines):
                 yield line
             async with aclosing(_lines(_within(written, _FOLLOWED_S))) as new:
                 async for line in new:
-                    yield line
+                    # Once late, half of the burst comes at once: not a line, then the mark, and so on.
+                    if limit.take(keep=_LINES_S / 2 if is_late else 0):
+                        is_late = False
+                        yield line
+                    elif not is_late:
+                        is_late = True
+                        yield TOO_FAST
 
     def _begin(self, name: str) -> _Node:
         node = self._nodes[name] = _Node(

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +23,7 @@ ERRORS = {
     for name, each in vars(errors).items()
     if isinstance(each, type) and issubclass(each, StrawberryError)
 }
-TOLD = {"message", "hint", "reason", "note", "problem", "detail", "advice"}
+TOLD = {"message", "hint", "reason", "note", "problem", "detail", "advice", "ended"}
 """Names of what is written for people."""
 SHOWN = ("agent_core", "chat", "deploy/backup", "deploy/doctor", "hub_agent", "hub_registry", "spoke/nodes")
 """Folders whose messages a page shows."""
@@ -130,6 +131,17 @@ def test_what_the_hub_says_is_translated_with_its_values(english: str, german: s
     LANGUAGE.reset(language)
 
 
+def test_of_a_message_that_a_device_chose_only_some_parts_are_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[str] = []
+    pattern = SimpleNamespace(fullmatch=lambda said, *_: tries.append(said))
+    monkeypatch.setattr("hub_web.texts._templates", lambda _: [("", pattern, "", 0)])
+    said = "a b; c d: e f. " * 30
+    assert text.message(said) == said
+    assert len(tries) == 20
+
+
 def test_every_message_with_a_german_is_one_of_the_hub() -> None:
     """A message that is written otherwise needs its translation under the new words."""
     said = set[str]()
@@ -167,6 +179,8 @@ def _told(tree: ast.AST) -> Iterator[ast.expr]:
         if isinstance(node, ast.Call):
             if getattr(node.func, "id", "") in {*ERRORS, "Unknown"}:
                 yield from node.args[:1]
+            if getattr(node.func, "attr", "") == "_become":
+                yield from node.args[1:2]
             yield from (each.value for each in node.keywords if each.arg in TOLD)
         elif isinstance(node, ast.Assign):
             names = [getattr(each, "attr", getattr(each, "id", "")) for each in node.targets]

@@ -54,7 +54,8 @@ def logs(options: argparse.Namespace) -> None:
         for told in _told(client, "GET", f"{path}?follow=true&lines={lines}"):
             if "lost" in told:
                 note(f"{told['lost']} lines came too fast and are not shown.")
-            elif "progress" in told:
+            # A device that only says that it goes on says it without words.
+            elif told.get("progress") is not None:
                 line = told["progress"]
                 print(json.dumps({"line": line}) if options.json else visible(line), flush=True)
         lines = 0

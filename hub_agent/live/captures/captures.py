@@ -270,12 +270,12 @@ class Captures:
         """Go on with the captures that ran when the hub was stopped."""
         for row in await self._rows.read(self._instance):
             try:
-                spec = CaptureSpec.model_validate(row.spec)
-            except ValidationError:
+                spec, root = CaptureSpec.model_validate(row.spec), Path(row.root)
+                capture = Capture(row, spec, Series.within((root,), spec.path, zstd=spec.zstd))
+            except (ValidationError, StrawberryError):
+                # One row must not keep the hub from starting.
                 _log.error("the capture %s cannot go on: what it records cannot be read", row.id)
                 continue
-            root = Path(row.root)
-            capture = Capture(row, spec, Series.within((root,), spec.path, zstd=spec.zstd))
             self._captures[row.id] = capture
             if row.is_stopped:
                 continue

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
@@ -19,7 +19,7 @@ from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_agent.live.watchers.decisions.approved import approve
-from hub_agent.live.watchers.decisions.evaluation import Evaluations, entry_json
+from hub_agent.live.watchers.decisions.evaluation import Evaluations, calls_of, entry_json
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.decisions.proposal import objection, propose
 from hub_agent.live.watchers.definition import (
@@ -52,6 +52,7 @@ _MOST: Final = 1_000
 """Watchers of a home."""
 _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
+_DONE: Final = TypeAdapter(list[str])
 _EARLIER: Final = 6
 """Decisions that are looked at after a restart: after so many failures the wait is the longest."""
 
@@ -398,10 +399,10 @@ class Watchers:
         limits.tokens.charge(tokens)
         for row in await self._store.watchers():
             try:
-                sources_of(row)
-            except (AttributeError, ValidationError):
+                sources_of(row), calls_of(row), _DONE.validate_python(row.done)
+            except (AttributeError, TypeError, ValidationError):
                 # One row must not keep the hub from starting.
-                _log.error("the watcher %s is left out: what it sees cannot be read", row.name)
+                _log.error("the watcher %s is left out: what it sees or may do cannot be read", row.name)
                 continue
             self._rows[row.name] = row
             limits.actions(row).charge(len(acted.get(row.name, ())))

@@ -21,6 +21,7 @@ class NodesSkill(Skill):
             running(health_topic="a/#/b", health_every_s=5),
             running(health_topic=["a"], health_every_s=5),
             running(health_topic="devices/cam/heartbeat", health_every_s="soon"),
+            running(state=["a"], reason="long " * 1_000, health={}),
             5,
         ]
 
@@ -35,7 +36,11 @@ async def test_a_device_that_describes_its_nodes_wrongly_breaks_no_list(home: Ho
     async with home.client() as client:
         listed = (await client.get("/api/nodes")).json()
     assert listed["problems"] == []
-    assert [(each["device"], each["health"]) for each in listed["nodes"]] == [("cam", "unknown")] * 4
+    assert [(each["device"], each["health"]) for each in listed["nodes"]] == [("cam", "unknown")] * 4 + [
+        ("cam", "{}")
+    ]
+    odd = listed["nodes"][-1]
+    assert (odd["state"], len(odd["reason"])) == ("['a']", 300)
 
 
 async def test_logs_are_for_those_who_may_call_and_no_device_lists_nodes_by_chat_alone(home: Home) -> None:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from contracts.errors import CallError
+from spoke.nodes.processes import TOO_FAST, Log
 from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
 from tests.hub_registry.spokes import eventually
 
@@ -142,29 +143,60 @@ async def test_a_build_tells_what_it_writes_and_why_it_failed(tmp_path: Path) ->
         assert failed.value.hint == "no compiler"
 
 
-async def test_a_node_that_hangs_is_seen_by_its_command_and_started_again(
+async def test_a_node_that_hangs_is_started_again_and_one_that_starts_slowly_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spoke.nodes.supervision._FIRST_S", 0.01)
-    monkeypatch.setattr("spoke.nodes.supervision._HUNG", 2)
+    monkeypatch.setattr("spoke.nodes.supervision._MOST_S", 0.1)
+    monkeypatch.setattr("spoke.nodes.supervision._HUNG", 1)
     told: list[NodeStatus] = []
-    works = 'import pathlib; pathlib.Path("works").touch()'
-    check = f"{{command: ['{PYTHON}', -c, 'import os; exit(not os.path.exists(\"works\"))'], every_s: 1}}"
-    folder = add_node(tmp_path, "camera", code=f"{works}; {SLEEPS}", health=check, restart="always")
+    check = "{command: test -e works, every_s: 1}"
+    works = add_node(tmp_path, "camera", health=check, restart="always") / "works"
     async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
         nodes.tell = told.append
-        hung = (await nodes.start("camera")).pid
+        first = (await nodes.start("camera")).pid
+        await eventually(lambda: status(nodes, "camera").health == "unhealthy")
+        works.touch()
         await eventually(lambda: status(nodes, "camera").health == "healthy")
-        (folder / "works").unlink()
+        assert status(nodes, "camera").pid == first
+        works.unlink()
         # On a busy machine a check may fail by itself, and the program be started more than once.
-        await eventually(lambda: status(nodes, "camera").restarts and (folder / "works").exists())
-        assert not psutil.pid_exists(hung)
-        await eventually(lambda: status(nodes, "camera").health == "healthy")
+        await eventually(lambda: status(nodes, "camera").restarts and status(nodes, "camera").pid)
+        assert not psutil.pid_exists(first)
     said = next(each for each in told if each.state == "waiting")
     assert said.health == "unhealthy"
     assert said.reason.startswith(
-        "was ended: its health command failed 2 times in a row; it is started again"
+        "was ended: its health command failed 1 times in a row; it is started again"
     )
+
+
+async def test_what_a_follower_is_too_slow_for_is_left_out_where_it_was(tmp_path: Path) -> None:
+    log = Log(tmp_path / "camera.log")
+    with log.followed() as waiting:
+        for number in range(20):
+            log.write(b"%d\n" % number)
+        read = [waiting.get_nowait() for _ in range(waiting.qsize())]
+        log.write(b"20\n")
+        log.write(b"21\n")
+        read += [waiting.get_nowait() for _ in range(waiting.qsize())]
+    first, _, last = b"".join(read).decode().partition(f"\n{TOO_FAST}\n")
+    assert first.split() == [str(number) for number in range(16)]
+    assert last.split() == ["20", "21"]
+
+
+async def test_a_followed_log_has_a_rate_and_says_that_lines_are_missing(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spoke.nodes.supervision._LINES_S", 2)
+    log = nodes._log_of("camera")
+    log.write(b"first\n")
+    async with aclosing(nodes.follow("camera", 1)) as lines:
+        read = [await anext(lines)]
+        log.write(b"line\n" * 100)
+        while TOO_FAST not in read:
+            read.append(await anext(lines))
+    assert read[:2] == ["first", "line"]
+    assert len(read) < 100
 
 
 async def test_a_log_is_followed_as_it_is_written(tmp_path: Path) -> None:

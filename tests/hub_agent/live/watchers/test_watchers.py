@@ -10,8 +10,11 @@ from agent_core.models.entries import Model, ModelEntry, Models
 from bus.link import Message
 from contracts import topics
 from contracts.devices.presence import WatcherState
+from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.watchers import engine
+from hub_agent.live.watchers.tables import WatcherRow
 from hub_agent.settings import WatcherSettings
+from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says
 from tests.hub_agent.live.watchers.watching import (
     INSTRUCTION,
@@ -535,6 +538,25 @@ async def test_after_a_restart_its_windows_hold_what_was_recorded(
     ]
     # What is remembered again counts once.
     assert (tested["fired"], len(tested["gaps"])) == (1, 1)
+
+
+async def test_a_row_that_was_altered_keeps_no_other_watcher_or_capture_from_going_on(home: Home) -> None:
+    altered: dict[str, dict[str, Any]] = {
+        "good": {},
+        "topics": {"topics": {"a": 1}},
+        "allow": {"allow": 1},
+        "done": {"done": [["call"]]},
+    }
+    about: dict[str, Any] = {"instance": "main", "owner": "admin", "created_at": now()}
+    spec: Any = {"topics": ["a"], "path": "/elsewhere/a.jsonl"}
+    rows = [WatcherRow(name=name, instruction="Tell me.", **about, **row) for name, row in altered.items()]
+    capture = CaptureRow(id="lost", spec=spec, root=str(home.directory), **about)
+    await home.hub.registry.store.write(lambda session: session.add_all([*rows, capture]))
+    await home.hub.live.watchers.load()
+    await home.hub.live.captures.resume()
+    async with home.client() as client:
+        assert [each["name"] for each in (await client.get("/api/watchers")).json()] == ["good"]
+        assert (await client.get("/api/captures")).json() == []
 
 
 async def test_a_model_of_their_own_evaluates_watchers(tmp_path: Path, model: ScriptedModel) -> None:
