@@ -126,9 +126,12 @@ def update(options: argparse.Namespace) -> int:
                 hint="Install the earlier one again in the way that you installed this one.",
             )
         command = installed.command(options.wheel)
+        needs_wheel = installed.from_file and options.wheel is None
+        where = ", where WHEEL is the file of the new version" if needs_wheel else ""
         Output(options.json).result(
             {"installed": installed.kind, "command": command},
-            text=f"Strawberry {version(PACKAGE)} was installed {installed.about}. Update it with:\n"
+            text=f"Strawberry {version(PACKAGE)} was installed {installed.about}. "
+            f"Update it with the following command{where}:\n"
             f"  {command}",
         )
         return 0

@@ -69,20 +69,25 @@ class Installation:
         Args:
             wheel: The file of the new version, or the name of the package.
         """
-        source = wheel or ("WHEEL" if self.from_file else PACKAGE)
+        source = wheel or ("./WHEEL" if self.from_file else PACKAGE)
         form = _COMMANDS[self.kind]
         if source == PACKAGE and not self.from_file:
             form = _FROM_INDEX.get(self.kind, form)
+        if wheel not in {None, PACKAGE}:
+            # A bare name may be taken for that of a package.
+            source = str(Path(source).absolute())
         return form.format(
-            python=shlex.quote(sys.executable) if os.name == "posix" else f'"{sys.executable}"',
-            source=shlex.quote(source),
-            requirement=f'"{source}{self.extras}"',
+            python=_quoted(sys.executable), source=_quoted(source), requirement=_quoted(source + self.extras)
         )
 
     @property
     def about(self) -> str:
         """How it was installed, for people."""
         return _ABOUT[self.kind]
+
+
+def _quoted(word: str) -> str:
+    return shlex.quote(word) if os.name == "posix" else f'"{word}"'
 
 
 def script_root(prefix: Path) -> Path | None:

@@ -86,9 +86,7 @@ class _Chat:
         if self._is_new:
             await self._welcome()
         else:
-            if title:
-                view.title(title)
-            await self._load()
+            await self._load(title)
 
     # -- what was said ------------------------------------------------------------------------------
 
@@ -107,16 +105,25 @@ class _Chat:
                 for example in examples[:4]:
                     view.button(example, partial(self._say, example), kind="plain")
 
-    async def _load(self) -> None:
-        """Show the last turns, and follow what still runs."""
+    async def _load(self, title: str | None) -> None:
+        """Show the last turns, and follow what still runs.
+
+        Args:
+            title: Of the conversation, where the list has it.
+        """
         feeds = view.feeds.of(view.user.id, self._id)
         exchanges: list[dict[str, Any]] = []
         try:
             found = await view.api.get(f"/api/conversations/{part(self._id)}", limit=_TURNS)
             exchanges = found["exchanges"]
+            if title is None and (found["title"] or len(exchanges) < _TURNS):
+                asked = next((each["question"] for each in exchanges if each["replaced_by"] is None), "")
+                title = _title({"title": found["title"], "asked": asked})
         except NotFound:
             if not feeds:
                 raise
+        if title:
+            view.title(title)
         if len(exchanges) == _TURNS:
             with self._thread:
                 more = view.button(text("Earlier turns"), lambda: self._earlier(more), kind="flat")
@@ -375,10 +382,13 @@ class _Conversations:
     async def _rename(self, conversation: dict[str, Any]) -> None:
 
         async def save() -> None:
-            await view.api.patch(f"/api/conversations/{part(conversation['id'])}", {"title": field.value})
-            title = await self.refresh()
-            if conversation["id"] == self._current and title:
-                view.title(title)
+            path = f"/api/conversations/{part(conversation['id'])}"
+            renamed = await view.api.patch(path, {"title": field.value})
+            if conversation["id"] == self._current:
+                # The list may be one of a search, which the new title does not fit.
+                self._title = _title({**conversation, **renamed})
+                view.title(self._title)
+            await self.refresh()
 
         with view.form(text("Rename the conversation"), save):
             field = text_field(text("Title"), conversation["title"] or "")

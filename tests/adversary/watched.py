@@ -2,8 +2,8 @@
 
 Run as a module it is the command. A busy machine fails nothing. What counts is processor time of the loop's
 thread; apart, that of the whole process, as another thread may hold the interpreter's lock; and the time in
-which the loop's thread slept, for a file, a lock, a name or a process, while the thread that watches it ran
-and no other worked or waited for a processor.
+which the loop's thread slept, for a lock, a name or a process, while the thread that watches it ran and no
+other worked or waited for a processor. Waiting for the disk does not count, as it depends on the machine.
 """
 
 import json
@@ -135,8 +135,9 @@ class _Watch:
             if begun is None:
                 continue
             was_seen, last, was_busy = begun is seen, at, busy
-            seen, at, busy = begun, time.perf_counter(), time.process_time() + _delay()
-            if was_seen and self._sleeps() and self._begun is begun:
+            delay = _delay()
+            seen, at, busy = begun, time.perf_counter(), time.process_time() + (delay or 0.0)
+            if delay is not None and was_seen and self._sleeps() and self._begun is begun:
                 # A look that comes late tells of the machine.
                 self._waited += min(at - last, 2 * _LOOK_S) - max(0.0, busy - was_busy)
             passed = at - begun[0]
@@ -149,17 +150,18 @@ class _Watch:
                 self._write(passed, time.clock_gettime(clock) - begun[1], time.process_time() - begun[2])
 
     def _sleeps(self) -> bool:
-        """Return whether the loop's thread neither runs nor could."""
-        return self._stat.read_text().rpartition(")")[2].split()[0] in "SD"
+        """Return whether the loop's thread neither runs, nor could, nor waits for the disk."""
+        return self._stat.read_text().rpartition(")")[2].split()[0] == "S"
 
 
-def _delay() -> float:
-    """Return how long the threads of this process have waited for a processor, in seconds."""
-    found = 0
+def _delay() -> float | None:
+    """Return how long the threads have waited for a processor, in seconds; None if that is not counted."""
+    ran = waited = 0
     for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):
-            found += int((thread / "schedstat").read_text().split()[1])
-    return found / 1e9
+            times = (thread / "schedstat").read_text().split()
+            ran, waited = ran + int(times[0]), waited + int(times[1])
+    return waited / 1e9 if ran else None
 
 
 def _file(home: Path, pid: int) -> Path:

@@ -49,6 +49,7 @@ async def test_a_running_hub_takes_over_what_setup_wrote_and_the_commands_of_the
     async with HomeAssistant(home_assistant_directory, configuration=CONFIGURATION) as assistant:
         with House(tmp_path / "house", sandbox=sandbox_files) as house:
             (house.home / "strawberry.toml").write_text('[home_broker]\nurl = "bus"\n')
+            await assistant.call("input_boolean.turn_on", entity_id="input_boolean.lamp")
             await asyncio.to_thread(_set_up_while_it_runs, house, assistant)
             assert await assistant.state("input_boolean.lamp") == "off"
             shown = await asyncio.to_thread(_run_the_page, house, assistant)

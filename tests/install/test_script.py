@@ -240,10 +240,10 @@ def test_each_kind_of_installation_is_recognised(tmp_path: Path) -> None:
     ("kind", "from_file", "wheel", "command"),
     [
         ("pipx", False, None, "pipx upgrade strawberry-home"),
-        ("pipx", True, None, 'pipx install --force "WHEEL[voice]"'),
-        ("uv", True, "new.whl", 'uv tool install --force "new.whl[voice]"'),
+        ("pipx", True, None, "pipx install --force './WHEEL[voice]'"),
+        ("pipx", True, "$(id).whl", f"pipx install --force '{Path.cwd()}/$(id).whl[voice]'"),
         ("uv", False, PACKAGE, "uv tool upgrade strawberry-home"),
-        ("pip", False, None, f'{sys.executable} -m pip install --upgrade "strawberry-home[voice]"'),
+        ("pip", False, None, f"{sys.executable} -m pip install --upgrade 'strawberry-home[voice]'"),
         ("container", False, None, "git pull && docker compose up -d --build"),
     ],
 )

@@ -122,7 +122,9 @@ async def test_a_sentence_of_a_home_is_understood(home: Vocabulary, text: str, v
     require(can_speak(), HINT)
     engine = PocketSphinx()
     await engine.learn(home)
+    nothing = await engine.transcribe(frames(b""), language=home.language)
     heard = await engine.transcribe(frames(spoken(text, voice=voice)), language=home.language)
+    assert (nothing.text, nothing.certain) == ("", False)
     assert heard.text == with_digits(text)
     assert heard.certain
 

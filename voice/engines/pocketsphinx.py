@@ -241,10 +241,12 @@ class PocketSphinx:
         self._decoder.activate_search(_MEAN)
         self._decoder.set_cmn(",".join("0" * _COEFFICIENTS))
         self._decoder.start_utt()
-        self._decoder.process_raw(sound, False, False)
-        # It has added the mean that it was given, here nothing, as often as it expects.
-        mixed = map(float, self._decoder.get_cmn(True).split(","))
-        self._decoder.end_utt()
+        try:
+            self._decoder.process_raw(sound, False, False)
+            # It has added the mean that it was given, here nothing, as often as it expects.
+            mixed = map(float, self._decoder.get_cmn(True).split(","))
+        finally:
+            self._decoder.end_utt()
         frames = max(1, (len(sound) // 2 - _WINDOW) // _STEP + 1)
         return ",".join(f"{each * (_EXPECTED + frames) / frames:.3f}" for each in mixed)
 
@@ -257,6 +259,8 @@ class PocketSphinx:
         if rest:
             self._process(rest)
         if not self._is_open:
+            if not self._first:
+                return Transcript("", certain=False)
             self._start()
         self._finish()
         found = self._decoder.hyp()
