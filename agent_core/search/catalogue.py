@@ -1,6 +1,7 @@
 """What a turn sees of the skills: search results, targets of calls, and their paths."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,6 +38,8 @@ class SkillCall:
         confirmed: Whether a person confirmed exactly this call.
         untrusted: Whether text that may be a stranger's was in the turn's context before it.
         on_progress: Takes what the method reports on the way.
+        waiting: Makes a context manager in which the clock of the program that calls stands still; the turn's
+            goes on.
     """
 
     target: Target
@@ -44,6 +47,7 @@ class SkillCall:
     confirmed: bool = False
     untrusted: bool = False
     on_progress: Callable[[Json], None] | None = None
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True)

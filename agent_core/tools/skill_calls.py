@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final, Literal, Protocol
@@ -200,17 +201,27 @@ def shown_arguments(arguments: Mapping[str, Json]) -> dict[str, Json]:
 class SkillCalls:
     """Handles the calls of one run of a program.
 
+    Args:
+        waiting: See `SkillCall`.
+
     Attributes:
         answered: Ids of the devices whose texts came back.
     """
 
     def __init__(
-        self, catalogue: Catalogue, *, caller: SkillCaller, consent: Consent, context: TurnContext
+        self,
+        catalogue: Catalogue,
+        *,
+        caller: SkillCaller,
+        consent: Consent,
+        context: TurnContext,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._catalogue = catalogue
         self._caller = caller
         self._consent = consent
         self._context = context
+        self._waiting = waiting
         self.answered: set[str] = set()
         self._numbers = count(1)
         # A program's calls arrive in a task of its process, which does not know the turn.
@@ -260,7 +271,12 @@ class SkillCalls:
         tell("called", arguments)
         try:
             result = await self._confirmed_call(
-                SkillCall(target, arguments, on_progress=lambda value: tell("progress", value))
+                SkillCall(
+                    target,
+                    arguments,
+                    on_progress=lambda value: tell("progress", value),
+                    waiting=self._waiting,
+                )
             )
         except CallError as error:
             self._note_answer(target)

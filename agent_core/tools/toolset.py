@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -121,7 +121,7 @@ class ToolLimits:
     """What tools may use.
 
     Attributes:
-        exec_s: Seconds of one program, without those that a person takes to answer.
+        exec_s: Seconds of one program, without those that a person or another agent takes to answer.
         output_chars: Characters of one result that the model sees; some 2,000 tokens.
         search_bytes: UTF-8 bytes of one search result.
     """
@@ -219,7 +219,7 @@ class SkillToolset:
             return both
 
         with span("sandbox", "program") as at:
-            calls = self._calls(TurnContext(context.turn, context.emit, paused))
+            calls = self._calls(TurnContext(context.turn, context.emit, paused), deadline.paused)
             result = await self._session.run(code, calls.handle, deadline=deadline)
             at.note(run_ms=round(result.seconds * 1000, 1), lost=result.lost or None)
             if not result.ok:
@@ -230,8 +230,12 @@ class SkillToolset:
         text = run_text(result, self._limits.output_chars, untrusted=self._consent.untrusted)
         return ToolOutcome(ok=result.ok, text=text)
 
-    def _calls(self, context: TurnContext) -> SkillCalls:
-        return SkillCalls(self._catalogue, caller=self._caller, consent=self._consent, context=context)
+    def _calls(
+        self, context: TurnContext, waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> SkillCalls:
+        return SkillCalls(
+            self._catalogue, caller=self._caller, consent=self._consent, context=context, waiting=waiting
+        )
 
 
 def _renamed(name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:

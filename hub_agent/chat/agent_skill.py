@@ -21,6 +21,7 @@ class AgentSkill(HubSkill):
 
     def __init__(self, assistant: Assistant) -> None:
         self._assistant = assistant
+        self._asked = 0
 
     @skill_method(read_only=True)
     async def list_agents(self) -> list[dict[str, Json]]:
@@ -58,8 +59,24 @@ class AgentSkill(HubSkill):
         )
         # A part of the hub asks: no person confirms through it.
         name = f"agents {asking.user.id}"
-        turn = await assistant.ask(request, Bearer.inside(assistant.registry.hub_id, name, asking.user))
-        last = await turn.last()
+        # The program that asks keeps its sandbox process meanwhile, and agents need one for theirs. Its clock
+        # stands still: an agent asks a model several times. The turn's goes on.
+        most = assistant.settings.sandbox.processes - 1
+        if self._asked >= most:
+            raise CallError(
+                ErrorCode.BUSY,
+                f"at most {most} agents can be asked at once, and as many are",
+                hint="Ask one after the other, or again later.",
+            )
+        self._asked += 1
+        try:
+            with asking.waiting():
+                turn = await assistant.ask(
+                    request, Bearer.inside(assistant.registry.hub_id, name, asking.user)
+                )
+                last = await turn.last()
+        finally:
+            self._asked -= 1
         if isinstance(last, TurnFinal):
             return last.answer
         raise CallError(ErrorCode.SKILL_ERROR, f"{profile.name}: {last.message}", hint=last.hint)

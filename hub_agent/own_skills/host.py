@@ -95,7 +95,9 @@ class OwnSkills:
             return await foreign[1](method, call.arguments, call.on_progress)
         user = await self._accounts.get(actor.user)
         # What the method runs in is a copy of this context.
-        asked = ASKING.set(Asking(user, actor, origin, call.confirmed, call.untrusted, conversation))
+        asked = ASKING.set(
+            Asking(user, actor, origin, call.confirmed, call.untrusted, conversation, call.waiting)
+        )
         try:
             return await self._runner.run(
                 skill, method, (), call.arguments, confirmed=call.confirmed, progress=report

@@ -1,6 +1,7 @@
 """The base class of the hub's own skills, and who calls them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -24,6 +25,7 @@ class Asking:
         confirmed: Whether a person confirmed exactly this call.
         untrusted: Whether text that may be a stranger's was in the turn's context before the call.
         conversation: In which it is called, where there is one.
+        waiting: See `SkillCall`.
     """
 
     user: User
@@ -32,6 +34,7 @@ class Asking:
     confirmed: bool = False
     untrusted: bool = False
     conversation: str | None = None
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def need_confirmation(
         self, message: str, *, hint: str = "", shown: Mapping[str, Json] | None = None

@@ -159,6 +159,7 @@ async def open_home(
     kind: BusKind = "embedded",
     model_url: str | None = None,
     sandbox: Path | None = None,
+    processes: int = 2,
     bus: Mapping[str, Any] = MappingProxyType({}),
     host: Host | None = None,
     **settings: Any,
@@ -169,6 +170,7 @@ async def open_home(
         kind: Of its bus.
         model_url: Base URL of a model server, if the home has one.
         sandbox: Where the sandbox is installed, if programs are to run.
+        processes: Of the sandbox.
         bus: Settings of the bus, beyond its kind.
         host: The installation around the hub.
         settings: Of the hub, beyond where things are.
@@ -183,7 +185,7 @@ async def open_home(
     given: dict[str, Any] = {
         "http": HttpSettings(port=0),
         "gateway": "direct",
-        "sandbox": SandboxSettings(processes=2, spares=0),
+        "sandbox": SandboxSettings(processes=processes, spares=0),
         "models": Models(usable=(_model(model_url),)) if model_url else Models(),
         **settings,
     }

@@ -301,3 +301,17 @@ async def test_the_assistant_asks_an_agent_which_gets_no_more_rights_than_the_pe
     assert "confirm" in unlocked
     assert "agents ask none" in asked
     assert "strangers wrote" not in str(model.requests[2].messages), "nothing strange was read before"
+
+
+async def test_fewer_agents_are_asked_at_once_than_there_are_sandbox_processes(
+    tmp_path: Path, model: ScriptedModel, sandbox_files: Path
+) -> None:
+    directory, url = tmp_path / "home", model.base_url
+    async with open_home(directory, model_url=url, sandbox=sandbox_files, processes=1) as home:
+        write(home, "poet", "prompt: You answer in verse.\n")
+        code = "devices.hub.AgentSkill.ask('poet', 'hello')"
+        model.script = [calls("python_exec", code=code), Says(text="Not now.")]
+        async with home.client() as client:
+            _, seen = await stream(client, says("ask the poet"))
+    assert text_of(seen) == "Not now."
+    assert "at most 0 agents can be asked at once" in model.requests[-1].results[-1]
