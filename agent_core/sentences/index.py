@@ -28,7 +28,7 @@ _MAX_STEPS: Final = 10_000
 """Steps that the templates of one device may take of one utterance: 3 ms, 40 where each is a long check."""
 
 _MAX_STEPS_IN_ALL: Final = 40_000
-"""Steps of all devices together, in equal shares: a match is work of the event loop."""
+"""Steps of all devices together: a match is work of the event loop."""
 
 _DEVICE_LEAD_WORDS: Final = 2
 """Words before a device's name that belong to it: ``on the``, ``in der``."""
@@ -98,6 +98,59 @@ class _Entry:
     def owner(self) -> _Owner:
         return self.source, self.target.skill
 
+    @property
+    def key(self) -> tuple[int, str]:
+        """What devices with the same skill share: a template is matched once, whoever has it."""
+        return id(self.template), self.target.method.name
+
+
+class _Shares:
+    """The steps of one utterance, divided among the devices whose templates may match it.
+
+    Devices that are meant get the most that one may have. Then each of the others gets an equal share of what
+    is left, those with the fewest templates first: what they do not need goes to those with more.
+
+    Attributes:
+        slow: Devices that took too much: the most that one may have, or most of their share for one template.
+            Many sentences of many devices are no one's fault.
+
+    Args:
+        entries: All that may match.
+        meant: Ids of the devices that are meant, two at most.
+    """
+
+    def __init__(self, entries: Iterable[_Entry], meant: Container[str | None]) -> None:
+        self._entries: dict[str, list[_Entry]] = defaultdict(list)
+        for entry in entries:
+            self._entries[entry.source].append(entry)
+        self._steps = {source: Steps(_MAX_STEPS) for source in self._entries if source in meant}
+        self._left = _MAX_STEPS_IN_ALL - _MAX_STEPS * len(self._steps)
+        self._waiting = len(self._entries) - len(self._steps)
+        self._order = sorted(
+            self._entries, key=lambda source: (source not in self._steps, len(self._entries[source]), source)
+        )
+        self.slow: set[str] = set()
+
+    def turns(self, device: str | None) -> Iterator[tuple[str, Steps, list[_Entry]]]:
+        """Yield the entries of each source with the steps that they may still take.
+
+        Args:
+            device: Whose methods alone count; None in the last round, which passes on what is not needed.
+        """
+        for source in self._order:
+            entries = [each for each in self._entries[source] if device in (None, each.target.device)]
+            if not entries:
+                continue
+            if source not in self._steps:
+                share = min(_MAX_STEPS, self._left // self._waiting)
+                self._waiting -= 1
+                self._left -= share
+                self._steps[source] = Steps(share)
+            steps = self._steps[source]
+            yield source, steps, entries
+            if device is None:
+                self._left += steps.left
+
 
 @dataclass
 class _Language:
@@ -151,6 +204,8 @@ class SentenceIndex:
         self._count: Counter[_Owner] = Counter()
         self._count_of: Counter[str] = Counter()
         self._named: dict[str, Target] = {}
+        # Devices that were reported since they last changed their sentences.
+        self._slow: set[str] = set()
         self._compiled: dict[tuple[str, str], Template | BadTemplate] = {}
         self._version = 0
         # Of everything that can be said, with the version that it is of.
@@ -199,6 +254,7 @@ class SentenceIndex:
         """Remove what a device registered of a skill, if it is known."""
         owner = (device, skill)
         self.problems.pop(owner, None)
+        self._slow.discard(device)
         self._count_of[device] -= self._count.pop(owner, 0)
         for language in self._owners.pop(owner, ()):
             self._languages[language].remove(owner)
@@ -222,7 +278,7 @@ class SentenceIndex:
             is_connected: Whether a device, by its id, can be called right now; one that can wins a tie
                 with those that cannot.
             hears: Which sentences count; with all others it is as if they were not there.
-            on_problem: Called for each device whose sentences took too long, so that they were given up.
+            on_problem: Called once for each device whose sentences took too long, so that they were given up.
 
         Returns:
             One call, several to choose from, or None where no sentence matches.
@@ -237,17 +293,16 @@ class SentenceIndex:
             for entry in known.candidates(folded(text.casefold()))
             if (not entry.is_own or entry.source == current) and hears(entry.source, entry.target)
         ]
-        sources = {entry.source for entry in entries}
-        share = min(_MAX_STEPS, _MAX_STEPS_IN_ALL // max(1, len(sources)))
-        steps = {source: Steps(share) for source in sources}
+        shorter = self._without_device(text, hears)
+        shares = _Shares(entries, meant={current, *(device for _, device in shorter)})
         calls: list[SentenceCall] = []
-        for said, device in (*self._without_device(text, hears), (text, None)):
-            calls = self._calls(entries, said, spoken, steps)
-            calls = [call for call in calls if device in (None, call.target.device)]
+        for said, device in (*shorter, (text, None)):
+            calls = _calls(shares, said, spoken, device)
             if calls:
                 break
-        for source in sorted(source for source, left in steps.items() if left.are_spent):
+        for source in sorted(shares.slow - self._slow):
             on_problem(source, "its sentences take too long to match: not all of them are tried")
+        self._slow |= shares.slow
         return _decide(calls, current, is_connected)
 
     def examples(
@@ -306,31 +361,6 @@ class SentenceIndex:
                 self._compiled[key] = error
         return self._compiled[key]
 
-    def _calls(
-        self, entries: Iterable[_Entry], text: str, language: str, steps: Mapping[str, Steps]
-    ) -> list[SentenceCall]:
-        """Return the calls that fit best: those whose sentence leaves the least to free slots.
-
-        Args:
-            steps: What the templates of each device may still take.
-        """
-        matched: dict[tuple[int, str], dict[str, Json] | None] = {}
-        found: list[tuple[int, SentenceCall]] = []
-        for entry in entries:
-            key = (id(entry.template), entry.target.method.name)
-            if key not in matched:
-                try:
-                    matched[key] = entry.template.arguments(text, entry.target.method, steps[entry.source])
-                except OutOfSteps:
-                    # The same template of another device has its own chance.
-                    continue
-            arguments = matched[key]
-            if arguments is not None:
-                free = sum(len(str(value)) for value in arguments.values())
-                found.append((free, SentenceCall(entry.target, arguments, language)))
-        least = min((free for free, _ in found), default=0)
-        return [call for free, call in found if free == least]
-
     def _without_device(self, text: str, hears: Hears) -> list[tuple[str, str]]:
         """Find a device's name at the end; return what may stand before it, each with the device."""
         folded = text.casefold()
@@ -345,6 +375,39 @@ class SentenceIndex:
         words = text[: -len(name)].split()
         shorter = [" ".join(words[: len(words) - lead]) for lead in range(_DEVICE_LEAD_WORDS + 1)]
         return [(candidate, device) for candidate in shorter if candidate]
+
+
+def _calls(shares: _Shares, text: str, language: str, device: str | None) -> list[SentenceCall]:
+    """Return the calls that fit best: those whose sentence leaves the least to free slots.
+
+    Args:
+        device: Whose methods alone count, None for those of all.
+    """
+    tried: list[_Entry] = []
+    matched: dict[tuple[int, str], dict[str, Json] | None] = {}
+    for source, steps, entries in shares.turns(device):
+        tried += entries
+        for entry in entries:
+            if entry.key in matched:
+                continue
+            left = steps.left
+            try:
+                matched[entry.key] = entry.template.arguments(text, entry.target.method, steps)
+            except OutOfSteps:
+                # The same template of another device has its own chance.
+                if steps.most == _MAX_STEPS or left > steps.most / 2:
+                    shares.slow.add(source)
+                break
+    found = [
+        (
+            sum(len(str(value)) for value in arguments.values()),
+            SentenceCall(entry.target, arguments, language),
+        )
+        for entry in tried
+        if (arguments := matched.get(entry.key)) is not None
+    ]
+    least = min((free for free, _ in found), default=0)
+    return [call for free, call in found if free == least]
 
 
 def _digest(entries: list[tuple[str, _Entry]]) -> str:

@@ -30,15 +30,20 @@ class OutOfSteps(StrawberryError):
 
 
 class Steps:
-    """The steps that a match may still take."""
+    """The steps that a match may still take.
+
+    Attributes:
+        most: How many there were.
+    """
 
     def __init__(self, most: int) -> None:
+        self.most = most
         self._left = most
 
     @property
-    def are_spent(self) -> bool:
-        """Whether more were needed than there were."""
-        return self._left < 0
+    def left(self) -> int:
+        """How many are left; none where more were needed."""
+        return max(0, self._left)
 
     def take(self, number: int = 1) -> None:
         """Count some steps.

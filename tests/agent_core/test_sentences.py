@@ -223,6 +223,33 @@ def test_many_devices_share_what_one_match_may_take_and_others_still_match() -> 
     assert problems(index(*evil, lamp)) == {each.device for each in evil}
 
 
+def lamps(device: str, *, tag: str = "") -> Target:
+    """Return a method with 20 sentences; the last may fit, the others take some 100 steps each."""
+    slow = [f"please set {{what}} [up|down|on|off] [{tag}{n}|b|c] to now percent" for n in range(19)]
+    return on(device, method("set_lamp", *slow, "please set {what} to 19 percent now", what="string"))
+
+
+@pytest.mark.parametrize("alike", [0, 1, 30])
+def test_what_is_said_on_or_of_a_device_is_for_it_with_many_neighbours(alike: int) -> None:
+    others = [
+        on(f"other{n}", method("set_hob", f"set {{what}} [o{n}] lamp now", what="string")) for n in range(30)
+    ]
+    made = index(*(lamps(f"d{n}") for n in range(alike + 1)), *others)
+    said = "please set the big reading lamp to 19 percent now"
+    for utterance, current in ((said, "d0"), (f"{said} on the D0", "other1")):
+        found = made.match(utterance, language="en", current=current)
+        assert isinstance(found, SentenceCall)
+        assert found.target.device == "d0"
+
+
+def test_only_a_device_with_a_slow_sentence_is_a_problem_and_once() -> None:
+    found: list[str] = []
+    made = index(on("evil", HOSTILE), *(lamps(f"d{n}", tag=f"d{n}t") for n in range(50)))
+    for said in ("please set the lamp to 19 percent now", *[f"turn the lamp {'on ' * 80}"] * 2):
+        made.match(said, language="en", current="d1", on_problem=lambda device, _: found.append(device))
+    assert found == ["evil"]
+
+
 def test_a_long_list_of_values_counts_for_each_check_so_that_a_device_cannot_hold_up_the_others() -> None:
     # A number among the words, so that no table finds the value.
     values = [1, *(f"value {number}" for number in range(7_400))]
