@@ -312,7 +312,8 @@ class View:
 
     def link(self, label: str, path: str, *, classes: str = "") -> ui.link:
         """Make a link to a page of ours."""
-        return ui.link(label, self.href(path)).classes(f"sb-link {classes}")
+        # NiceGUI adds the base path.
+        return ui.link(label, path).classes(f"sb-link {classes}")
 
     # -- time -------------------------------------------------------------------------------------
 

@@ -118,7 +118,8 @@ class VoiceService:
         """
         if self._pipeline is None:
             hint = "'strawberry voice unmute' lets it." if self.muted else "It is tried again by itself."
-            raise Conflict(f"this device does not listen: {self.reason or self.state}", hint=hint)
+            why = "it is muted" if self.muted else self.reason or self.state
+            raise Conflict(f"this device does not listen: {why}", hint=hint)
         self._pipeline.listen()
 
     def activity(self, activity: Activity) -> None:

@@ -24,6 +24,8 @@ from voice.sound.audio import FRAME_S, Loudspeaker, Sound, level
 _LOOK_S: Final = 0.2
 _VOCABULARY: Final = "vocabulary.json"
 _METER: Final = 40
+_SWITCHED_S: Final = 10.0
+"""How long closing or opening a microphone may take; loading engines the first time takes seconds."""
 _QUIETEST: Final = -60.0
 
 
@@ -34,12 +36,23 @@ def show(options: argparse.Namespace) -> None:
 
 def mute(options: argparse.Namespace) -> None:
     """Close the microphone."""
-    _print(options, find_spoke(Home.find()).request("POST", "/api/voice/mute", {"muted": True}))
+    _switch(options, muted=True)
 
 
 def unmute(options: argparse.Namespace) -> None:
     """Open the microphone again."""
-    _print(options, find_spoke(Home.find()).request("POST", "/api/voice/mute", {"muted": False}))
+    _switch(options, muted=False)
+
+
+def _switch(options: argparse.Namespace, *, muted: bool) -> None:
+    """Mute or unmute, and print the state once the microphone is closed or open."""
+    spoke = find_spoke(Home.find())
+    shown = spoke.request("POST", "/api/voice/mute", {"muted": muted})
+    until = time.monotonic() + _SWITCHED_S
+    while (shown["state"] == "muted") != muted and time.monotonic() < until:
+        time.sleep(0.05)
+        shown = spoke.request("GET", "/api/voice")
+    _print(options, shown)
 
 
 def listen(options: argparse.Namespace) -> None:

@@ -35,7 +35,7 @@ async def audit() -> None:
     async def search() -> None:
         for form, link in exports.items():
             asked = urlencode({**query(), "format": form})
-            link.props["href"] = view.href(f"/api/audit/export?{asked}")
+            link.props["href"] = f"/api/audit/export?{asked}"
         entries.clear()
         await more(None)
 

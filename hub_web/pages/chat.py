@@ -180,7 +180,8 @@ class _Chat:
     # -- saying something ---------------------------------------------------------------------------
 
     async def _build_composer(self) -> None:
-        agents = [each["name"] for each in await view.api.get("/api/agents") if "models" in each]
+        found = await view.api.get("/api/agents")
+        agents = ["assistant", *(each["name"] for each in found if "models" in each)]
         devices: list[str] = []
         with suppress(Forbidden):
             devices = [
@@ -194,7 +195,7 @@ class _Chat:
             self._input.on("keydown", self._send, js_handler=_SEND)
             self._input.on("keydown.esc", self._stop)
             with ui.element("div").classes("sb-composer-tools"):
-                self._agent = choice(text("Agent"), agents or ["assistant"], (agents or ["assistant"])[0])
+                self._agent = choice(text("Agent"), agents, agents[0])
                 self._agent.set_visibility(len(agents) > 1)
                 self._device = choice(text("Device"), {"": text("none"), **{d: d for d in devices}}, "")
                 self._device.set_visibility(bool(devices))

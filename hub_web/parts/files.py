@@ -22,7 +22,7 @@ def size(count: float) -> str:
 
 def download_link(name: str, path: str) -> None:
     """Make a link that saves a file of a route."""
-    made = ui.link("", view.href(path)).classes("sb-button sb-flat sb-download")
+    made = ui.link("", path).classes("sb-button sb-flat sb-download")
     made.props["download"] = name
     made.props["aria-label"] = text("Download {name}", name=name)
     made.tooltip(text("Download {name}", name=name))

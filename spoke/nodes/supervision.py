@@ -88,6 +88,7 @@ class _Node:
         self.begun = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.mark = mark
+        self.protected = False
         self._folder = folder
         self._log = log
         self._unit = unit
@@ -101,6 +102,7 @@ class _Node:
             began = time.monotonic()
             try:
                 manifest = read_manifest(self._folder)
+                self.protected = manifest.protected
                 code = await self._once(manifest)
             except FileProblem as problem:
                 self._become("failed", problem.message)
@@ -262,6 +264,7 @@ class Nodes:
         Raises:
             CallError: As for `stop` and `start`.
         """
+        self._manifest(name)
         self._refuse_protected(name, "restarted")
         await self._end(name)
         return await self.start(name)
@@ -272,7 +275,8 @@ class Nodes:
         Raises:
             CallError: If there is no such node, it has no build, or the build fails.
         """
-        manifest = self._refuse_protected(name, "built")
+        manifest = self._manifest(name)
+        self._refuse_protected(name, "built")
         if manifest.build is None:
             raise CallError(
                 ErrorCode.REFUSED, f"{name} has no build", hint="Name one in its node.yaml: build: make"
@@ -389,15 +393,22 @@ class Nodes:
         except FileProblem as problem:
             raise CallError(ErrorCode.REFUSED, problem.message, hint=problem.hint) from None
 
-    def _refuse_protected(self, name: str, what: str) -> Manifest:
-        manifest = self._manifest(name)
-        if manifest.protected:
+    def _is_protected(self, name: str) -> bool:
+        try:
+            return self._manifest(name).protected
+        except CallError:
+            # What runs can be stopped also while its node.yaml is broken or gone.
+            if (node := self._nodes.get(name)) is None:
+                raise
+            return node.protected
+
+    def _refuse_protected(self, name: str, what: str) -> None:
+        if self._is_protected(name):
             raise CallError(
                 ErrorCode.REFUSED,
                 f"{name} is protected: it is {what} only at the machine itself",
                 hint="'protected: true' stands in its node.yaml.",
             )
-        return manifest
 
     def _log_of(self, name: str) -> Log:
         if name not in self._logs:

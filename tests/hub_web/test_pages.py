@@ -50,6 +50,10 @@ async def test_pages_work_under_a_base_path_and_behind_a_proxy(tmp_path: Path, s
                 answer = await client.get(place + path.removeprefix("/berry"), headers={"cookie": cookie})
                 assert answer.status_code == 200, path
                 assert answer.content
+            # NiceGUI puts the base path before its own links in the browser.
+            people = await client.get(f"{place}/people", headers={"cookie": cookie})
+            drawn = re.findall(r'"tag":"nicegui-link".*?"href":"([^"]+)"', people.text)
+            assert drawn == ["/audit"]
         found = re.search(r"client_id': '([0-9a-f-]+)'", page.text)
         assert found is not None
         query = (

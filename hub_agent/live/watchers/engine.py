@@ -273,7 +273,7 @@ class Engine:
             watched.ended = False
             self._rearm(watched)
         if entry.decision == "failed":
-            await self._failed(watched, entry)
+            await self._failed(watched, entry, occasion)
         else:
             watched.failures, watched.asked_with = 0, entry.seen
             watched.gaps.clear()
@@ -435,12 +435,12 @@ class Engine:
             _log.exception("watcher %s could not be evaluated", watched.row.name)
             watched.ask_at = self._clock() + watched.recheck.next()
 
-    async def _failed(self, watched: Watched, entry: DecisionRow) -> None:
+    async def _failed(self, watched: Watched, entry: DecisionRow, occasion: str) -> None:
         """Try again later; the owner is notified once."""
         watched.failures += 1
         watched.ask_at = self._clock() + watched.recheck.next()
         if watched.failures == 1:
-            await self._evaluations.announcer.failure(watched.row, entry, watched.occasion)
+            await self._evaluations.announcer.failure(watched.row, entry, occasion)
 
     async def _plan(self, watched: Watched) -> None:
         """Set when the schedule comes next; times that were missed are run or told."""

@@ -23,7 +23,6 @@ from hub_agent.live.watchers.decisions.evaluation import Evaluations, calls_of, 
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.decisions.proposal import objection, propose
 from hub_agent.live.watchers.definition import (
-    DEFAULT_EVERY_S,
     Allowed,
     By,
     Change,
@@ -187,8 +186,6 @@ class Watchers:
                     parse(change.predicate, row.topics)
                     row.note = objection(change.predicate, await self._values(row)) or ""
                 row.predicate = change.predicate or None
-                if row.predicate is None and row.schedule is None:
-                    row.every_s = row.every_s or DEFAULT_EVERY_S
             if change.dry_run is not None:
                 row.dry_run = change.dry_run
             # It begins as a new one: what it did as it was before does not count.

@@ -93,7 +93,7 @@ async def watchers() -> None:
 
 def _card(watcher: dict[str, Any]) -> None:
     last = watcher["last"]
-    link = ui.link("", view.href(f"/watchers/{part(watcher['name'])}"))
+    link = ui.link("", f"/watchers/{part(watcher['name'])}")
     with link.classes("sb-card sb-card-link"):
         with ui.element("div").classes("sb-card-head"):
             Words("h2", watcher["name"], "sb-h2 sb-cut").props["title"] = watcher["name"]

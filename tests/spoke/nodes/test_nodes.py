@@ -248,6 +248,15 @@ async def test_a_broken_description_is_named_with_its_line_and_the_others_run(
         assert (await nodes.start("camera")).state == "running"
 
 
+async def test_what_runs_can_be_stopped_while_its_description_is_broken(nodes: Nodes, tmp_path: Path) -> None:
+    await nodes.start("camera")
+    (tmp_path / "nodes" / "camera" / "node.yaml").write_text("a: [")
+    with pytest.raises(CallError, match=r"node\.yaml"):
+        await nodes.restart("camera")
+    assert status(nodes, "camera").state == "running"
+    assert (await nodes.stop("camera")).state == "broken"
+
+
 async def test_an_unknown_node_or_program_is_an_error_with_what_to_do(nodes: Nodes, tmp_path: Path) -> None:
     with pytest.raises(CallError, match="no node 'camra'") as unknown:
         await nodes.start("camra")

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from contracts.errors import GatewayError, PredicateError
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.definition import DEFAULT_EVERY_S
 from hub_agent.live.watchers.predicates import Evaluator, parse
 from hub_agent.live.watchers.tables import WatcherRow
 from hub_registry.storage.tables import now
@@ -24,9 +23,10 @@ async def propose(row: WatcherRow, seen: Mapping[str, Seen], *, evaluations: Eva
             return
     except (GatewayError, PredicateError) as error:
         problem = error.message
-    if row.schedule is None:
-        row.every_s = row.every_s or DEFAULT_EVERY_S
+    if row.every_s is not None:
         row.note = f"no predicate ({problem}): the model evaluates it every {row.every_s:g} s"
+    elif row.schedule is None:
+        row.note = f"no predicate ({problem}): the model evaluates each new value"
     else:
         row.note = f"no predicate ({problem}): the model evaluates it each time"
 

@@ -190,13 +190,17 @@ async def test_what_cannot_work_is_refused_when_it_is_made(watching: Watching) -
     assert error["detail"] == "create_watcher: topics: 'abc' is not of type 'array' or 'object'"
 
 
+@pytest.mark.parametrize(
+    ("when", "says"),
+    [({"on_change": None, "every_s": 1}, "every 1 s"), ({"on_change": True}, "each new value")],
+)
 async def test_without_a_good_predicate_the_model_evaluates_and_never_the_same_twice(
-    watching: Watching, model: ScriptedModel
+    watching: Watching, model: ScriptedModel, when: dict[str, Any], says: str
 ) -> None:
     model.script = script(decides("nothing"), predicate="disk > text")
-    made = await watching.add(on_change=None, every_s=1, allow=[])
+    made = await watching.add(**when, allow=[])
     assert made["predicate"] is None
-    assert "every 1 s" in made["note"]
+    assert says in made["note"]
     await watching.ask("POST", "/full/approve")
     await watching.disk(10)
     await watching.decided(1)
