@@ -1,12 +1,13 @@
 """Turns that pages have begun: each goes on when its page is left, and other pages can follow it."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contracts.errors import StrawberryError
-from hub_web.api import Api, ApiError
+from hub_web.api import Api, ApiError, part
 from identity.ids import uuid7
 
 _KEPT_S: Final = 60.0
@@ -19,7 +20,8 @@ class Feed:
 
     Attributes:
         question: What was asked.
-        events: As in ``contracts/chat.py``, as they came; a text delta has the kind ``text``.
+        events: As in ``contracts/chat``, as they came; a text delta has the kind ``text``, and
+            ``answered`` says that a page has answered the question ``id``.
     """
 
     user: str
@@ -27,20 +29,42 @@ class Feed:
     question: str
     turn: str = field(default_factory=uuid7)
     events: list[dict[str, Any]] = field(default_factory=list)
+    _open: dict[str, float] = field(default_factory=dict)
+    """Until when each question may be answered, by id; not those that were."""
     _ended: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def follow(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield every event from the first to the last; followers do not wait for each other."""
+        """Yield the events from the first to the last; followers do not wait for each other.
+
+        A question that can no longer be answered is left out; others have the time that is left.
+        """
         at = 0
         while True:
             changed = self._changed
             while at < len(self.events):
                 at += 1
-                yield self.events[at - 1]
+                event = self.events[at - 1]
+                if event["kind"] == "confirmation":
+                    left = self._open.get(event["id"], 0.0) - time.monotonic()
+                    if left <= 0:
+                        continue
+                    event = {**event, "expires_s": left}
+                yield event
             if self._ended:
                 return
             await changed.wait()
+
+    async def answer(self, api: Api, question: str, *, approve: bool) -> None:
+        """Answer a question of the turn, and tell it to all followers.
+
+        Raises:
+            StrawberryError: As the route says it.
+        """
+        path = f"/api/turns/{part(self.turn)}/confirmations/{part(question)}"
+        await api.post(path, {"approve": approve})
+        self._open.pop(question, None)
+        self._add({"kind": "answered", "id": question})
 
     async def run(self, api: Api, body: dict[str, Any], headers: dict[str, str]) -> None:
         """Ask, and take in what comes."""
@@ -60,6 +84,8 @@ class Feed:
             self._changed.set()
 
     def _add(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "confirmation":
+            self._open[event["id"]] = time.monotonic() + event["expires_s"]
         self.events.append(event)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -249,7 +249,7 @@ class _Chat:
         self._set_running(feed)
 
         async def follow() -> None:
-            await box.follow(feed.follow())
+            await box.follow(feed)
             with self._thread:
                 if self._running is feed:
                     self._set_running(None)

@@ -15,6 +15,7 @@ from chat.http.streams import Connections, EventStream, event
 from chat.tasks import open_tasks
 from contracts.errors import Conflict, NotFound
 from hub_web.api import Api, ApiError, ConfirmationNeeded, part
+from hub_web.feeds import Feed
 
 
 def _api(*routes: Route, base_path: str = "") -> Api:
@@ -99,3 +100,40 @@ async def test_a_stream_ends_when_its_page_leaves_it() -> None:
         async with asyncio.timeout(60):
             await left.wait()
     assert seen == [0, 1, 2]
+
+
+async def test_a_question_that_is_closed_is_asked_by_no_other_page() -> None:
+    goes_on = asyncio.Event()
+
+    async def said() -> AsyncGenerator[bytes, None]:
+        for question, expires_s in (("late", 0), ("door", 600)):
+            asked = {"kind": "confirmation", "id": question, "expires_s": expires_s}
+            yield event({"x_strawberry": asked})
+        await goes_on.wait()
+        yield event({"x_strawberry": {"kind": "final"}})
+
+    async def confirm(request: Request) -> Response:
+        assert request.path_params["question"] == "door"
+        return JSONResponse(None)
+
+    async with open_tasks() as tasks:
+        connections = Connections(tasks)
+
+        async def stream(_: Request) -> Response:
+            return EventStream(said(), connections=connections, headers={})
+
+        api = _api(
+            Route("/v1/chat/completions", stream, methods=["POST"]),
+            Route("/api/turns/{turn}/confirmations/{question}", confirm, methods=["POST"]),
+        )
+        feed = Feed("anna", "talk", "Unlock the door")
+        async with asyncio.timeout(60):
+            tasks.create_task(feed.run(api, {}, {}))
+            other = feed.follow()
+            asked = await anext(other)
+            assert asked["id"] == "door"
+            assert asked["expires_s"] < 600
+            await feed.answer(api, "door", approve=True)
+            assert await anext(other) == {"kind": "answered", "id": "door"}
+            goes_on.set()
+            assert [each["kind"] async for each in feed.follow()] == ["answered", "final"]

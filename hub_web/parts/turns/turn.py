@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from hub_web.feeds import Feed
 from hub_web.parts import times
 from hub_web.parts.calls import show_call
 from hub_web.parts.code import code, show_work
@@ -165,6 +166,7 @@ class TurnBox:
         self._answer_text = ""
         self._drawing: asyncio.TimerHandle | None = None
         self._steps_by_id: dict[str, Step] = {}
+        self._questions: dict[str, ui.element] = {}
         with ui.element("article").classes("sb-turn") as self.box:
             self.box.props["aria-label"] = text("Question and answer")
             with ui.element("div").classes("sb-question"):
@@ -182,17 +184,17 @@ class TurnBox:
 
     # -- as it comes --------------------------------------------------------------------------------
 
-    async def follow(self, events: Any) -> dict[str, Any]:
+    async def follow(self, feed: Feed) -> dict[str, Any]:
         """Show the events of a running turn; return the last one."""
         last: dict[str, Any] = {}
         try:
-            async for last in events:
+            async for last in feed.follow():
                 with self.box:
                     if last["kind"] == "text":
                         self._answer_text += last["text"]
                         self._draw_soon()
                     else:
-                        self._show_event(last)
+                        self._show_event(last, feed)
         finally:
             if self._drawing is not None:
                 self._drawing.cancel()
@@ -211,7 +213,7 @@ class TurnBox:
         if not self.box.is_deleted:
             self._show_answer(self._answer_text)
 
-    def _show_event(self, event: dict[str, Any]) -> None:
+    def _show_event(self, event: dict[str, Any], feed: Feed) -> None:
         match event["kind"]:
             case "tool_call":
                 self._begin(event["id"], Step(event["name"], arguments=event["arguments"]))
@@ -232,7 +234,9 @@ class TurnBox:
                 self._did.append(f"{event['path']}: {event['state']}")
                 self._finish(event["id"], ok=not failed, result=event["detail"])
             case "confirmation":
-                self._ask(event)
+                self._ask(event, feed)
+            case "answered":
+                self._close(event["id"])
             case "notice":
                 with self._cards:
                     Words("p", text.message(event["text"]), "sb-notice")
@@ -314,17 +318,17 @@ class TurnBox:
 
     # -- questions and the foot ---------------------------------------------------------------------
 
-    def _ask(self, event: dict[str, Any]) -> None:
+    def _ask(self, event: dict[str, Any], feed: Feed) -> None:
         """Show the question whether a call may be made, with its real arguments."""
 
         async def answer(approve: bool) -> None:
-            path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
             try:
-                await view.api.post(path, {"approve": approve})
+                await feed.answer(view.api, event["id"], approve=approve)
             finally:
-                card.delete()
+                self._close(event["id"])
 
         with self._cards, ui.element("section").classes("sb-confirm").props("role=alertdialog") as card:
+            self._questions[event["id"]] = card
             card.props["aria-label"] = text("Confirm this call")
             with row():
                 ui.icon("help_outline")
@@ -338,7 +342,13 @@ class TurnBox:
         # The careful answer has the focus: Enter typed on for the next message confirms nothing.
         ui.run_javascript(f"getHtmlElement({no.id})?.focus()")
         with card:
-            ui.timer(event["expires_s"], card.delete, once=True)
+            ui.timer(event["expires_s"], partial(self._close, event["id"]), once=True)
+
+    def _close(self, question: str) -> None:
+        """Take away the card of a question; another page, or the time, may have done so before."""
+        card = self._questions.pop(question, None)
+        if card is not None and not card.is_deleted:
+            card.delete()
 
     def _show_foot(self, outcome: str | None, message: str, hint: str, about: list[str]) -> None:
         message, hint = text.message(message), text.message(hint)
