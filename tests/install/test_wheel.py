@@ -94,4 +94,4 @@ def test_uv_installs_it_as_a_tool(
     told = subprocess.run(
         [asked[0], "update", "--from", "new.whl"], capture_output=True, text=True, check=True
     )
-    assert 'uv tool install --force "new.whl"' in told.stdout
+    assert f"uv tool install --force {elsewhere / 'new.whl'}" in told.stdout
