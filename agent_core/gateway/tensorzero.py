@@ -1,6 +1,7 @@
 """The backend over TensorZero, embedded in this process. The only importer of tensorzero."""
 
 import asyncio
+import atexit
 import importlib.util
 import json
 import logging
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,6 +54,9 @@ _FUNCTION: Final = "assistant"
 _CLOSE_S: Final = 0.05
 """After ``close`` its threads end on their own; an interpreter that exits earlier crashes at times."""
 
+_EXIT_S: Final = 0.2
+"""The same once more at the exit, for a busy machine: 50 ms were too little once in some hundred exits."""
+
 _ALONE: Final = 2
 """References that `sys.getrefcount` sees of what only one list holds."""
 
@@ -84,6 +89,8 @@ async def open_tensorzero(models: tuple[Model, ...]) -> AsyncIterator[Backend]:
     # 119 MB that many commands never need
     from tensorzero import AsyncTensorZeroGateway, TensorZeroInternalError
 
+    _exit_later()
+
     with tempfile.TemporaryDirectory(prefix="strawberry-") as folder:
         file = Path(folder) / "tensorzero.toml"
         file.write_text(render([model.entry for model in models]), "utf-8")
@@ -104,6 +111,11 @@ async def open_tensorzero(models: tuple[Model, ...]) -> AsyncIterator[Backend]:
         await client.close()
         threading.Thread(target=_let_go, args=([client],), daemon=True, name="tensorzero").start()
         await asyncio.sleep(_CLOSE_S)
+
+
+@cache
+def _exit_later() -> None:
+    atexit.register(time.sleep, _EXIT_S)
 
 
 def _let_go(held: list[object]) -> None:
