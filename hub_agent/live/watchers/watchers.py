@@ -403,10 +403,9 @@ class Watchers:
                 continue
             self._rows[row.name] = row
             limits.actions(row).charge(len(acted.get(row.name, ())))
-        announcer = self._evaluations.announcer
         for entry in await self._store.interrupt():
             if (interrupted := self._rows.get(entry.watcher)) is not None:
-                await announcer.notify(
+                await self._evaluations.announcer.notify(
                     interrupted,
                     "The hub was stopped while this was done; it may be done or not, and is not repeated: "
                     f"{entry.decision}, {entry.reason}",
@@ -416,8 +415,7 @@ class Watchers:
         await self._recordings.keep(self._rows.values())
         await self._recordings.recall(self._rows.values())
         for row in self._rows.values():
-            earlier = await self._store.history(row.name, limit=_EARLIER, gaps=False)
-            if earlier:
+            if earlier := await self._store.history(row.name, limit=_EARLIER, gaps=False):
                 self._last[row.name] = earlier[0]
             if is_watching(row):
                 await self._try_start(row, earlier)
