@@ -105,7 +105,7 @@ class Probe:
 
     @property
     def accepted(self) -> bool:
-        """Whether it is logged in."""
+        """Return whether it is logged in."""
         return self._answered.is_set() and self.refusal is None
 
     async def connect(self) -> None:

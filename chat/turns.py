@@ -120,7 +120,7 @@ class Turn:
 
     @property
     def untrusted(self) -> bool:
-        """Whether text that may be a stranger's came in."""
+        """Return whether text that may be a stranger's came in."""
         return self.consent.untrusted
 
     @property
@@ -346,7 +346,7 @@ class Turns:
 
     @property
     def open_count(self) -> int:
-        """How many run or wait."""
+        """Return how many turns run or wait."""
         return len(self._turns)
 
     def get(self, user: str, turn: str) -> Turn | None:

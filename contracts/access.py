@@ -34,7 +34,7 @@ class Principal:
 
     @property
     def scopes(self) -> tuple[ClientScope, ...]:
-        """What the token of a client says of it."""
+        """Return the scopes that the token of a client lists."""
         given: dict[ClientScope, bool] = {"chat": self.chat, "home_assistant": self.home_assistant}
         return tuple(scope for scope, is_given in given.items() if is_given)
 

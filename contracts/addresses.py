@@ -25,7 +25,7 @@ class Endpoint(NamedTuple):
 
     @property
     def secure(self) -> bool:
-        """Whether the connection is one with TLS."""
+        """Return whether the connection uses TLS."""
         return self.scheme in ("mqtts", "https", "wss")
 
 

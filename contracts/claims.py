@@ -69,7 +69,7 @@ class Claims(Part):
 
     @property
     def holder(self) -> str:
-        """What quotas count by: a device, a login of the bus, or a single token of a user.
+        """Return the key of its quotas: a device, a login of the bus, or a single token of a user.
 
         What a device has used up stays used when it renews its token.
         """

@@ -33,17 +33,17 @@ class TokenBucket:
         return self._level >= amount
 
     def charge(self, amount: float) -> None:
-        """Take an amount that was used already, also where less is left: it has to fill up again first."""
+        """Deduct an amount that was used already, below zero as well: it has to fill up again first."""
         self._fill()
         self._level -= amount
 
     @property
     def empty(self) -> bool:
-        """Whether there is none left at present."""
+        """Return whether there is none left at present."""
         return not self.has(1)
 
     def reserve(self, amount: float = 1.0) -> float:
-        """Take an amount in advance; return the seconds to wait before it may be used, 0 if it was there."""
+        """Deduct an amount in advance; return the seconds until it may be used, 0 if it was there."""
         self._fill()
         self._level -= amount
         return max(0.0, -self._level / self._per_second)
@@ -71,7 +71,7 @@ class TokenBuckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, key: str, amount: float = 1.0) -> bool:
-        """Take an amount from the bucket of a key, if there is that much left."""
+        """Deduct an amount from the bucket of a key, if there is that much left."""
         return self.of(key).take(amount)
 
     def of(self, key: str) -> TokenBucket:
@@ -107,7 +107,7 @@ class Slots:
         self._taken: Counter[str] = Counter()
 
     def take(self, key: str, *, person: bool = False) -> bool:
-        """Take a place, if there is one for this key; return whether there was."""
+        """Occupy a place, if one is free for this key; return whether one was."""
         left = self._total - self._taken.total() - (0 if person else self._reserved)
         if self._taken[key] >= self._each or left < 1:
             return False

@@ -96,7 +96,7 @@ class HttpSettings(HttpTable):
 
     @property
     def has_proxy(self) -> bool:
-        """Whether anything says that there is a proxy in front of it."""
+        """Return whether any setting names a proxy in front of it."""
         return bool(self.base_path or self.names or self.trusted_proxies)
 
 
@@ -362,7 +362,7 @@ class HubSettings(_Settings):
 
     @property
     def directory(self) -> Path:
-        """Where the hub keeps its key, its database and its address."""
+        """Return the directory of the hub's key, database and address."""
         return self.home / "hub"
 
     @property

@@ -147,7 +147,7 @@ class Feeds:
 
 
 def _event(chunk: dict[str, Any]) -> dict[str, Any] | None:
-    """Take the event out of a chunk of a chat completion; None where it has none."""
+    """Return the event in a chunk of a chat completion; None where it has none."""
     if (told := chunk.get("x_strawberry")) is not None:
         return dict(told)
     for choice in chunk.get("choices", ()):

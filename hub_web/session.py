@@ -29,7 +29,7 @@ class WebSession:
 
     @property
     def is_admin(self) -> bool:
-        """Whether it may change what only an admin may."""
+        """Return whether it may change what only an admin may."""
         return self.user.role == "admin" and "admin" in self.scopes
 
 

@@ -87,7 +87,7 @@ class View:
         LANGUAGE.set(self.language)
 
     def show_in(self, client: Client, *, title: Words, progress: ui.element) -> None:
-        """Take what the frame has made for the page."""
+        """Store what the frame has made for the page."""
         self.client, self._title, self._progress = client, title, progress
         client.on_exception(self.fail)
 
@@ -98,12 +98,12 @@ class View:
 
     @property
     def is_admin(self) -> bool:
-        """Whether to show what only an admin may do; the routes decide."""
+        """Return whether to show what only an admin may do; the routes decide."""
         return self.session.is_admin
 
     @property
     def may_change(self) -> bool:
-        """Whether it may change anything; guests may only look."""
+        """Return whether it may change anything; guests may only look."""
         return not self.user.read_only
 
     def title(self, name: str) -> None:

@@ -55,7 +55,7 @@ class Interpreter:
 
     @property
     def alive(self) -> bool:
-        """Whether it can run another program."""
+        """Return whether it can run another program."""
         return not self.reason
 
     def start(self, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
@@ -296,7 +296,7 @@ class _Running:
 
     @property
     def open(self) -> bool:
-        """Whether it still runs, as far as we know."""
+        """Return whether it still runs, as far as we know."""
         return not self.result.done()
 
     def add_output(self, output: Output) -> None:

@@ -50,7 +50,7 @@ class Call(_Line):
 
     @property
     def names_a_method(self) -> bool:
-        """Whether the path has the form of one: two to six dotted names, none of them private."""
+        """Return whether the path has the form of one: two to six dotted names, none of them private."""
         return len(self.path) <= _MAX_PATH and _DOTTED.fullmatch(self.path) is not None
 
     def arguments(self) -> tuple[list[Json], dict[str, Json]]:

@@ -95,12 +95,12 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether something runs, or waits to run."""
+        """Return whether something runs, or waits to run."""
         return self._one_run.locked()
 
     @property
     def resting(self) -> bool:
-        """Whether it has a process that could be taken from it."""
+        """Return whether it has a process that could be taken from it."""
         return self._process is not None and not self.busy
 
     async def run(
@@ -297,7 +297,7 @@ class Pool:
         return len(self._seated) < self._settings.processes or self._evict(session)
 
     def _evict(self, wants: Session) -> bool:
-        """Take a process from the owner with most, the one that wants another included."""
+        """Close a process of the owner with most, the one that wants another included."""
         resting = [session for session in self._seated if session.resting]
         if not resting:
             return False

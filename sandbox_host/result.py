@@ -53,5 +53,5 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the program ran to its end."""
+        """Return whether the program ran to its end."""
         return self.status is RunStatus.OK

@@ -54,7 +54,7 @@ class Spoke:
 
     @property
     def connected(self) -> bool:
-        """Whether it is on the bus right now."""
+        """Return whether it is on the bus right now."""
         return self._link.connected
 
     @property

@@ -107,10 +107,10 @@ class SpokeSettings(_Settings):
 
     @property
     def directory(self) -> Path:
-        """Where the spoke keeps its own files."""
+        """Return the directory of the spoke's own files."""
         return self.home / "spoke"
 
     @property
     def nodes(self) -> Path:
-        """Where the nodes of this device are described, each in a folder of its own."""
+        """Return the directory of the nodes of this device, each in a folder of its own."""
         return self.home / "nodes"

@@ -119,7 +119,7 @@ class Speech:
 
     @property
     def state(self) -> VoiceState | None:
-        """What it does; None where it is off."""
+        """Return what it does; None where it is off."""
         return self._service.state if self._service is not None else None
 
     async def run(self) -> None:

@@ -28,7 +28,7 @@ class Autostart:
 
     @property
     def is_on(self) -> bool:
-        """Whether the tray starts with the session."""
+        """Return whether the tray starts with the session."""
         if sys.platform == "win32":
             return QSettings(_RUN_KEY, QSettings.Format.NativeFormat).contains(_NAME)
         return _file().exists()

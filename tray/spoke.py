@@ -68,7 +68,7 @@ class Seen:
 
     @property
     def state(self) -> State:
-        """What the icon shows of it."""
+        """Return the part that the icon shows."""
         if self.spoke is None:
             return "absent"
         if self.voice is not None and self.voice.muted:

@@ -65,15 +65,15 @@ class Observer(Protocol):
     """Follows what a pipeline does."""
 
     def activity(self, activity: Activity) -> None:
-        """Take what it does now."""
+        """Report a changed activity."""
         ...
 
     def understood(self, transcript: Transcript, engine: str) -> None:
-        """Take what was said."""
+        """Report what was said."""
         ...
 
     def problem(self, engine: str, problem: str) -> None:
-        """Take why an engine failed; empty where it works again."""
+        """Report why an engine failed; empty where it works again."""
         ...
 
 
@@ -98,7 +98,7 @@ class Utterance:
         self.ended = False
 
     async def put(self, frame: bytes) -> None:
-        """Take the next frame."""
+        """Add the next frame."""
         before = self._endpointer.phase
         phase = self._endpointer.heard(frame)
         self._frames.append(frame)
@@ -226,7 +226,7 @@ class Pipeline:
         return self._over_speech.heard(frame) is Phase.SPEECH
 
     def _begin(self, word: str) -> None:
-        """Take what is said from now on as a new utterance."""
+        """Begin a new utterance."""
         if self._engines.wake is not None:
             self._engines.wake.reset()
         self._idle.clear()

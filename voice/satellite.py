@@ -104,7 +104,7 @@ class Satellite:
         self._playing: asyncio.Task[None] | None = None
 
     async def hear(self, frame: bytes) -> None:
-        """Take the next frame of the microphone."""
+        """Process the next frame of the microphone."""
         server = self._server
         if server is None:
             return

@@ -77,12 +77,12 @@ class VoiceService:
 
     @property
     def muted(self) -> bool:
-        """Whether the microphone is closed because a person wants it so."""
+        """Return whether the microphone is closed because a person wants it so."""
         return self._muted
 
     @property
     def reason(self) -> str:
-        """What is missing, in one line; empty where nothing is."""
+        """Return what is missing, in one line; empty where nothing is."""
         return "; ".join(filter(None, self._problems.values()))
 
     def shown(self) -> dict[str, Json]:

@@ -80,7 +80,7 @@ class Endpointer:
         self.phase = Phase.BEFORE
 
     def heard(self, frame: bytes) -> Phase:
-        """Take the next frame; return where the utterance stands."""
+        """Process the next frame; return where the utterance stands."""
         self._waiting += frame
         while len(self._waiting) >= _CHUNK_BYTES and self.phase in (Phase.BEFORE, Phase.SPEECH):
             chunk = bytes(self._waiting[:_CHUNK_BYTES])

@@ -77,7 +77,7 @@ class LiveGateway:
 
     @property
     def kind(self) -> GatewayKind:
-        """How they are asked."""
+        """Return the provider type of the models."""
         return self._current.kind
 
     def reload(self, models: Models, *, kind: GatewayKind) -> bool:

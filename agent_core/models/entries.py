@@ -104,7 +104,7 @@ class ModelEntry(BaseModel):
 
     @property
     def about(self) -> Provider:
-        """What is known of its provider."""
+        """Return the table row of its provider."""
         return PROVIDERS[self.provider]
 
     @property
@@ -119,12 +119,12 @@ class ModelEntry(BaseModel):
 
     @property
     def is_native_ollama(self) -> bool:
-        """Whether it is asked over Ollama's own API."""
+        """Return whether it is asked over Ollama's own API."""
         return self.provider == "ollama" and not self.address.endswith("/v1")
 
     @property
     def on_loopback(self) -> bool:
-        """Whether the model is asked on this machine only."""
+        """Return whether the model runs on this machine only."""
         return is_loopback(host_of(self.address))
 
 

@@ -60,17 +60,17 @@ class Probe:
 
     @property
     def answers(self) -> bool:
-        """Whether it answered."""
+        """Return whether it answered."""
         return not self.problem
 
     @property
     def serves(self) -> bool:
-        """Whether it can be the model of a home: it answers, and can act, however it writes its calls."""
+        """Return whether it can be a home's model: it answers, and can act, however it writes its calls."""
         return self.answers and self.tools != "none"
 
     @property
     def advice(self) -> str:
-        """What to do about how it calls tools; empty where nothing need be done."""
+        """Return what to do about how it calls tools; empty where nothing need be done."""
         return _ADVICE[self.tools]
 
 

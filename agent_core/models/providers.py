@@ -23,7 +23,7 @@ class Provider:
 
     @property
     def takes_address(self) -> bool:
-        """Whether an entry may name another base URL."""
+        """Return whether an entry may name another base URL."""
         return bool(self.address)
 
 

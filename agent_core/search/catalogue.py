@@ -105,7 +105,7 @@ class SearchPage:
 
     @property
     def more(self) -> int:
-        """How many further results there are."""
+        """Return how many further results there are."""
         return self.total - len(self.results)
 
 

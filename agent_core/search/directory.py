@@ -58,7 +58,7 @@ class RegisteredSkill:
 
     @property
     def device_agnostic(self) -> bool:
-        """Whether any device that has the skill serves as well as another."""
+        """Return whether any device that has the skill serves as well as another."""
         return self.registration.device_agnostic
 
 
@@ -105,7 +105,7 @@ class DeviceEntry(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether calls may be sent to it."""
+        """Return whether calls may be sent to it."""
         ...
 
     @property
@@ -115,7 +115,7 @@ class DeviceEntry(Protocol):
 
     @property
     def revoked(self) -> bool:
-        """Whether it was locked out; its skills are then in no search."""
+        """Return whether it was locked out; its skills are then in no search."""
         ...
 
     @property
@@ -125,7 +125,7 @@ class DeviceEntry(Protocol):
 
     @property
     def skills(self) -> Mapping[str, RegisteredSkill]:
-        """What it can do, by class name."""
+        """Return its skills, by class name."""
         ...
 
 

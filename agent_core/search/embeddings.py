@@ -75,7 +75,7 @@ class Embeddings:
 
     @property
     def missing(self) -> int:
-        """How many texts have no vector yet."""
+        """Return how many texts have no vector yet."""
         return len(self._missing())
 
     def keep(self, texts: Mapping[int, str]) -> None:

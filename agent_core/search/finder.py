@@ -205,7 +205,7 @@ class SkillFinder:
 
     @property
     def waiting(self) -> int:
-        """How many devices are not fully indexed yet."""
+        """Return how many devices are not fully indexed yet."""
         return len(self._changed.keys() | self._updates.keys())
 
     def sync(self) -> str | None:

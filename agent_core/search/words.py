@@ -74,7 +74,7 @@ class Term:
 
     @property
     def is_everyday(self) -> bool:
-        """Whether it may mean anything, so that synonyms of it mislead."""
+        """Return whether it may mean anything, so that synonyms of it mislead."""
         return self.weight < 1
 
 

@@ -72,7 +72,7 @@ class SentenceChoice:
 
     @property
     def question(self) -> str:
-        """What to ask the user."""
+        """Return the question for the user."""
         names = sorted({call.target.device_name for call in self.calls})
         if len(names) > 1:
             return f"On which device: {_either(names)}? Say it again with the name of the device at the end."
@@ -100,7 +100,7 @@ class _Entry:
 
     @property
     def key(self) -> tuple[int, str]:
-        """What devices with the same skill share: a template is matched once, whoever has it."""
+        """Return what devices with the same skill share: a template is matched once, whoever has it."""
         return id(self.template), self.target.method.name
 
 

@@ -42,7 +42,7 @@ class Steps:
 
     @property
     def left(self) -> int:
-        """How many are left; none where more were needed."""
+        """Return how many are left; 0 where more were needed."""
         return max(0, self._left)
 
     def take(self, number: int = 1) -> None:

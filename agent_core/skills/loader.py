@@ -74,12 +74,12 @@ class LoadedMethod:
 
     @property
     def contract(self) -> Method:
-        """What is registered of it."""
+        """Return what is registered of it."""
         return self.schema.contract
 
     @cached_property
     def is_async(self) -> bool:
-        """Whether it runs in the event loop."""
+        """Return whether it runs in the event loop."""
         return inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function)
 
 

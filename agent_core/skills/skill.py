@@ -240,7 +240,7 @@ class Skill:
 
     @property
     def stored_settings(self) -> "StoredSettings | None":
-        """Where its settings are kept; None where it has none, or is not hosted."""
+        """Return where its settings are kept; None where it has none, or is not hosted."""
         if self._stored_settings is None and self.Settings is not None and self._context is not None:
             from agent_core.skills.settings import StoredSettings
 
@@ -282,7 +282,7 @@ class Skill:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller of the running method gave up. Long loops in plain methods ask."""
+        """Return whether the caller of the running method gave up. Long loops in plain methods ask."""
         flag = _CANCEL_FLAG.get()
         return flag is not None and flag.is_set()
 

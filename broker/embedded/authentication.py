@@ -163,7 +163,7 @@ class VerifiedLogin:
 
     @cached_property
     def rights(self) -> CompiledRights:
-        """What it may do."""
+        """Return the rights of the client on topics."""
         return CompiledRights(access.rights(self.principal))
 
     @property

@@ -175,7 +175,7 @@ class EmbeddedBroker:
 
     @property
     def clients(self) -> int:
-        """How many clients are logged in."""
+        """Return how many clients are logged in."""
         return len(self._broker.sessions)
 
 

@@ -112,7 +112,7 @@ class WantedClient:
 
     @cached_property
     def role(self) -> Role:
-        """What it may do."""
+        """Return the role of the client."""
         return role_of(self.principal)
 
     @cached_property

@@ -143,7 +143,7 @@ class CreateClient(Command):
 
     @property
     def client(self) -> Client:
-        """What the plugin tells of it afterwards."""
+        """Return the client as the plugin reports it afterwards."""
         return Client(
             username=self.username,
             clientid=self.clientid,
@@ -207,7 +207,7 @@ class CommandResult(_Json):
 
     @property
     def is_missing(self) -> bool:
-        """Whether it was about something that is not there."""
+        """Return whether the command failed because its object does not exist."""
         return self.error is not None and self.error.endswith("not found")
 
     @classmethod

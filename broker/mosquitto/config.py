@@ -71,7 +71,7 @@ class MosquittoListener:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect."""
+        """Return whether only this machine can connect."""
         return is_loopback(self.host)
 
 

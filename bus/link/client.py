@@ -135,12 +135,12 @@ class LeanClient(Client):
 
     @property
     def is_first_under_way(self) -> bool:
-        """Whether the packet queued last is the only message that the broker has not acknowledged."""
+        """Return whether the packet queued last is the only message that the broker has not acknowledged."""
         return len(self._unacknowledged) == 1 and self._out_packet[-1]["mid"] in self._unacknowledged
 
     @property
     def holds_bytes(self) -> bool:
-        """Whether bytes wait that no loop can watch: read and not handled yet, or held in TLS."""
+        """Return whether bytes wait that no loop can watch: read and not handled yet, or held in TLS."""
         return self._has_whole_packet or (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0)
 
     def _handle_packets(self, most: int) -> int:

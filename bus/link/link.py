@@ -93,7 +93,7 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Whether something that is published now would be sent."""
+        """Return whether something that is published now would be sent."""
         return self._connection is not None and not self._connection.closed.done()
 
     @property

@@ -61,11 +61,11 @@ class Reconnection:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the present attempt, or connection, is not wanted any more."""
+        """Return whether the present attempt, or connection, is to be given up."""
         return self._hurry.is_set()
 
     def hurry(self) -> None:
-        """Return the present attempt up, and make the next one at once."""
+        """End the present attempt, and make the next one at once."""
         self._hurry.set()
 
     def use(self, settings: LinkSettings) -> None:

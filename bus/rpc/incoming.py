@@ -63,7 +63,7 @@ class DedupCache:
 
     @property
     def active(self) -> int:
-        """How many calls are reserved or running."""
+        """Return how many calls are reserved or running."""
         return len(self._active)
 
     def find(self, call_id: str) -> IncomingCall | None:

@@ -74,7 +74,7 @@ class OpenCall:
 
     @property
     def may_have_run(self) -> bool:
-        """Whether the device may have begun it."""
+        """Return whether the device may have begun it."""
         return self.phase in (Phase.PLAIN, Phase.STARTED)
 
     # What the hub does

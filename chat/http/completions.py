@@ -51,7 +51,7 @@ class CompletionRequest(Part):
 
     @property
     def with_usage(self) -> bool:
-        """Whether the stream ends with the number of tokens."""
+        """Return whether the stream ends with the number of tokens."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     def chat_request(self, *, can_confirm: bool, **given: Any) -> ChatRequest:

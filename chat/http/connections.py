@@ -81,7 +81,7 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     @property
     def awaited(self) -> object | None:
-        """What the client has yet to send: a request or the rest of one; None on the server's turn."""
+        """Return what the client has yet to send: a request or the rest of one; None on the server's turn."""
         if self._is_socket:
             return None
         if self.cycle is None:
@@ -114,7 +114,7 @@ class DeadlineProtocol(HttpToolsProtocol):
         return self.cycle.chunked_encoding is False and self.cycle.expected_content_length == 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; drop a trailer, which would change a request that was checked already."""
+        """Store a header; drop a trailer, which would change a request that was checked already."""
         if not self._in_head:
             return
         if len(self.headers) >= MAX_HEADERS:

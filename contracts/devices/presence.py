@@ -45,7 +45,7 @@ class DeviceStatus(Wire):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """What decides which of two statuses is the later one."""
+        """Return the key by which the later of two statuses is found."""
         return (self.epoch, self.connection, self.seq)
 
 

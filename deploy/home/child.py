@@ -178,7 +178,7 @@ def run_child(
 
 
 def _open_channel() -> Reporter:
-    """Take standard output for reports: what a skill or a library prints is not for the parent."""
+    """Reserve standard output for reports: what a skill or a library prints is not for the parent."""
     channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())

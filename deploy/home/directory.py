@@ -75,12 +75,12 @@ class Home:
 
     @property
     def has_hub(self) -> bool:
-        """Whether a hub was ever started here."""
+        """Return whether a hub was ever started here."""
         return (self.hub / "key.pem").exists()
 
     @property
     def is_spoke_alone(self) -> bool:
-        """Whether this machine has joined a hub and runs none."""
+        """Return whether this machine has joined a hub and runs none."""
         return not self.has_hub and self.enrolment_file.exists()
 
     @property
@@ -100,7 +100,7 @@ class Home:
 
     @property
     def broker_run_file(self) -> Path:
-        """Where a broker that this home runs itself says what it is: ``{"kind", "urls", "addresses", …}``."""
+        """Return the file in which our own broker describes itself: ``{"kind", "urls", "addresses", …}``."""
         return self.broker / "run.json"
 
     @property
@@ -110,12 +110,12 @@ class Home:
 
     @property
     def address_file(self) -> Path:
-        """Where a running hub says how it is reached: ``{"url", "pid", …}``."""
+        """Return the file with the address of the running hub: ``{"url", "pid", …}``."""
         return self.hub / "run.json"
 
     @property
     def spoke_address_file(self) -> Path:
-        """Where a running spoke says how it is talked to: ``{"url", "pid", "device"}``."""
+        """Return the file with the address of the running spoke: ``{"url", "pid", "device"}``."""
         return self.spoke / "run.json"
 
     @property

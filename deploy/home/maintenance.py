@@ -35,7 +35,7 @@ class Maintenance:
 
     @property
     def can_restart(self) -> bool:
-        """Whether this process restores a backup by starting again: nothing else may use the home then."""
+        """Return whether a restart restores a backup: nothing else may use the home then."""
         foreign = (each for each in (self._home.broker, self._home.spoke) if each not in self._ours)
         return self._restart is not None and not any(map(is_held, foreign))
 

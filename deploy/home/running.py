@@ -38,7 +38,7 @@ class Reporter:
 
     @property
     def is_supervised(self) -> bool:
-        """Whether a service manager keeps what is reported in its log."""
+        """Return whether a service manager keeps what is reported in its log."""
         return self._manager.address is not None
 
     def say(self, *lines: str) -> None:

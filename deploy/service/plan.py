@@ -57,7 +57,7 @@ class ServicePlan:
 
     @property
     def about(self) -> str:
-        """What it is, for people."""
+        """Return its description for people."""
         return _ABOUT[self.kind]
 
     @property

@@ -82,7 +82,7 @@ class Installation:
 
     @property
     def about(self) -> str:
-        """How it was installed, for people."""
+        """Return the kind of installation in words."""
         return _ABOUT[self.kind]
 
 

@@ -39,12 +39,12 @@ class Agent:
 
     @property
     def read_only(self) -> bool:
-        """Whether it may call only methods that modify nothing."""
+        """Return whether it may call only methods that modify nothing."""
         return self.profile is not None and self.profile.skills.read_only
 
     @property
     def acts_on_sentences(self) -> bool:
-        """Whether declared sentences act at once, without a model."""
+        """Return whether declared sentences act at once, without a model."""
         return self.profile is None or self.profile.sentences
 
     @property

@@ -131,7 +131,7 @@ class PythonTool(_Flags):
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """Return the name that the model sees."""
         return self.python.partition(":")[2]
 
 
@@ -177,7 +177,7 @@ class HttpTool(_Flags):
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """Return the name that the model sees."""
         return self.http
 
     @property

@@ -66,7 +66,7 @@ class _Asked:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What distinguishes it from all other requests."""
+        """Return the key that distinguishes it from all other requests."""
         return self.principal, self.id
 
     @property
@@ -260,7 +260,7 @@ def _answered_before(asked: _Asked) -> Conflict:
 
 
 def _plain(payload: bytes) -> ChatRequest:
-    """Take a payload for the message itself.
+    """Return a request whose message is the payload itself.
 
     Raises:
         InvalidMessage: If it is no text, or too long.

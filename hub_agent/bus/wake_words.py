@@ -83,7 +83,7 @@ class WakeWords:
         self._rates = TokenBuckets(burst=_BURST, per_second=1)
 
     def arrived(self, message: Message) -> None:
-        """Take a question; for `Link.subscribe`.
+        """Handle a question; for `Link.subscribe`.
 
         Raises:
             InvalidMessage: If it is none, or not signed by the device.

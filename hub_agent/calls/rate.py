@@ -174,7 +174,7 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
-        """How much waits."""
+        """Return the number of waiting entries."""
         return sum(map(len, self._waiting.values()))
 
     def _wake(self) -> None:

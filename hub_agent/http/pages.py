@@ -22,7 +22,7 @@ class Pages:
         self._missing, app.router.default = app.router.default, self
 
     def expect(self) -> None:
-        """Let requests wait for what `serve` brings; until this is called there are no pages."""
+        """Hold requests until `serve` brings the pages; until this is called there are none."""
         self._coming = asyncio.get_running_loop().create_future()
 
     def serve(self, app: ASGIApp) -> None:

@@ -49,7 +49,7 @@ class EditedFile(Generic[_T]):
 
     @property
     def problem(self) -> FileProblem | None:
-        """What is wrong with the file as it is now, as ``path:line: message``; None where nothing is."""
+        """Return what is wrong with the file, as ``path:line: message``; None where nothing is."""
         self._look()
         return self._problem
 

@@ -100,7 +100,7 @@ class ToolRuns:
         return run.id
 
     def resume(self, state: str, token: str) -> ToolRun:
-        """Take a call up again.
+        """Resume a call.
 
         Raises:
             NotFound: If no call of this token waits with this state.

@@ -71,7 +71,7 @@ class HubSkill(Skill):
 
     @property
     def asking(self) -> Asking:
-        """Who calls the running method.
+        """Return the caller of the running method.
 
         Raises:
             LookupError: Outside of a call.

@@ -32,7 +32,7 @@ class Host(Protocol):
 
     @property
     def can_restart(self) -> bool:
-        """Whether the hub starts again by itself to restore a backup."""
+        """Return whether the hub starts again by itself to restore a backup."""
         ...
 
     def check(

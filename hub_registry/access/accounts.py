@@ -47,7 +47,7 @@ class User:
 
     @property
     def read_only(self) -> bool:
-        """Whether this user may call ``read_only`` methods only."""
+        """Return whether this user may call ``read_only`` methods only."""
         return self.role == "guest"
 
     def require_writer(self, why: str = "") -> None:
@@ -148,12 +148,12 @@ class Accounts:
         return self.put(await self._store.write(work))
 
     def put(self, user: User) -> User:
-        """Take over what was just stored about a person; return it."""
+        """Store a changed person; return it."""
         self._known[user.id] = user
         return user
 
     def drop(self, user: str) -> None:
-        """Take over that a person was removed."""
+        """Forget a person who was removed."""
         self._known.pop(user, None)
 
     async def users(self) -> list[User]:

@@ -62,7 +62,7 @@ class Bearer:
 
     @property
     def is_admin(self) -> bool:
-        """Whether an admin manages the home with it: sees what is other people's, too."""
+        """Return whether an admin manages the home with it: sees what is other people's, too."""
         claims = self.claims
         return claims.kind == "user" and self.user.role == "admin" and "admin" in claims.scopes
 

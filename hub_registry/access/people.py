@@ -196,7 +196,7 @@ class People:
         await self.end_sessions(user)
 
     async def confirm(self, claims: Claims, password: SecretStr, *, source: str = "") -> None:
-        """Take the password of a session's person again; see `TokenAuthority.require_password`.
+        """Check the password of a session's person again; see `TokenAuthority.require_password`.
 
         Raises:
             Forbidden: If it is wrong; the session goes on.

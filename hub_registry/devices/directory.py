@@ -72,7 +72,7 @@ class Entry:
     problems: deque[Problem] = field(default_factory=lambda: deque(maxlen=_PROBLEMS))
 
     def hear(self, heartbeat: Heartbeat, at: datetime) -> None:
-        """Take in what the device says of itself."""
+        """Store what the device reports of itself."""
         self.heartbeat = heartbeat
         if not self.loads or at.timestamp() - self.loads[-1].at >= _LOAD_EVERY_S:
             self.loads.append(Load(at.timestamp(), heartbeat.load, heartbeat.memory_mb))
@@ -109,22 +109,22 @@ class Entry:
 
     @property
     def revoked(self) -> bool:
-        """Whether it was locked out."""
+        """Return whether it was locked out."""
         return self.device.revoked
 
     @property
     def items(self) -> list[Item]:
-        """What does not count until the owner approves it."""
+        """Return what does not count until the owner approves it."""
         return [item for items in self.withheld.values() for item in items]
 
     @property
     def to_review(self) -> int:
-        """How many of these items the owner has not decided on."""
+        """Return how many of these items the owner has not decided on."""
         return sum(not item.denied for item in self.items)
 
     @property
     def connected(self) -> bool:
-        """Whether calls may be sent to it."""
+        """Return whether calls may be sent to it."""
         return self.presence.connected and not self.device.revoked
 
     @property

@@ -179,7 +179,7 @@ def settle(path: Path, *, replaced: Path | None, revoke: Collection[str] = ()) -
 
 
 def _follow_replaced(database: sqlite3.Connection) -> None:
-    """Take over from the attached database ``replaced`` who may log in."""
+    """Copy from the attached database ``replaced`` who may log in."""
     database.execute("DELETE FROM main.token")
     _copy(database, "token")
     for table, latest in _LATEST.items():

@@ -111,7 +111,7 @@ class _Board:
             self._things[thing["kind"], thing["id"]] = thing
 
     async def _changed(self, event: dict[str, Any]) -> None:
-        """Take in what the stream tells: new states are shown, other things build the rooms anew."""
+        """Apply an event of the stream: new states are shown, anything else rebuilds the rooms."""
         is_new = bool(event["gone"])
         for thing in event["things"]:
             key = (thing["kind"], thing["id"])

@@ -156,7 +156,7 @@ class SchemaForm:
             return None
 
     def clear(self) -> None:
-        """Take all complaints away."""
+        """Remove all complaints."""
         self._problem.clear()
         self._problem.set_visibility(False)
         for each in self._inputs.values():

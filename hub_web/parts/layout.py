@@ -80,7 +80,7 @@ def stack() -> ui.element:
 
 @contextmanager
 def refilled(place: ui.element) -> Iterator[None]:
-    """Take out what stands in a place; what is made in the block stands there then."""
+    """Empty a place; what is made in the block is its new content."""
     place.clear()
     with place:
         yield

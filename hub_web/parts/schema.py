@@ -53,7 +53,7 @@ class Field:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it is a number between two bounds, which a slider sets."""
+        """Return whether it is a number between two bounds, which a slider sets."""
         return self.kind == "number" and None not in (self.minimum, self.maximum)
 
 

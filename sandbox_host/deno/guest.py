@@ -318,7 +318,7 @@ def _names():
 
 
 def start(send, call, call_now):
-    """Take the bridge, leave nothing of the host reachable by import, and give the function that runs."""
+    """Store the bridge, leave nothing of the host reachable by import, and return the function that runs."""
     _bridge.send, _bridge.call, _bridge.call_now = send, call, call_now
     for name in [name for name in sys.modules if name.partition(".")[0] in ("js", "pyodide_js")]:
         del sys.modules[name]

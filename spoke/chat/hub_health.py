@@ -64,7 +64,7 @@ class HubHealth:
 
     @property
     def is_silent(self) -> bool:
-        """Whether messages do not wait for the hub."""
+        """Return whether messages do not wait for the hub."""
         return bool(self._silence)
 
     @property

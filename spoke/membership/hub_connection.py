@@ -45,7 +45,7 @@ class Received:
 
     @property
     def clock_ahead_s(self) -> float | None:
-        """How far the hub's clock is ahead of this machine's, to about a second; None without a ``Date``."""
+        """Return how far the hub's clock is ahead, to about a second; None without a ``Date``."""
         try:
             there = parsedate_to_datetime(self.headers["date"]).timestamp()
         except (KeyError, ValueError):
@@ -203,7 +203,7 @@ class HubConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the hub has not closed the connection meanwhile."""
+        """Return whether the hub has not closed the connection meanwhile."""
         return not self._reader.at_eof() and not self._writer.is_closing()
 
     def close(self) -> None:

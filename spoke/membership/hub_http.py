@@ -115,12 +115,12 @@ class HubHttp:
 
     @property
     def is_verified(self) -> bool:
-        """Whether an answer can only be the hub's."""
+        """Return whether an answer can only be the hub's."""
         return self.is_secure and self._verify
 
     @property
     def is_readable(self) -> bool:
-        """Whether others could read what is sent there."""
+        """Return whether others could read what is sent there."""
         return is_readable(self.url)
 
     async def request(

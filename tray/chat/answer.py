@@ -71,7 +71,7 @@ class Answer(QTextBrowser):
         return QImage()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802
-        """Take the height that the text has at the new width."""
+        """Adjust the height to that of the text at the new width."""
         super().resizeEvent(event)
         self._fit()
 

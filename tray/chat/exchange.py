@@ -156,11 +156,11 @@ class QuestionCard(QFrame):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be answered."""
+        """Return whether it can still be answered."""
         return self.yes.isEnabled()
 
     def close_question(self, outcome: str) -> None:
-        """Take no answer any more."""
+        """Stop accepting answers."""
         self._timer.stop()
         if self.is_open:
             self.outcome.setText(outcome)

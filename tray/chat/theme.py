@@ -135,6 +135,6 @@ def style_sheet(colours: Theme) -> str:
 
 
 def named(widget: W, name: str) -> W:
-    """Give a widget the name that it has in the style sheet."""
+    """Set the name that a widget has in the style sheet; return the widget."""
     widget.setObjectName(name)
     return widget

@@ -27,7 +27,7 @@ class WakeWord(Protocol):
     """Waits for one or more wake words."""
 
     def heard(self, frame: bytes) -> str | None:
-        """Take the next frame; return the name of the wake word that it ends."""
+        """Process the next frame; return the name of the wake word that it ends."""
         ...
 
     def reset(self) -> None:

@@ -130,7 +130,7 @@ class EmbeddedProcess:
         }
 
     async def begin(self, process: Child, ports: BrokerPorts) -> None:
-        """Let a process listen.
+        """Start to listen.
 
         Raises:
             OSError: If it has ended.

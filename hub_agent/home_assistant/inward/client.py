@@ -176,7 +176,7 @@ class HomeAssistant:
             await asyncio.sleep(_REFUSED_S if isinstance(error, LoginRefused) else backoff.next())
 
     async def _follow(self, connection: HomeAssistantConnection) -> None:
-        """Take in everything, and then what changes until the connection ends."""
+        """Read everything, and then what changes until the connection ends."""
         first = asyncio.Event()
         for kind in _CHANGES:
             await connection.subscribe(self._note_registries, "subscribe_events", event_type=kind)

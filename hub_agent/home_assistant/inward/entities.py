@@ -89,7 +89,7 @@ class Entity:
 
     @property
     def domain(self) -> str:
-        """What it is: ``light``, ``sensor``."""
+        """Return its domain: ``light``, ``sensor``."""
         return self.id.partition(".")[0]
 
     @property

@@ -68,7 +68,7 @@ class Inward:
         return lambda: self._on_offered.remove(listener)
 
     def _hear_world(self, topic: str) -> None:
-        """Take in other devices of Zigbee2MQTT."""
+        """Replace the devices of Zigbee2MQTT."""
         if not topic and self._zigbee.update() and self.client.settings is None:
             self._show()
 

@@ -97,7 +97,7 @@ def _is_ours(entry: Row) -> bool:
 
 
 def changed_states(states: dict[str, State], event: Mapping[str, Any]) -> tuple[list[str], bool]:
-    """Take in an event of ``subscribe_entities``.
+    """Apply an event of ``subscribe_entities``.
 
     Args:
         states: By id of the entity; changed in place.

@@ -30,7 +30,7 @@ class Zigbee:
         self._things: dict[str, Thing] = {}
 
     def update(self) -> bool:
-        """Take in the devices as they are listed now; return whether they are others."""
+        """Store the devices as they are listed now; return whether they changed."""
         things = {thing.id: thing for thing in self._world.entities.of_zigbee()}
         if things == self._things:
             return False

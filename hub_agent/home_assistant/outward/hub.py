@@ -94,7 +94,7 @@ class HubParts:
                 )
 
     def hear_watcher(self, sample: Sample) -> None:
-        """Take in the state of a watcher; for `Feed.follow`."""
+        """Store the state of a watcher; for `Feed.follow`."""
         names = topics.WATCHER.match(sample.topic)
         if names is None:
             return

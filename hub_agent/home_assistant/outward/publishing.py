@@ -79,7 +79,7 @@ class Publishing:
 
     @property
     def entities(self) -> int:
-        """How many entities are published."""
+        """Return the number of published entities."""
         return sum(len(each.components) for each in self._made.values())
 
     def entities_of(self, entry: Entry) -> Iterable[tuple[str, Entity]]:
@@ -126,7 +126,7 @@ class Publishing:
             self.refresh()
 
     def hear_state(self, sample: Sample) -> None:
-        """Take in what a skill publishes; for `Feed.follow`."""
+        """Publish the state of a skill; for `Feed.follow`."""
         names = topics.STATE.match(sample.topic)
         if names is None or names["device"] not in self.directory:
             return
@@ -315,7 +315,7 @@ class Publishing:
         return exposure is not None and name not in {object_name(skill, each) for each in known}
 
     async def _leave(self, made: Announcement) -> None:
-        """Have Home Assistant forget a device: it takes an area only for one that is new to it."""
+        """Remove a device from Home Assistant: it takes an area only for one that is new to it."""
         for topic in made.messages(self.discovery, set()):
             await self.home.link.publish(topic, b"", retain=True, confirmed=True)
             self._sent.pop(topic, None)

@@ -79,17 +79,17 @@ class Entity:
 
     @property
     def component(self) -> Component:
-        """What it is."""
+        """Return the component of Home Assistant."""
         return self.appearance.component or "none"
 
     @property
     def object(self) -> str:
-        """What it is called on its device."""
+        """Return its object id on the device."""
         return object_name(self.skill, self.name)
 
     @property
     def label(self) -> str:
-        """What people read."""
+        """Return the name that people read."""
         if self.appearance.name is not None:
             return self.appearance.name
         what = "" if self.name in ("turn_on", "switch_on") else _words(self.name.removeprefix(SETTER))
@@ -97,7 +97,7 @@ class Entity:
 
     @property
     def only_by_name(self) -> bool:
-        """Whether it is shown only where the owner names it, and not with the rest of its skill.
+        """Return whether it is shown only where the owner names it, and not with the rest of its skill.
 
         What can lose something, and buttons that only read: nobody would see what they give.
         """

@@ -37,14 +37,14 @@ class Capture:
 
     @property
     def state(self) -> State:
-        """Whether it runs, and if not, why."""
+        """Return whether it runs, and if not, why."""
         if self.recording is not None:
             return self.recording.state
         return "stopped" if self.row.is_stopped else "failed"
 
     @property
     def kept(self) -> Kept:
-        """What it keeps of its files."""
+        """Return the part that is kept with its files."""
         return Kept(self.series, self.state == "active", self.spec.max_files, self.spec.keep_days)
 
     def note(self) -> None:

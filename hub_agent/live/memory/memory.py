@@ -83,7 +83,7 @@ class Memory:
 
     @property
     def problem(self) -> FileProblem | None:
-        """What is wrong with the file; what it said before stays in force."""
+        """Return what is wrong with the file; its last readable content stays in force."""
         return self._file.problem
 
     def entries(self, user: str) -> list[MemoryEntry]:
@@ -163,7 +163,7 @@ class Memory:
         return new
 
     async def undo(self, user: str) -> MemoryEntry:
-        """Take back the last change of a person, and return the entry that it was about.
+        """Undo the last change of a person, and return the entry that it was about.
 
         Raises:
             Conflict: If there is none since the hub started, or the entry was changed since.

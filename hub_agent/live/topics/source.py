@@ -69,7 +69,7 @@ class TopicLink(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether it is connected."""
+        """Return whether it is connected."""
 
     async def subscribe(
         self, filter_: str, handler: Callable[[Message], None], /

@@ -59,7 +59,7 @@ class Tree:
         self._news: dict[str, None] = {}
 
     def put(self, sample: Sample) -> None:
-        """Take a message."""
+        """Store a message."""
         watched = self._watched.get(sample.topic)
         if watched is None:
             if len(self._watched) >= MOST_TOPICS:

@@ -86,7 +86,7 @@ class Watched:
 
     @property
     def settled(self) -> bool:
-        """Whether all was done that can be before the predicate is false again."""
+        """Return whether all was done that can be before the predicate is false again."""
         did = {key.partition(" ")[0] for key in self.row.done}
         return bool(did) and did >= {call["path"] for call in self.row.allow}
 

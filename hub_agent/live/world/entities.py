@@ -68,7 +68,7 @@ class Entities:
 
     @property
     def left_out(self) -> int:
-        """How many more there are than can be kept."""
+        """Return how many more there are than can be kept."""
         return sum(self._beyond.values())
 
     def put(self, imported: tuple[Thing, ...] | None) -> None:

@@ -44,7 +44,7 @@ class Thing:
 
     @property
     def is_entity(self) -> bool:
-        """Whether it has a state that changes by itself."""
+        """Return whether it has a state that changes by itself."""
         return self.kind == "state" or self.kind not in OWN_KINDS
 
     @cached_property

@@ -94,7 +94,7 @@ class TopicTree:
         self.shape += 1
 
     def put(self, last: Mapping[str, Any]) -> None:
-        """Take a topic as it is now."""
+        """Store a topic as it is now."""
         name = str(last["topic"])
         state = self.topics.get(name)
         if state is None:

@@ -345,7 +345,7 @@ class TurnBox:
             ui.timer(event["expires_s"], partial(self._close, event["id"]), once=True)
 
     def _close(self, question: str) -> None:
-        """Take away the card of a question; another page, or the time, may have done so before."""
+        """Remove the card of a question; another page, or the time, may have done so before."""
         card = self._questions.pop(question, None)
         if card is not None and not card.is_deleted:
             card.delete()

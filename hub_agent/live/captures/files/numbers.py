@@ -50,7 +50,7 @@ class Lines:
         self._beyond: set[str] = set()
 
     def put(self, name: str, at: float, value: Json) -> None:
-        """Take a value; what is no number is passed over."""
+        """Add a value; ignore one that is no number."""
         number = number_of(value)
         if number is None:
             return
@@ -67,7 +67,7 @@ class Lines:
 
     @property
     def more(self) -> int:
-        """How many other names there were."""
+        """Return how many other names there were."""
         return len(self._beyond)
 
     def drawn(self) -> dict[str, Line]:

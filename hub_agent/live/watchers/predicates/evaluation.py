@@ -65,7 +65,7 @@ class Evaluator:
         self._true_since: float | None = None
 
     def put(self, name: str, at: float, value: Json, *, retained: bool = False) -> None:
-        """Take a new value; other names than those of the predicate are ignored.
+        """Store a new value; other names than those of the predicate are ignored.
 
         Args:
             at: When it arrived, Unix seconds.
@@ -78,7 +78,7 @@ class Evaluator:
             self._latest[name] = value
 
     def gap(self, since: float, until: float | None, names: Collection[str] | None = None) -> None:
-        """Take note of a time in which nothing was heard.
+        """Record a time in which nothing was heard.
 
         Args:
             until: None while it lasts; it is then given again with its end.
@@ -132,7 +132,7 @@ class Evaluator:
         return None if wake == math.inf else max(wake, now + MOMENT_S)
 
     def _observe(self, truth: bool | Unknown, now: float) -> None:
-        """Take note since when the condition holds, for certain and perhaps."""
+        """Record since when the condition holds, for certain and perhaps."""
         if truth is False:
             self._not_false_since = self._true_since = None
             return

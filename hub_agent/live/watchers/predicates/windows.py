@@ -174,7 +174,7 @@ class Series:
         self.windows: dict[float, Window] = {}
 
     def put(self, at: float, raw: Json, *, retained: bool) -> None:
-        """Take a new value."""
+        """Add a new value."""
         value = _value(self.name, raw)
         if self.at is not None:
             if not _same(self.raw, raw, self.value, value):
