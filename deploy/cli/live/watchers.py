@@ -36,19 +36,7 @@ def list_watchers(options: argparse.Namespace) -> None:
 def add(options: argparse.Namespace) -> int:
     """Make a watcher, show its predicate, and approve it if the person agrees."""
     client = hub_of(options)
-    body: dict[str, Any] = {
-        "name": options.name,
-        "instruction": options.instruction,
-        "topics": _topics(options),
-        "allow": [_allowed(text) for text in options.allow],
-        "dry_run": options.dry_run,
-        "missed": options.missed,
-    }
-    if options.every:
-        body["every_s"] = _seconds(options.every)
-    if options.on_change:
-        body["on_change"] = True
-    body |= {name: value for name in ("schedule", "predicate") if (value := getattr(options, name))}
+    body = {"name": options.name, "dry_run": options.dry_run, **_asked(options)}
     with waiting("Asking a model for a predicate"):
         made: dict[str, Any] = client.request("POST", "/api/watchers", body)
     if made["state"] == "draft":
@@ -65,6 +53,11 @@ def add(options: argparse.Namespace) -> int:
     else:
         print(_described(made))
     return 0
+
+
+def edit(options: argparse.Namespace) -> None:
+    """Change a watcher."""
+    _say(options, hub_of(options).request("PATCH", _path(options.name), _asked(options)))
 
 
 def show(options: argparse.Namespace) -> None:
@@ -161,6 +154,21 @@ def _post(client: HubClient, name: str, action: str, body: Any = None) -> Any:
 def _say(options: argparse.Namespace, watcher: dict[str, Any]) -> None:
     until = f" and goes on {moment(watcher['snoozed_until'])}" if watcher["snoozed_until"] else ""
     Output(options.json).result(watcher, text=f"{watcher['name']} is {watcher['state']}{until}.")
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of a watcher that are given."""
+    asked = {
+        "instruction": options.instruction,
+        "topics": _topics(options) or None,
+        "allow": [_allowed(text) for text in options.allow] or None,
+        "every_s": _seconds(options.every) if options.every else None,
+        "on_change": options.on_change or None,
+        "schedule": options.schedule,
+        "missed": options.missed,
+        "predicate": options.predicate,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _topics(options: argparse.Namespace) -> dict[str, Any]:

@@ -126,12 +126,7 @@ notify test: send yourself a notification
 +name: a watcher
   NAME  the watcher
 
-watchers ACTION (live.watchers, hub): keep an eye on values, and notify or act
-watchers list (:list_watchers): list the watchers and what they last decided
-watchers add: make a watcher
-  Makes a watcher. Without --predicate a model proposes one, which you approve.
-  NAME                                    letters, digits, '_', '-' and '.'
-  INSTRUCTION                             what it should do, in your words
++watched: what a watcher sees, and when it is evaluated
   topics=--topic [NAME=]TOPIC ...         a topic of the bus and its name in the predicate; default: its last
                                           level
   home_topics=--home-topic [NAME=]TOPIC ...  a topic of the home broker
@@ -140,13 +135,27 @@ watchers add: make a watcher
   | --every DURATION                      evaluate at most so often, as 30s
   | --on-change                           evaluate each new value
   | --schedule WHEN                       'every weekday at 7', 'sunset', or cron
-  --missed {tell,run} = tell              what happens to scheduled times that come while the hub is stopped;
-                                          default %(default)s
+  --missed {tell,run}                     what happens to scheduled times that come while the hub is stopped;
+                                          default tell
   --predicate EXPR                        condition, as 'disk > 95'
   --allow CALL ...                        a call that it may make: 'devices.nas.CameraSkill.stop node=camera';
                                           a range is level=0..50, a choice mode=low|high
-  --dry-run                               decide and report, but call nothing
-  --yes                                   approve it without asking
+
+watchers ACTION (live.watchers, hub): keep an eye on values, and notify or act
+watchers list (:list_watchers): list the watchers and what they last decided
+watchers add: make a watcher
+  Makes a watcher. Without --predicate a model proposes one, which you approve.
+  NAME         letters, digits, '_', '-' and '.'
+  INSTRUCTION  what it should do, in your words
+  + +watched
+  --dry-run    decide and report, but call nothing
+  --yes        approve it without asking
+watchers edit: change a watcher
+  Changes what is given; topics and calls are replaced as a whole. A watcher that makes calls is then a
+  draft, until you approve it again.
+  + +name
+  --instruction TEXT  what it should do, in your words
+  + +watched
 watchers show: show a watcher and its history
   + +name
   --limit N:number = 10  entries; default %(default)s

@@ -156,12 +156,19 @@ class WatcherRequest(Strict):
 
 
 class Edit(Strict):
-    """Changes of a watcher; what is left out stays. An empty predicate removes it."""
+    """Changes of a watcher; what is left out stays.
+
+    An empty predicate removes it; one of every_s, on_change and schedule takes the place of the present one.
+    """
 
     instruction: str | None = None
     topics: Any = None
     predicate: str | None = None
     allow: Any = None
+    every_s: float | None = None
+    on_change: bool | None = None
+    schedule: str | None = None
+    missed: Missed | None = None
 
     def applied_to(self, row: WatcherRow, calls: Json) -> WatcherRequest:
         """Return the watcher as it is asked for with these changes.
@@ -172,12 +179,13 @@ class Edit(Strict):
         Raises:
             InvalidMessage: If it could not be made like this.
         """
-        asked = {
-            each: getattr(row, each) for each in ("name", "instruction", "topics", "every_s", "schedule")
-        }
-        asked |= {"predicate": row.predicate, "allow": calls, **self.model_dump(exclude_none=True)}
-        asked |= {"predicate": asked["predicate"] or None, "on_change": not (row.every_s or row.schedule)}
-        return validated(WatcherRequest, asked, what="field")
+        given = self.model_dump(exclude_none=True)
+        kept = ["name", "instruction", "topics", "predicate", "missed"]
+        if not given.keys() & {"every_s", "on_change", "schedule"}:
+            kept += ["every_s", "schedule"]
+            given["on_change"] = not (row.every_s or row.schedule)
+        asked = {each: getattr(row, each) for each in kept} | {"allow": calls} | given
+        return validated(WatcherRequest, {**asked, "predicate": asked["predicate"] or None}, what="field")
 
 
 def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:

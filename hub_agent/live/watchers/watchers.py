@@ -98,14 +98,8 @@ class Watchers:
             Forbidden: If the person has read-only access, or may not see a topic.
         """
         by.user.require_writer()
-        for source in request.topics.values():
-            check_visible(by.user, source.topic, source.link)
         self._check_room(request.name, by.user, as_draft=as_draft)
-        allow = self._approved(by.user.id, request.allow)
-        if request.schedule is not None:
-            Schedule.parse(request.schedule).next(now(), self._settings.household)
-        if request.predicate is not None:
-            parse(request.predicate, request.topics)
+        allow = self._checked(request, by, owner=by.user.id)
         row = WatcherRow(
             name=request.name,
             instance=self._store.instance,
@@ -195,26 +189,23 @@ class Watchers:
         return self._shown(row)
 
     async def change(self, name: str, by: By, edit: Edit) -> dict[str, Json]:
-        """Change what a watcher sees, is told and may call.
+        """Change what a watcher sees, is told and may call, and when it is evaluated.
 
         One that makes calls is a draft then: what was approved is another watcher.
 
         Raises:
-            InvalidMessage: If an argument cannot be used, or it would have no topic to see.
+            InvalidMessage: If an argument or the schedule cannot be used, or it would have no topic to see.
             PredicateError: If its predicate cannot be read with these topics.
             CallError: If a path means nothing.
             Forbidden: If the person has read-only access, or may not see a topic.
         """
         async with self._changing(name, by, "changed") as row:
             request = edit.applied_to(row, calls_json(row))
-            for source in request.topics.values():
-                check_visible(by.user, source.topic, source.link)
-            allow = self._approved(row.owner, request.allow)
-            if request.predicate is not None:
-                parse(request.predicate, request.topics)
+            row.allow = self._checked(request, by, owner=row.owner)
             row.instruction, row.predicate = request.instruction, request.predicate
-            row.topics = topics_json(request)
-            row.allow = allow
+            row.topics, row.every_s, row.missed = topics_json(request), request.interval_s, request.missed
+            if request.schedule != row.schedule:
+                row.schedule, row.next_at = request.schedule, None
             if row.predicate is not None:
                 row.note = objection(row.predicate, await self._values(row)) or ""
             # What somebody is asked to confirm is no longer this.
@@ -255,7 +246,8 @@ class Watchers:
         async with self._changing(name, by, "paused") as row:
             require_approved(row)
             self._engine.stop(name)
-            row.state, row.snoozed_until = "paused", None
+            # Times of its schedule that come meanwhile are not missed.
+            row.state, row.snoozed_until, row.next_at = "paused", None, None
         return self._shown(row)
 
     async def snooze(self, name: str, by: By, *, seconds: float) -> dict[str, Json]:
@@ -480,6 +472,16 @@ class Watchers:
         own = sum(row.owner == user.id for row in self._rows.values())
         if len(self._rows) >= _MOST or own >= _MOST_OF_ONE:
             raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
+
+    def _checked(self, request: WatcherRequest, by: By, *, owner: str) -> list[Json]:
+        """Check what is asked for; return the approved calls."""
+        for source in request.topics.values():
+            check_visible(by.user, source.topic, source.link)
+        if request.schedule is not None:
+            Schedule.parse(request.schedule).next(now(), self._settings.household)
+        if request.predicate is not None:
+            parse(request.predicate, request.topics)
+        return self._approved(owner, request.allow)
 
     def _approved(self, user: str, wanted: Sequence[Allowed]) -> list[Json]:
         """Return the calls that a person's watcher may make, as they are stored."""

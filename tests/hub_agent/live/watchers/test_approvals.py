@@ -139,6 +139,9 @@ async def test_what_is_changed_of_a_watcher_with_calls_waits_for_approval(
         ({"topics": {}}, "invalid"),
         ({"topics": {"disk": "devices/#"}}, "invalid"),
         ({"state": "active"}, "invalid"),
+        ({"schedule": "every blue moon"}, "invalid"),
+        ({"every_s": 5, "on_change": True}, "invalid"),
+        ({"every_s": 0}, "invalid"),
     ):
         assert await watching.ask("PATCH", "/full", wrong) == code, wrong
     assert (await watching.show())["state"] == "active"
@@ -165,3 +168,14 @@ async def test_what_is_changed_of_a_watcher_with_calls_waits_for_approval(
     assert (silent["state"], silent["allow"]) == ("active", [])
     going = await watching.ask("PATCH", "/full", {"topics": {"usage": watching.topic()}})
     assert going["state"] == "active"
+
+    # One trigger takes the place of another; a time of a schedule that is replaced is never missed.
+    for trigger, shown in (
+        ({"every_s": 60}, (60, False, None)),
+        ({"schedule": "every day at 7", "missed": "run"}, (None, False, "every day at 7")),
+        ({"instruction": "Look."}, (None, False, "every day at 7")),
+        ({"on_change": True}, (None, True, None)),
+    ):
+        made = await watching.ask("PATCH", "/full", trigger)
+        assert (made["every_s"], made["on_change"], made["schedule"]) == shown
+        assert bool(made["next_at"]) == bool(made["schedule"])
