@@ -109,7 +109,8 @@ class View:
     def title(self, name: str) -> None:
         """Call the page something else than it is called in the navigation."""
         self._title.set(name)
-        self.client.title = f"{name} · Strawberry"
+        with self.client:
+            ui.page_title(f"{name} · Strawberry")
 
     def href(self, path: str) -> str:
         """Return the address of a path of ours, for a link."""

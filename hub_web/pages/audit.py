@@ -36,11 +36,15 @@ async def audit() -> None:
         for form, link in exports.items():
             asked = urlencode({**query(), "format": form})
             link.props["href"] = f"/api/audit/export?{asked}"
-        entries.clear()
         await more(None)
 
     async def more(before: int | None) -> None:
-        answer = await view.api.get("/api/audit", **query(), before=before, limit=_PAGE)
+        asked = query()
+        answer = await view.api.get("/api/audit", **asked, before=before, limit=_PAGE)
+        if asked != query():
+            return  # what is asked for now is searched already
+        if before is None:
+            entries.clear()
         entries.extend(answer["entries"])
         table.show(_row(each, names, devices) for each in entries)
         with refilled(end):

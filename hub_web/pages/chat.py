@@ -124,6 +124,8 @@ class _Chat:
                 raise
         if title:
             view.title(title)
+        if exchanges and exchanges[-1]["agent"] in self._agent.options:
+            self._agent.value = exchanges[-1]["agent"]
         if len(exchanges) == _TURNS:
             with self._thread:
                 more = view.button(text("Earlier turns"), lambda: self._earlier(more), kind="flat")

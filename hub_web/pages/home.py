@@ -18,7 +18,7 @@ from hub_web.parts.layout import Words, card, dot, empty, grid, row, stack
 from hub_web.parts.times import lasting, moment
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import one_at_a_time, view
 
 _MOST: Final = 1_000
 """Things that are shown; a home with more has rooms of its own in Home Assistant."""
@@ -79,8 +79,8 @@ class _Board:
         self._things: dict[tuple[str, str], dict[str, Any]] = {}
         self._skills: dict[tuple[str, str], dict[str, Any]] = {}
         self._shows: dict[tuple[str, str], list[Callable[[dict[str, Any]], None]]] = {}
-        self._timers: list[dict[str, Any]] = []
-        self._fired: list[dict[str, Any]] = []
+        self._refresh_timers = one_at_a_time(self._read_timers)
+        self._fired: dict[int, dict[str, Any]] = {}
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
@@ -92,15 +92,16 @@ class _Board:
         world, _ = await asyncio.gather(view.api.get("/api/world", limit=_MOST), self._read_methods())
         self._take(world["things"])
         self._build()
-        await self._read_timers()
-        ui.timer(1.0, self._count_down)
         view.follow("/api/world", self._changed, limit=_MOST, follow=True)
         path = "/api/events"
+        # First, so that nothing happens unheard in between.
+        view.follow(path, self._happened)
+        await self._refresh_timers()
+        ui.timer(1.0, self._count_down)
         async with view.api.stream("GET", path, kind="watcher", last=_READ_FIRED, follow=False) as before:
             async for event in before:
                 self._fire(event)
         self._show_fired()
-        view.follow(path, self._happened)
 
     async def _read_methods(self) -> None:
         found = await view.api.get("/api/skills/methods", arguments=_ARGUMENTS)
@@ -272,14 +273,14 @@ class _Board:
     # -- timers, and watchers that fired ----------------------------------------------------------
 
     async def _read_timers(self) -> None:
-        self._timers = await view.api.get("/api/timers")
+        timers = await view.api.get("/api/timers")
         self._left: list[tuple[Words, datetime]] = []
         self._now.clear()
-        self._now.set_visibility(bool(self._timers))
-        if not self._timers:
+        self._now.set_visibility(bool(timers))
+        if not timers:
             return
         with self._now, card(text("Timers"), icon="timer"):
-            for timer in self._timers[:10]:
+            for timer in timers[:10]:
                 with row(wrap=False):
                     Words("span", timer["text"], "sb-cut").props["title"] = timer["text"]
                     ui.element("div").classes("sb-grow")
@@ -304,19 +305,20 @@ class _Board:
 
     async def _cancel(self, timer: dict[str, Any]) -> None:
         await view.api.delete(f"/api/timers/{part(timer['id'])}")
-        await self._read_timers()
+        await self._refresh_timers()
 
     async def _happened(self, event: dict[str, Any]) -> None:
-        if event["kind"] == "timer":
-            view.notify(event["subject"], kind="info")
-            await self._read_timers()
+        if event["kind"] == "timer" and event["user"] == view.user.id:
+            if event["data"]["event"] == "ended":
+                view.notify(event["subject"], kind="info")
+            await self._refresh_timers()
         elif event["kind"] == "watcher":
             self._fire(event)
             self._show_fired()
 
     def _fire(self, event: dict[str, Any]) -> None:
         if event["data"].get("decision") in ("notify", "act"):
-            self._fired = [event, *self._fired][:_SHOWN_FIRED]
+            self._fired[event["id"]] = event
 
     def _show_fired(self) -> None:
         self._past.clear()
@@ -325,7 +327,7 @@ class _Board:
         with self._past, card(text("Watchers that fired"), icon="notifications_none") as tools:
             with tools:
                 view.link(text("All watchers"), "/watchers")
-            for each in self._fired:
+            for _, each in sorted(self._fired.items(), reverse=True)[:_SHOWN_FIRED]:
                 with ui.element("div").classes("sb-fired"):
                     with row(wrap=False):
                         Words("span", each["subject"], "sb-strong sb-cut")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
@@ -11,13 +12,13 @@ from nicegui import ui
 from contracts.errors import StrawberryError
 from hub_web.api import part
 from hub_web.parts.forms import choice
-from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, row, stack
+from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, refilled, row, stack
 from hub_web.parts.times import milliseconds
 from hub_web.parts.turns.markdown import markdown
 from hub_web.parts.turns.timeline import Timeline, cost_words, legend, shares, span_name
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import one_at_a_time, view
 
 _PAGE: Final = 30
 _AGAIN_S: Final = 2.0
@@ -49,16 +50,24 @@ async def turns() -> None:
         since = choice(
             text("Since"), {"1d": text("A day"), "7d": text("A week"), "": text("The beginning")}, "7d"
         )
-        view.button("", lambda: show(), icon="refresh", kind="flat", tip=text("Refresh"))
+        view.button("", lambda: search(), icon="refresh", kind="flat", tip=text("Refresh"))
     legend()
     listed = stack()
-    more = row()
+    end = row()
     found: list[dict[str, Any]] = []
 
-    async def show(before: str | None = None) -> None:
-        answer = await view.api.get(
-            "/api/turns", outcome=outcome.value or None, since=since.value or None, before=before, limit=_PAGE
-        )
+    def query() -> dict[str, str | None]:
+        return {"outcome": outcome.value or None, "since": since.value or None}
+
+    @one_at_a_time
+    async def search() -> None:
+        await more(None)
+
+    async def more(before: str | None) -> None:
+        asked = query()
+        answer = await view.api.get("/api/turns", **asked, before=before, limit=_PAGE)
+        if asked != query():
+            return  # what is asked for now is searched already
         if before is None:
             found.clear()
             listed.clear()
@@ -72,14 +81,13 @@ async def turns() -> None:
                     "timeline", text("No turns here"), text("Whatever is asked in the chat appears here.")
                 ):
                     view.button(text("Ask something"), lambda: view.go("/chat"), kind="primary", icon="chat")
-        more.clear()
-        if answer["next"]:
-            with more.classes("sb-centre"):
-                view.button(text("Show older ones"), lambda: show(answer["next"]), icon="expand_more")
+        with refilled(end.classes("sb-centre")):
+            if answer["next"]:
+                view.button(text("Show older ones"), partial(more, answer["next"]), icon="expand_more")
 
-    outcome.on_value_change(view.showing(show))
-    since.on_value_change(view.showing(show))
-    await show()
+    outcome.on_value_change(view.showing(search))
+    since.on_value_change(view.showing(search))
+    await search()
 
 
 def _listed(turn: Mapping[str, Any], names: "_Names", slowest: float) -> None:

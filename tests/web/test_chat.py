@@ -205,6 +205,25 @@ def test_conversations_are_found_renamed_and_deleted(
     expect(entry).to_have_count(0)
 
 
+def test_a_conversation_goes_on_with_the_agent_that_was_chosen(
+    page_of: Visit, model: ScriptedModel, house: House
+) -> None:
+    model.script = lambda _: Says(text="Noted.")
+    house.ask("/api/agents", {"name": "gardener", "source": "prompt: You keep the roses.\n"})
+    page = page_of().open("/chat")
+    agent = page.get_by_label("Agent")
+    agent.click()
+    page.get_by_role("option", name="gardener").click()
+    _say(page, "Water the roses")
+    expect(page).to_have_title("Water the roses · Strawberry")
+    page.reload()
+    expect(agent).to_have_value("gardener")
+    _say(page, "And the tulips")
+    expect(page.locator(".sb-turn").nth(1)).to_contain_text("Noted.")
+    assert ["You keep the roses." in seen.said("system")[0] for seen in model.requests[-2:]] == [True, True]
+    (house.home / "agents" / "gardener.yml").unlink()
+
+
 def test_chat_on_a_phone(page_of: Visit, picture: Picture, model: ScriptedModel) -> None:
     model.script = lambda _: Says(text="Das Licht ist **an**.")
     page = page_of(phone=True, dark=True, locale="de-DE").open("/chat")

@@ -75,12 +75,12 @@ def test_a_lamp_is_switched_on_a_phone(page_of: Visit, picture: Picture, lamp_de
             "kwargs": {"minutes": 9, "text": "Tea"},
         },
     )
+    # Also where the page was open already.
+    expect(page.get_by_text("Tea")).to_be_visible()
     picture_each_way(page_of, picture, "/", "home", "Tea")
     visitor.house.ask("/api/skills/call", {**lamp, "method": "turn_off"})
     expect(switch).not_to_be_checked()
     expect(page.get_by_text("Nothing is on")).to_be_visible()
-    page.reload()
-    visitor.settle()
     page.get_by_role("button", name="Cancel Tea").click()
     expect(page.get_by_role("button", name="Cancel Tea")).to_have_count(0)
 

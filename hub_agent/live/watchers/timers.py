@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
 from agent_core.prompt import Household
 from chat.tasks import happens, open_tasks
@@ -79,6 +79,7 @@ class Timers:
         await self._store.save_timer(row)
         self._rows[row.id] = row
         self._changed.set()
+        await self._events.publish(user.id, "timer", _happened(row, "set"))
         return _shown(row)
 
     def of(self, user: User) -> list[dict[str, Json]]:
@@ -100,6 +101,7 @@ class Timers:
             there = ", ".join(f"{row.text!r} ({row.id})" for row in own) or "none"
             raise NotFound(f"{len(found)} timers are called {which!r}", hint=f"There are: {there}.")
         await self._drop(found[0])
+        await self._events.publish(user.id, "timer", _happened(found[0], "removed"))
         return _shown(found[0])
 
     async def forget_person(self, user: str) -> None:
@@ -126,21 +128,29 @@ class Timers:
 
     async def _end(self, row: TimerRow, *, late: bool) -> None:
         missed = late and row.missed == "tell"
-        payload: dict[str, Json] = {"subject": row.text, "timer": row.id, "due": rfc3339(row.due)}
+        payload = _happened(row, "ended")
         text = f"Missed while the hub was stopped: {row.text}" if missed else row.text
-        await self._events.publish(row.owner, "timer", {**payload, "missed": late})
-        await self._events.publish(row.owner, "notification", {**payload, "text": text, "from": "timer"})
+        # First, so that a client that reads the timers at the event does not find it as it was.
         if row.schedule is None:
-            await self._drop(row)
-            return
-        row.due = Schedule.parse(row.schedule).next(
-            datetime.fromtimestamp(self._clock(), UTC), self._household
+            self._rows.pop(row.id, None)
+        else:
+            present = datetime.fromtimestamp(self._clock(), UTC)
+            row.due = Schedule.parse(row.schedule).next(present, self._household)
+        await self._events.publish_all(
+            [
+                (row.owner, "timer", {**payload, "missed": late}),
+                (row.owner, "notification", {**payload, "text": text, "from": "timer"}),
+            ]
         )
-        await self._store.save_timer(row)
+        await (self._drop(row) if row.schedule is None else self._store.save_timer(row))
 
     async def _drop(self, row: TimerRow) -> None:
         self._rows.pop(row.id, None)
         await self._store.remove_timer(row.id)
+
+
+def _happened(row: TimerRow, event: Literal["set", "removed", "ended"]) -> dict[str, Json]:
+    return {"subject": row.text, "event": event, "timer": row.id, "due": rfc3339(row.due)}
 
 
 def _shown(row: TimerRow) -> dict[str, Json]:

@@ -90,6 +90,14 @@ async def test_timers_end_with_a_notification_and_are_cancelled_by_their_text(ho
         assert (await post(client, call("hub", "WatcherSkill.cancel_timer", timer="Bins")))[0] == 200
         _, timers = await post(client, call("hub", "WatcherSkill.timers"))
         assert [(each["text"], each["schedule"]) for each in timers] == [("milk", "every day at 8")]
+        events = await home.hub.live.events.after(0, user=None, kinds=["timer"])
+        assert [(event.subject, event.data["event"]) for event in events] == [
+            ("tea", "set"),
+            ("tea", "ended"),
+            ("bins", "set"),
+            ("milk", "set"),
+            ("bins", "removed"),
+        ]
 
         async def is_set() -> bool:
             # Right after a start, sentences are still being indexed.
