@@ -18,7 +18,7 @@ from identity.files import make_private_directory
 
 T = TypeVar("T")
 
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 """The newest revision. Known here so that Alembic (0.3 s) is imported only to run a migration."""
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _VERSION_TABLE: Final = "alembic_version"
@@ -175,9 +175,10 @@ def _create(connection: Connection) -> None:
     from hub_registry.storage.migrations.versions import v0003_live as third
     from hub_registry.storage.migrations.versions import v0004_people as fourth
     from hub_registry.storage.migrations.versions import v0005_clients as fifth
+    from hub_registry.storage.migrations.versions import v0006_edges as sixth
 
     initial.schema.create_all(connection)
-    for statement in (each for later in (second, third, fourth, fifth) for each in later.STATEMENTS):
+    for statement in (each for later in (second, third, fourth, fifth, sixth) for each in later.STATEMENTS):
         connection.exec_driver_sql(statement)
     # As Alembic makes it.
     connection.exec_driver_sql(

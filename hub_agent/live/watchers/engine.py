@@ -162,7 +162,7 @@ class Engine:
         sources = sources_of(row)
         evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
         schedule = Schedule.parse(row.schedule) if row.schedule else None
-        watched = Watched(row, sources, evaluator, schedule, Firing(armed=not row.done), last=last)
+        watched = Watched(row, sources, evaluator, schedule, Firing(armed=row.armed), last=last)
         if last is not None and last.decision == "failed":
             # The owner was told of it before the restart or the pause.
             watched.failures = int(not is_new)
@@ -192,11 +192,8 @@ class Engine:
         self._kick.set()
 
     def _go_on(self, watched: Watched, earlier: Sequence[DecisionRow]) -> None:
-        """Keep what a restart must not change: that it has fired, and when a model is asked again."""
-        last = earlier[0]
-        watched.asked_at = _unix(last.at)
-        if last.decision in ("nothing", "failed"):
-            watched.firing.armed = False
+        """Keep what a restart must not change: when a model is asked again."""
+        watched.asked_at = _unix(earlier[0].at)
         for _ in takewhile(lambda each: each.decision == "failed", earlier):
             watched.ask_at = watched.asked_at + watched.recheck.next()
             watched.occasion = "No model could decide before the hub was started again."
@@ -356,7 +353,8 @@ class Engine:
         if verdict.truth is False or verdict.momentary:
             self._rearm(watched)
         if is_firing:
-            row.fired += 1
+            # Both are written with the decision: if the hub is killed before, it fires and counts again.
+            row.fired, row.armed = row.fired + 1, watched.firing.armed
             values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
             occasion = f"{row.predicate} became true at {_moment(at):%H:%M:%S} UTC with {values}"
             self._want(watched, at, occasion, rose=True)
@@ -379,8 +377,8 @@ class Engine:
         watched.recheck.reset()
         if watched.busy:
             watched.ended = True
-        elif watched.row.done:
-            watched.row.done = []
+        elif watched.row.done or not watched.row.armed:
+            watched.row.done, watched.row.armed = [], watched.firing.armed
             self._tasks.create_task(self._save(watched.row), name="watcher re-armed")
 
     def _want(self, watched: Watched, at: float, occasion: str, *, rose: bool = False) -> None:
@@ -395,7 +393,7 @@ class Engine:
             if _unix(row.snoozed_until) > now:
                 return
             # What is still so is told again, as an alarm clock does.
-            row.snoozed_until, row.state, row.done = None, "active", []
+            row.snoozed_until, row.state, row.done, row.armed = None, "active", [], True
             watched.firing.armed, watched.has_new = True, True
             await self._save(row)
             await self._evaluations.announcer.state(row, watched.last)

@@ -22,6 +22,7 @@ class WatcherRow(Table, table=True):
         approved_by: ``jti`` of the token with which the calls were approved.
         approver: Id of the person who did that.
         approved_through: Id of the device that this token was of; None for a person's own.
+        armed: Whether it fires when its predicate is true next: that was false since it last fired.
         done: What was done since the predicate was last false; none of it is done again before that.
         next_at: When a schedule comes next.
     """
@@ -47,6 +48,7 @@ class WatcherRow(Table, table=True):
     dry_run: bool = False
     snoozed_until: datetime | None = Field(default=None, sa_type=Moment)
     actions_per_hour: int | None = None
+    armed: bool = True
     done: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
     fired: int = 0
     evaluations: int = 0

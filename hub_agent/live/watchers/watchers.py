@@ -183,7 +183,7 @@ class Watchers:
             if change.dry_run is not None:
                 row.dry_run = change.dry_run
             # It begins as a new one: what it did as it was before does not count.
-            row.done, row.state, row.snoozed_until = [], "active", None
+            row.done, row.armed, row.state, row.snoozed_until = [], True, "active", None
             await self._note_approval(row, by)
             await self._start(row, is_new=True)
         return self._shown(row)

@@ -14,7 +14,7 @@ class Firing:
     does not fire twice. One that is true for a moment only, as by ``changed(door)``, fires each time.
 
     Attributes:
-        armed: Whether it fires when the predicate is true next. It has to outlive a restart of the hub.
+        armed: Whether it fires when the predicate is true next. `WatcherRow` has it over restarts.
     """
 
     def __init__(self, *, armed: bool = True) -> None:

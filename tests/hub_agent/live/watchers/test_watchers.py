@@ -12,6 +12,7 @@ from contracts import topics
 from contracts.devices.presence import WatcherState
 from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.watchers import engine
+from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import WatcherRow
 from hub_agent.settings import WatcherSettings
 from hub_registry.storage.tables import now
@@ -313,6 +314,33 @@ async def test_a_model_that_failed_is_asked_again_when_it_would_have_been_withou
             assert level.ask_at > time.time()
             assert (await watching.show("level"))["fired"] == 1
     assert len(asked(model.requests)) == 1
+
+
+async def test_what_becomes_true_while_the_hub_is_stopped_counts_only_if_it_was_false_before(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.script = script(decides("nothing"))
+    topic = "users/admin/events/level"
+    watched = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me."}
+    body = {**watched, "name": "level", "predicate": "level > 9"}
+    for levels, fired in (((10, 5), 1), ((10,), 2), ((11,), 2)):
+        opened = open_home(tmp_path / "home", model_url=model.base_url)
+        async with opened as home, home.client() as client:
+            watching = Watching(home, None, None, client)
+            await client.post("/api/watchers", json=body)
+            await home.hub.live.feed.settled()
+            for level in levels:
+                await client.post("/api/bus/publish", json={"topic": topic, "payload": level, "link": "bus"})
+                await watching.decided(fired, "level")
+            is_high = levels[-1] > 9
+
+            async def is_known(home: Home = home, is_high: bool = is_high) -> bool:
+                level = home.hub.live.watchers._engine.get("level")
+                [row] = await WatcherStore(home.hub.registry.store, instance="main").watchers()
+                return bool(level.verdict and level.verdict.truth is is_high and row.armed is not is_high)
+
+            await eventually(is_known)
+            assert (await watching.show("level"))["fired"] == fired
 
 
 async def test_a_model_that_failed_is_not_asked_again_once_the_predicate_is_false(
