@@ -14,10 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from chat.http.requests import answer, read
-from contracts.chat import ChatRequest, ConfirmationWanted, TurnEvent
+from contracts.chat import ChatRequest, ConfirmationWanted, TurnError, TurnEvent
 from contracts.chat.vocabulary import Vocabulary
 from contracts.devices.presence import VoiceState
-from contracts.errors import NotFound, StrawberryError
+from contracts.errors import HubUnreachable, NotFound, StrawberryError
 from contracts.rates import Backoff
 from identity.files import write_private
 from identity.ids import uuid7
@@ -35,8 +35,11 @@ _PAUSE_S: Final = 300.0
 """Silence after which what is said begins a new conversation."""
 _LEARN_S: Final = (1.0, 60.0)
 """First and longest wait until a hub that could not say what can be said is asked again."""
-_VOCABULARY: Final = "vocabulary.json"
-_MUTED: Final = "voice.muted"
+VOCABULARY: Final = "vocabulary.json"
+"""In the directory of a spoke: what could be said when the hub was asked last."""
+MUTED: Final = "voice.muted"
+"""There as long as the microphone is to stay closed."""
+_NO_HUB: Final = "the hub cannot be reached"
 
 
 class SpokenChat:
@@ -45,11 +48,19 @@ class SpokenChat:
     Args:
         agent: Opens the agent of this spoke.
         may_confirm: Whether the owner lets a person at this device confirm calls.
+        hub_online: Whether the hub is there.
     """
 
-    def __init__(self, agent: "Callable[[], Awaitable[Agent]]", *, may_confirm: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        agent: "Callable[[], Awaitable[Agent]]",
+        *,
+        may_confirm: Callable[[], bool],
+        hub_online: Callable[[], bool],
+    ) -> None:
         self._agent = agent
         self._may_confirm = may_confirm
+        self._hub_online = hub_online
         self._conversation = ""
         self._spoken_at = 0.0
 
@@ -64,6 +75,8 @@ class SpokenChat:
         turn = await (await self._agent()).ask(request, None)
         async with aclosing(turn.events()) as events:
             async for event in events:
+                if isinstance(event, TurnError) and event.code == "no_model" and not self._hub_online():
+                    raise HubUnreachable(_NO_HUB, hint=event.hint)
                 yield event
         self._spoken_at = time.monotonic()
 
@@ -77,6 +90,8 @@ class Speech:
 
     Args:
         agent: Opens the agent of this spoke.
+        may_confirm: See `SpokenChat`.
+        hub_online: See `SpokenChat`.
         language: Of the household.
         directory: Where the spoke keeps its own files.
         changed: Called when the state has changed.
@@ -90,6 +105,7 @@ class Speech:
         *,
         agent: "Callable[[], Awaitable[Agent]]",
         may_confirm: Callable[[], bool],
+        hub_online: Callable[[], bool],
         language: str,
         directory: Path,
         changed: Callable[[], None],
@@ -98,8 +114,9 @@ class Speech:
     ) -> None:
         self._settings = settings
         self._agent = agent
+        self._hub_online = hub_online
         self._language = settings.language or language
-        self._file = directory / _VOCABULARY
+        self._file = directory / VOCABULARY
         self._changed = changed
         self._new_words = asyncio.Event()
         self._service: VoiceService | None = None
@@ -108,10 +125,10 @@ class Speech:
 
             self._service = service.VoiceService(
                 settings,
-                chat=SpokenChat(agent, may_confirm=may_confirm),
+                chat=SpokenChat(agent, may_confirm=may_confirm, hub_online=hub_online),
                 vocabularies=self.vocabularies,
                 language=language,
-                muted_file=directory / _MUTED,
+                muted_file=directory / MUTED,
                 changed=changed,
                 may_answer=may_answer,
                 names=names,
@@ -190,9 +207,12 @@ class Speech:
         ]
 
     def _answer(self) -> Response:
-        off = {"state": "off", "reason": "", "muted": False}
-        nothing = {"wake_words": [], "microphone": "", "loudspeaker": ""}
-        return answer(off | nothing if self._service is None else self._service.shown())
+        if self._service is None:
+            off = {"state": "off", "reason": "", "muted": False}
+            return answer(off | {"wake_words": [], "microphone": "", "loudspeaker": ""})
+        shown = self._service.shown()
+        missing = [self._service.reason, "" if self._hub_online() else _NO_HUB]
+        return answer(shown | {"reason": "; ".join(filter(None, missing))})
 
     def _running(self) -> "VoiceService":
         if self._service is None:

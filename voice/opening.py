@@ -73,6 +73,15 @@ def open_loudspeaker(name: str) -> Loudspeaker:
     return CardLoudspeaker(name)
 
 
+def server_of(name: str, domain: "Domain") -> "Address | Finder":
+    """Return the Wyoming server of a setting, or what finds one."""
+    from voice.wyoming.connection import Address
+    from voice.wyoming.discovery import discover
+
+    _, _, address = name.partition("://")
+    return Address.parse(address) if address else partial(discover, domain)
+
+
 def _wake(settings: VoiceSettings) -> WakeWord | None:
     if not settings.wake_words:
         return None
@@ -92,7 +101,7 @@ def _speech_to_text(name: str) -> SpeechToText:
         return PocketSphinx()
     from voice.engines.wyoming import WyomingSpeechToText
 
-    return WyomingSpeechToText(_server(name, "asr"))
+    return WyomingSpeechToText(server_of(name, "asr"))
 
 
 def _text_to_speech(name: str, settings: VoiceSettings) -> TextToSpeech:
@@ -102,13 +111,4 @@ def _text_to_speech(name: str, settings: VoiceSettings) -> TextToSpeech:
         return Espeak(voice=settings.voice)
     from voice.engines.wyoming import WyomingTextToSpeech
 
-    return WyomingTextToSpeech(_server(name, "tts"))
-
-
-def _server(name: str, domain: "Domain") -> "Address | Finder":
-    """Return the Wyoming server of a setting, or what finds one."""
-    from voice.wyoming.connection import Address
-    from voice.wyoming.discovery import discover
-
-    _, _, address = name.partition("://")
-    return Address.parse(address) if address else partial(discover, domain)
+    return WyomingTextToSpeech(server_of(name, "tts"))

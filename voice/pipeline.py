@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import Final, Literal, Protocol, Self, TypeVar
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 from chat.tasks import open_tasks
 from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
@@ -268,8 +268,7 @@ class Pipeline:
                 return interrupting.result()
             return working.result()
         finally:
-            for task in (working, interrupting):
-                task.cancel()
+            _cancel(working, interrupting)
             # Speech has stopped, and the turn is cancelled, before anything else begins.
             await asyncio.wait((working, interrupting))
 
@@ -432,7 +431,7 @@ class _Speech:
 
     async def __aexit__(self, *_: object) -> None:
         if self._playing is not None:
-            self._playing.cancel()
+            _cancel(self._playing)
             await asyncio.wait((self._playing,))
 
     def say(self, sentence: str) -> None:
@@ -477,6 +476,13 @@ class _Speech:
             else:
                 self._observer.problem(name, "")
                 return
+
+
+def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks once: a second time would interrupt how an engine ends its process."""
+    for task in tasks:
+        if not task.cancelling():
+            task.cancel()
 
 
 async def _one(sound: Sound) -> AsyncIterator[Sound]:

@@ -7,7 +7,7 @@ import unicodedata
 from typing import Final, Literal
 
 from contracts.chat import ConfirmationWanted, TurnError
-from contracts.errors import StrawberryError
+from contracts.errors import HubUnreachable, SpeechError, StrawberryError
 from contracts.wire import Json
 from voice.sound.audio import Sound
 
@@ -32,15 +32,23 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "with": " with ",
         "cut": " and more",
         "no_model": "No model can answer right now, and that is no sentence that works without one.",
+        "no_hub": "I cannot reach the hub, and that is no sentence that works without it.",
     },
     "de": {
         "not understood": "Das habe ich leider nicht verstanden.",
         "not answered": "Ohne ein Ja mache ich das nicht.",
-        "failed": "Das hat leider nicht geklappt: {reason}.",
+        "failed": "Das hat leider nicht geklappt.",
         "confirm": "Soll ich {method} auf {device} ausführen{arguments}? Sag ja bitte oder nein.",
         "with": " mit ",
         "cut": " und mehr",
         "no_model": "Gerade kann kein Modell antworten, und ohne eines geht dieser Satz nicht.",
+        "no_hub": "Ich erreiche die Zentrale nicht, und ohne sie geht dieser Satz nicht.",
+        "model_failed": "Das Modell hat leider nicht geantwortet.",
+        "limit": "Das wurde mir leider zu viel.",
+        "cancelled": "Das wurde abgebrochen.",
+        "refused": "Das wurde leider abgelehnt.",
+        "broken": "Die Antwort ist leider abgebrochen.",
+        "speech": "Der Dienst, der Sprache versteht, antwortet gerade nicht.",
     },
 }
 
@@ -108,10 +116,18 @@ def phrase(name: str, language: str, **values: str) -> str:
 
 
 def error_phrase(error: StrawberryError | TurnError, language: str) -> str:
-    """Return an error in one sentence."""
-    if isinstance(error, TurnError) and error.code == "no_model":
-        return phrase("no_model", language)
-    return phrase("failed", language, reason=spoken(error.message)[:200].rstrip(". "))
+    """Return an error in one sentence; only in English with its own text, which is English."""
+    code = error.code if isinstance(error, TurnError) else _code(error)
+    if code in _TEXTS.get(_primary(language), _TEXTS["en"]):
+        return phrase(code, language)
+    reason = spoken(_END.split(error.message.strip(), maxsplit=1)[0])
+    return phrase("failed", language, reason=reason[:200].rstrip(".!? "))
+
+
+def _code(error: StrawberryError) -> str:
+    if isinstance(error, HubUnreachable):
+        return "no_hub"
+    return "speech" if isinstance(error, SpeechError) else ""
 
 
 def question(wanted: ConfirmationWanted, language: str) -> str:

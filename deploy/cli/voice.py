@@ -22,7 +22,6 @@ from voice.engines import Transcript
 from voice.sound.audio import FRAME_S, Loudspeaker, Sound, level
 
 _LOOK_S: Final = 0.2
-_VOCABULARY: Final = "vocabulary.json"
 _METER: Final = 40
 _SWITCHED_S: Final = 10.0
 """How long closing or opening a microphone may take; loading engines the first time takes seconds."""
@@ -165,9 +164,13 @@ async def _each(sounds: list[Sound]) -> AsyncIterator[Sound]:
 
 
 async def _measure(options: argparse.Namespace) -> tuple[float, list[str]]:
+    from spoke.speech import MUTED
     from voice.opening import open_engines, open_microphone
 
-    settings = read_voice(Home.find()).model_copy(update={"speech_to_text": (), "text_to_speech": ()})
+    home = Home.find()
+    if (home.spoke / MUTED).exists():
+        raise ConfigError("the microphone is muted", hint="'strawberry voice unmute' opens it.")
+    settings = read_voice(home).model_copy(update={"speech_to_text": (), "text_to_speech": ()})
     wake = (await asyncio.to_thread(open_engines, settings)).wake
     loudest, woken, heard_s, shown = -96.0, [], 0.0, 0.0
     async with open_microphone(settings.microphone) as microphone:
@@ -219,8 +222,10 @@ async def _test(options: argparse.Namespace) -> dict[str, Any]:
 
 def _vocabulary(home: Home, language: str) -> Vocabulary:
     """Return what the spoke of this machine got to know last."""
+    from spoke.speech import VOCABULARY
+
     try:
-        return Vocabulary.model_validate_json((home.spoke / _VOCABULARY).read_bytes())
+        return Vocabulary.model_validate_json((home.spoke / VOCABULARY).read_bytes())
     except (OSError, ValidationError):
         print("The sentences of this home are not known yet: start its spoke with a voice.", file=sys.stderr)
         return Vocabulary(language=language)

@@ -1,11 +1,16 @@
-"""Looks at what speech needs: engines, models, sound card."""
+"""Looks at what speech needs: engines, models, servers, sound card."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from contracts.errors import StrawberryError
 from deploy.doctor.checks import Check
 from deploy.home.directory import Home
 from deploy.settings.settings import read_voice
+
+if TYPE_CHECKING:
+    from voice.wyoming.discovery import Domain
 
 
 def check_voice(home: Home) -> Iterator[Check]:
@@ -22,6 +27,9 @@ def check_voice(home: Home) -> Iterator[Check]:
         return
     used = ", ".join(dict.fromkeys((settings.wake_engine, *engines.speech_to_text, *engines.text_to_speech)))
     yield Check("voice", ok=True, detail=used)
+    domains: dict[Domain, Iterable[str]] = {"asr": engines.speech_to_text, "tts": engines.text_to_speech}
+    for domain, servers in domains.items():
+        yield from [asyncio.run(_server(name, domain)) for name in servers if name.startswith("wyoming")]
     names = (settings.microphone, settings.loudspeaker)
     if all(name.startswith("file:") for name in names):
         return
@@ -44,3 +52,22 @@ def check_voice(home: Home) -> Iterator[Check]:
         yield Check(
             what, ok=is_there, detail=name or ", ".join(fitting[:3]) if is_there else missing, hint=hint
         )
+
+
+async def _server(name: str, domain: "Domain") -> Check:
+    """Ask a Wyoming server whether it has what the settings want of it."""
+    from voice.opening import server_of
+    from voice.wyoming.connection import Address
+    from voice.wyoming.discovery import offers
+
+    where, title = server_of(name, domain), "Wyoming server"
+    if not isinstance(where, Address):
+        try:
+            return Check(title, ok=True, detail=str(await where()))
+        except StrawberryError as error:
+            return Check(title, ok=False, detail=error.message, hint=error.hint)
+    if await offers(where, domain):
+        return Check(title, ok=True, detail=str(where))
+    what = "speech to text" if domain == "asr" else "text to speech"
+    hint = "Check that it runs, and its address in [voice]."
+    return Check(title, ok=False, detail=f"{where} does not answer as a server for {what}", hint=hint)

@@ -166,6 +166,7 @@ class ChatServer:
             self.settings.voice,
             agent=agent,
             may_confirm=may_confirm,
+            hub_online=self._is_hub_there,
             language=self.settings.household.language,
             directory=self.settings.directory,
             changed=self.voice_changed,
@@ -238,9 +239,12 @@ class ChatServer:
             name=enrolment.profile.name if enrolment.profile else enrolment.device,
             version=self.settings.version,
             connected=connected,
-            hub_online=connected and self.hub_online(),
+            hub_online=self._is_hub_there(),
             hub_url=enrolment.hub_url,
         )
+
+    def _is_hub_there(self) -> bool:
+        return self.connected() and self.hub_online()
 
     def _cancel_turns(self) -> None:
         for agent in self._agents:

@@ -75,11 +75,11 @@ class Room:
 
     async def say(self, *texts: str, loudness: float = 1.0) -> None:
         """Say texts one after the other, with silence around them that ends an utterance."""
-        pause, said = _hiss(1), array("h", b"".join(map(said_in_room, texts)))
+        pause, said = hiss(1), array("h", b"".join(map(said_in_room, texts)))
         await self.sound(pause + array("h", (int(each * loudness) for each in said)).tobytes() + pause)
 
     async def silence(self, seconds: int) -> None:
-        await self.sound(_hiss(seconds))
+        await self.sound(hiss(seconds))
 
     async def sound(self, samples: bytes) -> None:
         def write() -> None:
@@ -89,7 +89,7 @@ class Room:
         await asyncio.to_thread(write)
 
 
-def _hiss(seconds: int) -> bytes:
+def hiss(seconds: int) -> bytes:
     return array("h", [next(_HISS) for _ in range(seconds * RATE)]).tobytes()
 
 

@@ -1,7 +1,7 @@
 """From the wake word to the spoken answer: sound goes into a pipe and comes out of another one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 from chat.tasks import open_tasks
 from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
-from contracts.errors import SpeechError
+from contracts.errors import HubUnreachable, SpeechError
 from tests.hub_registry.spokes import eventually
 from tests.voice.room import SETTINGS, Notes, Room, ScriptedChat
 from voice.engines import Transcript
@@ -21,8 +21,9 @@ from voice.engines.pocketsphinx import PocketSphinx
 from voice.opening import Engines
 from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
-from voice.sound.audio import Sound
+from voice.sound.audio import RATE, Sound, resampled
 from voice.sound.files import FileLoudspeaker, FileMicrophone
+from voice.speaking import error_phrase, tone
 
 pytestmark = pytest.mark.voice
 
@@ -238,8 +239,42 @@ async def test_another_voice_speaks_where_one_cannot(room, grammar):
         assert notes.problems["wyoming"] == "no voice"
 
 
-async def test_an_error_is_spoken(room, grammar):
-    failed = (TurnError(code="model_failed", message="the model is tired"),)
-    async with listening(room, failed, grammar) as (_chat, notes, _):
+class _Notebook(Espeak):
+    """Speaks, and keeps the texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
+        self.texts.append(text)
+        return super().say(text, language=language)
+
+
+async def test_tones_say_that_it_listens_and_one_sentence_what_failed(room, grammar):
+    failed = (TurnError(code="model_failed", message="the model is tired. Its log says more."),)
+    voice = _Notebook()
+    voices = {"espeak": voice}
+    async with listening(room, failed, grammar, text_to_speech=voices, tones=True) as (_chat, notes, _):
         await room.say("okay nabu", "what time is it")
-        await eventually(lambda: notes.now == "talking")
+        await eventually(lambda: notes.activities[1:] and notes.now == "listening")
+    assert voice.texts == ["Sorry, that did not work: the model is tired."]
+    awake, understood = (resampled(tone(kind), RATE).samples for kind in ("awake", "understood"))
+    await eventually(lambda: len(room.heard) > len(awake + understood))
+    assert room.heard.startswith(awake + understood)
+
+
+@pytest.mark.parametrize(
+    ("error", "english", "german"),
+    [
+        (HubUnreachable("the hub cannot be reached"), "I cannot reach the hub", "Ich erreiche die Zentrale"),
+        (SpeechError("the server is gone", hint="Start it."), "the server is gone.", "antwortet gerade"),
+        (TurnError(code="limit", message="20 calls. Enough."), "did not work: 20 calls.", "zu viel."),
+        (TurnError(code="internal", message="a bug"), "did not work: a bug.", "hat leider nicht geklappt."),
+    ],
+)
+def test_an_error_is_one_sentence_in_the_language_that_is_spoken(error, english, german):
+    said = {language: error_phrase(error, language) for language in ("en", "de-AT")}
+    assert english in said["en"]
+    assert german in said["de-AT"]
+    assert all(text.count(".") == 1 for text in said.values())

@@ -145,6 +145,7 @@ async def test_what_can_be_said_is_asked_again_where_the_agent_does_not_open(
         VoiceSettings(),
         agent=agent,
         may_confirm=lambda: False,
+        hub_online=lambda: True,
         language="en",
         directory=tmp_path,
         changed=lambda: None,

@@ -5,12 +5,15 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
 from contracts.errors import ConfigError, SoundError, SpeechError
+from deploy.doctor.voice_checks import check_voice
+from deploy.home.directory import Home
 from tests.hub_registry.spokes import eventually
 from tests.ports import free_port
 from tests.voice.spoken import frames, spoken
@@ -88,6 +91,19 @@ async def test_a_barge_in_ends_the_connection(address: Address) -> None:
     assert isinstance(await anext(saying), Sound)
     await saying.aclose()
     assert [piece async for piece in engine.say("stop", language="en")]
+
+
+def test_the_doctor_tries_the_servers_of_the_settings(
+    address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "_ANSWER_S", 60)
+    gone = Address("127.0.0.1", free_port())
+    engines = f'speech_to_text = ["wyoming://{address}"]\ntext_to_speech = ["wyoming://{gone}"]\n'
+    paths = f'microphone = "file:{tmp_path}"\nloudspeaker = "file:{tmp_path}"\n'
+    (tmp_path / "strawberry.toml").write_text(f"[voice]\nenabled = true\n{engines}{paths}")
+    _, there, missing = check_voice(Home(tmp_path))
+    assert (there.ok, there.detail) == (True, str(address))
+    assert (missing.ok, f"{gone} does not answer" in missing.detail) == (False, True)
 
 
 async def test_a_server_that_died_is_named_once_and_left_alone_until_it_may_be_back() -> None:

@@ -4,11 +4,12 @@ import asyncio
 import io
 import subprocess
 import sys
+import threading
 import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from wyoming.asr import Transcribe, Transcript
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
@@ -47,7 +48,10 @@ class Handler(AsyncEventHandler):
             text = await asyncio.to_thread(hear, self.sound)
             await self.write_event(Transcript(text).event())
         elif Synthesize.is_type(event.type):
-            await self.say(Synthesize.from_event(event))
+            asked = Synthesize.from_event(event)
+            await self.say(asked)
+            sys.stdout.write(f"{asked.text}\n")
+            sys.stdout.flush()
         return True
 
     async def say(self, asked: Synthesize) -> None:
@@ -75,26 +79,39 @@ def hear(sound: bytes) -> str:
 @contextmanager
 def wyoming_server(port: int = 0) -> Iterator["ServerProcess"]:
     """Run the server until the block ends."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "tests.voice.wyoming_server", str(port)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        yield ServerProcess(process, int(process.stdout.readline()))
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    ) as process:
+        server = ServerProcess(process)
+        try:
+            yield server
+        finally:
+            server.kill()
 
 
 class ServerProcess:
-    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+    """The process of a server.
+
+    Attributes:
+        spoken: The texts that it was asked to say.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
         self.process = process
-        self.port = port
+        self.port = int(process.stdout.readline())
+        self.spoken: list[str] = []
+        self._reading = threading.Thread(target=self._read, args=(process.stdout,))
+        self._reading.start()
+
+    def _read(self, said: TextIO) -> None:
+        for line in said:
+            self.spoken.append(line)
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        self._reading.join()
 
 
 async def main(port: int) -> None:

@@ -52,7 +52,7 @@ async def discover(
         ):
             while True:
                 for address in await _addresses(network, await names.get()):
-                    if await _offers(address, domain):
+                    if await offers(address, domain):
                         return address
     except TimeoutError:
         purpose = "speech to text" if domain == "asr" else "text to speech"
@@ -64,17 +64,7 @@ async def discover(
         raise SpeechError(f"cannot look for Wyoming servers: {error.strerror or error}") from None
 
 
-async def _addresses(network: AsyncZeroconf, name: str) -> list[Address]:
-    try:
-        info = AsyncServiceInfo(DNS_SD_SERVICE, name)
-    except Error:
-        return []
-    await info.async_request(network.zeroconf, _ANSWER_S * 1_000)
-    found = info.parsed_addresses(IPVersion.V4Only)
-    return [Address(host, info.port) for host in found if info.port and ip_address(host).is_private]
-
-
-async def _offers(address: Address, domain: Domain) -> bool:
+async def offers(address: Address, domain: Domain) -> bool:
     """Return whether a server says that it has a service ready."""
     try:
         async with asyncio.timeout(_ANSWER_S), connected(address) as server:
@@ -88,3 +78,13 @@ async def _offers(address: Address, domain: Domain) -> bool:
     except (OSError, InvalidMessage):
         pass
     return False
+
+
+async def _addresses(network: AsyncZeroconf, name: str) -> list[Address]:
+    try:
+        info = AsyncServiceInfo(DNS_SD_SERVICE, name)
+    except Error:
+        return []
+    await info.async_request(network.zeroconf, _ANSWER_S * 1_000)
+    found = info.parsed_addresses(IPVersion.V4Only)
+    return [Address(host, info.port) for host in found if info.port and ip_address(host).is_private]
