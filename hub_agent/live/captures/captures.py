@@ -206,15 +206,18 @@ class Captures:
     def read(
         self, user: User, capture: str, *, of_all: bool = False, since: float | None = None
     ) -> Iterator[Sample | Gap]:
-        """Read a jsonl capture, oldest first; blocks.
+        """Read a capture, oldest first; blocks.
 
         Raises:
             NotFound: If this person has no such capture.
-            Conflict: If it is of another format.
+            Conflict: If it is a stream of bytes.
         """
         found = self._find(user, capture, of_all)
-        if found.spec.format != "jsonl":
-            raise Conflict(f"{capture!r} is {found.spec.format}; only jsonl can be replayed")
+        if found.spec.format not in ("jsonl", "csv"):
+            raise Conflict(
+                f"{capture!r} is {found.spec.format}, a stream of bytes and no series of values",
+                hint="A test takes a jsonl or csv capture.",
+            )
         return read_capture(found.series.path, since=since)
 
     def recorded(self, topics: Collection[TopicChoice], since: float) -> Iterator[Sample | Gap]:

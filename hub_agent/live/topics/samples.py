@@ -65,9 +65,10 @@ def field(value: Json, path: str | None) -> Json:
 
     Args:
         path: Keys and indices with dots between them, as ``state.temperature`` or ``lamps.0.on``; None or
-            an empty text for the value itself. A key that has dots itself is found, too.
+            an empty text for the value itself. A key that has dots itself is found, too. A number or a text
+            alone is its own ``value``, as in a csv capture.
     """
-    if not path:
+    if not path or (path == "value" and isinstance(value, bool | int | float | str)):
         return value
     if isinstance(value, dict) and path in value:
         return value[path]

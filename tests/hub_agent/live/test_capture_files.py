@@ -153,6 +153,14 @@ def test_a_new_column_begins_a_new_csv_file_with_its_header(tmp_path):
     }
     assert [row["value"] for row in table(tmp_path / "all.000004.csv")] == ["5", ""]
     assert json.loads((tmp_path / "all.csv.gaps.jsonl").read_text())["gap"]["reason"] == "connection"
+    assert Gap("bus", AT, AT + 1) in list(read_capture(tmp_path / "all.csv"))
+    assert [each.value for each in read(tmp_path / "all.csv")] == [
+        {"t": 1},
+        {"t": 2, "at": "noon"},
+        {"in": {"h": True}, "list": [1]},
+        5,
+        {"t": 3},
+    ]
     numbers = read_numbers(tmp_path / "all.csv", fields=("t",))
     assert [value for _, value in numbers["devices/nas/state/Disk/used t"]] == [1, 2, 3]
 

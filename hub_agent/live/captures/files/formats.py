@@ -157,7 +157,7 @@ class _Csv(Format):
         row: dict[str, Json] = {"at": moment(sample.at), "topic": sample.topic, "link": sample.link}
         others: dict[str, Json] = {}
         for name, value in flatten(sample.value).items():
-            column = f"payload.{name}" if name in _OWN_COLUMNS else name
+            column = f"payload.{name}" if name in OWN_COLUMNS else name
             full = len(self._columns) + len(row) > _MOST_COLUMNS and column not in self._columns
             (others if full else row)[column] = value
         if others:
@@ -171,7 +171,7 @@ class _Csv(Format):
         self._columns = next(csv.reader(io.StringIO(head.decode(errors="replace"))), [])
 
 
-_OWN_COLUMNS: Final = ("at", "topic", "link")
+OWN_COLUMNS: Final = ("at", "topic", "link")
 _MOST_COLUMNS: Final = 200
 """Further fields share the column ``others``: a payload with ever new names must not begin ever new files."""
 

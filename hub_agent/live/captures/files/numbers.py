@@ -1,6 +1,5 @@
 """The numbers of captures, for plots."""
 
-import csv
 import math
 import threading
 import time
@@ -10,7 +9,7 @@ from typing import Final, TypedDict, TypeVar
 
 from contracts.wire import Json
 from hub_agent.live.captures.files.formats import flatten
-from hub_agent.live.captures.files.reading import files_of, lines_of, read_capture, seconds
+from hub_agent.live.captures.files.reading import files_of, read_capture
 from hub_agent.live.topics.samples import Sample
 
 _T = TypeVar("_T")
@@ -143,29 +142,11 @@ def number_of(value: Json) -> float | None:
 def _numbers(
     path: Path, *, fields: tuple[str, ...], since: float | None
 ) -> Iterator[tuple[str, float, float]]:
-    for at, topic, values in _rows(path, since) if ".csv" in path.suffixes else _values(path, since):
-        for name, value in values.items():
-            number = number_of(value)
-            if number is not None and (not fields or name in fields):
-                yield f"{topic} {name}", at, number
-
-
-def _values(path: Path, since: float | None) -> Iterator[tuple[float, str, dict[str, Json]]]:
     for item in read_capture(path, since=since):
         if isinstance(item, Sample):
-            value = item.value
-            if item.link == "bus" and isinstance(value, dict):
-                # The version of the message is no measurement.
-                value = {name: each for name, each in value.items() if name != "v"}
-            yield item.at, item.topic, flatten(value)
-
-
-def _rows(path: Path, since: float | None) -> Iterator[tuple[float, str, dict[str, Json]]]:
-    columns: list[str] = []
-    for cells in csv.reader(line.decode(errors="replace") for line in lines_of(path, since)):
-        if cells[:3] == ["at", "topic", "link"]:
-            columns = cells
-        elif len(cells) == len(columns):
-            row = dict(zip(columns, cells, strict=True))
-            values = {name: row[name] for name in columns[3:] if row["link"] != "bus" or name != "v"}
-            yield seconds(row["at"]), row["topic"], values
+            for name, value in flatten(item.value).items():
+                number = number_of(value)
+                # The version of a message on the bus is no measurement.
+                is_version = item.link == "bus" and name == "v"
+                if number is not None and not is_version and (not fields or name in fields):
+                    yield f"{item.topic} {name}", item.at, number

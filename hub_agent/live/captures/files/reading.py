@@ -1,33 +1,41 @@
 """Reading captures back, for back-tests and plots."""
 
 import base64
+import csv
 import heapq
 import json
 import logging
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import zstandard
 
 from contracts.access import covers
 from contracts.errors import NotFound
 from contracts.wire import Json
+from hub_agent.live.captures.files.formats import OWN_COLUMNS
 from hub_agent.live.captures.files.series import Series, read_lines
 from hub_agent.live.captures.spec import TopicChoice
-from hub_agent.live.topics.samples import Gap, Sample
+from hub_agent.live.topics.decoding import guess
+from hub_agent.live.topics.samples import Gap, LinkName, Sample
 
 _log = logging.getLogger(__name__)
 
 _SUFFIX: Final = ".zst"
+_HEADER: Final = ",".join(OWN_COLUMNS).encode()
+
+csv.field_size_limit(1 << 28)  # A cell holds a whole payload.
 
 
 def read_capture(path: Path, *, since: float | None = None) -> Iterator[Sample | Gap]:
-    """Read what a jsonl capture has recorded, oldest first.
+    """Read what a jsonl or csv capture has recorded, oldest first.
 
-    Lines that are no whole record are skipped: a crash may have torn the last one.
+    Lines that are no whole record are skipped: a crash may have torn the last one. A csv file does not tell
+    the text ``5`` from the number, and the empty text from null.
 
     Args:
         path: The capture, whose files are read in their order, or one of its rolled files.
@@ -36,16 +44,59 @@ def read_capture(path: Path, *, since: float | None = None) -> Iterator[Sample |
     Raises:
         NotFound: If there is no such file.
     """
-    for line in lines_of(path, since):
+    lines = _lines_of(path, since)
+    first = next(lines, b"")
+    if not first.startswith(_HEADER):
+        yield from _records(chain((first,), lines))
+        return
+    gaps = path.with_name(f"{path.name.removesuffix(_SUFFIX)}.gaps.jsonl")
+    missing = _records(_lines_of(gaps, since)) if gaps.exists() else ()
+    yield from heapq.merge(_rows(chain((first,), lines)), missing, key=_at)
+
+
+def _records(lines: Iterable[bytes]) -> Iterator[Sample | Gap]:
+    for line in lines:
         try:
             record = json.loads(line)
             yield _gap(record["gap"]) if "gap" in record else _sample(record)
         except (ValueError, KeyError, TypeError, RecursionError):
-            _log.debug("skipped a line of %s that is no record", path)
+            _log.debug("skipped a line of a capture that is no record")
+
+
+def _rows(lines: Iterable[bytes]) -> Iterator[Sample]:
+    columns: list[str] = []
+    for cells in csv.reader(line.decode(errors="replace") for line in lines):
+        if tuple(cells[:3]) == OWN_COLUMNS:
+            columns = cells[3:]
+        elif len(cells) == len(columns) + 3:
+            values = {
+                name: guess(cell.encode()) for name, cell in zip(columns, cells[3:], strict=True) if cell
+            }
+            topic, link = cells[1], cast("LinkName", cells[2])
+            with suppress(ValueError):
+                yield Sample(link, topic, seconds(cells[0]), _payload(values), recorded=True)
+
+
+def _payload(values: dict[str, Json]) -> bytes:
+    """Return a payload that has these fields; see `flatten`."""
+    others = values.pop("others", None)
+    values |= others if isinstance(others, dict) else {}
+    if values.keys() <= {"value"}:
+        return json.dumps(values.get("value")).encode()
+    payload: dict[str, Json] = {}
+    for name, value in values.items():
+        own = name.removeprefix("payload.")
+        *path, last = [own] if own in OWN_COLUMNS else name.split(".")
+        inner = payload
+        for step in path:
+            below = inner.setdefault(step, {})
+            inner = below if isinstance(below, dict) else {}
+        inner[last] = value
+    return json.dumps(payload).encode()
 
 
 def merged(paths: Iterable[Path], topics: Collection[TopicChoice], *, since: float) -> Iterator[Sample | Gap]:
-    """Read several jsonl captures as one, oldest first, each message once.
+    """Read several captures as one, oldest first, each message once.
 
     Args:
         topics: Filters with their links; nothing else is returned.
@@ -83,7 +134,7 @@ def _at(item: Sample | Gap) -> float:
     return item.since if item.until is None else item.until
 
 
-def lines_of(path: Path, since: float | None) -> Iterator[bytes]:
+def _lines_of(path: Path, since: float | None) -> Iterator[bytes]:
     """Read the lines of the files of a capture, but for those that were completed earlier."""
     for file in files_of(path):
         if since is not None and file.stat().st_mtime < since:
