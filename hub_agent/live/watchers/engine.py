@@ -6,10 +6,8 @@ import json
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Final
@@ -17,96 +15,26 @@ from typing import Final
 from agent_core.prompt import Household
 from chat.tasks import happens
 from contracts.errors import StorageError, StrawberryError
-from contracts.rates import Backoff
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics import field as field_of
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue, sources_of
-from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
+from hub_agent.live.watchers.definition import LEAST_EVERY_S, sources_of
+from hub_agent.live.watchers.predicates import Evaluator, parse
 from hub_agent.live.watchers.predicates.firing import Firing, replay
 from hub_agent.live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
+from hub_agent.live.watchers.watched import Watched
 
 _log = logging.getLogger(__name__)
 
 _UNKNOWN_S: Final = 60.0
 """How long a predicate must be unknown before the model is asked: values come in one by one after a start."""
-_RECHECK_S: Final = 60.0
-_LONGEST_RECHECK_S: Final = 900.0
-"""While a predicate stays true and there is something left to do, the model is asked again about new values,
-less and less often."""
 _LEAST_WAKE_S: Final = 0.05
 _SHORT_GAP_S: Final = 1.0
 _MOST_VALUES: Final = 1_000
 _RECENT: Final = 5
 """Earlier values that the model is shown of each name."""
-
-
-@dataclass
-class Watched:
-    """A watcher that is active.
-
-    Attributes:
-        verdict: What the predicate last said.
-        wake: When that can change without a new value.
-        ask_at: When the model is asked next; None while it need not be.
-        rose: Whether that is because the predicate became true: it is then asked also where the predicate is
-            false again by that time, as a door that opened and closed.
-        is_held_up: Whether the model is to be asked, and the evaluations of a minute are used up.
-        ended: Whether the predicate was false while the model was asked.
-        gaps: Times in which data was missed, as text, since the last evaluation.
-        asked_with: The values of the last evaluation, which is not repeated on the same.
-        last: The last decision.
-    """
-
-    row: WatcherRow
-    sources: Mapping[str, WatchedValue]
-    evaluator: Evaluator | None
-    schedule: Schedule | None
-    firing: Firing = field(default_factory=Firing)
-    follows: ExitStack = field(default_factory=ExitStack)
-    heard: set[str] = field(default_factory=set)
-    verdict: Verdict | None = None
-    wake: float | None = None
-    ask_at: float | None = None
-    asked_at: float = -math.inf
-    occasion: str = ""
-    rose: bool = False
-    has_new: bool = False
-    evaluated: int = 0
-    busy: bool = False
-    is_held_up: bool = False
-    ended: bool = False
-    failures: int = 0
-    gaps: deque[str] = field(default_factory=lambda: deque(maxlen=5))
-    asked_with: Mapping[str, object] | None = None
-    last: DecisionRow | None = None
-    recheck: Backoff = field(default_factory=lambda: Backoff(_RECHECK_S, _LONGEST_RECHECK_S, jitter=0.0))
-
-    @property
-    def settled(self) -> bool:
-        """Return whether all was done that can be before the predicate is false again."""
-        did = {key.partition(" ")[0] for key in self.row.done}
-        return bool(did) and did >= {call["path"] for call in self.row.allow}
-
-    @property
-    def due(self) -> float:
-        """When something is to be done for it next, unless a value comes first."""
-        if self.row.snoozed_until is not None:
-            return _unix(self.row.snoozed_until)
-        times = [self.wake, None if self.busy else self.ask_at]
-        times += [_unix(self.row.next_at)] if self.row.next_at is not None else []
-        return min((each for each in times if each is not None), default=math.inf)
-
-    def count(self) -> None:
-        """Add the evaluations to those of the row, which takes ten times as long as one of them."""
-        if self.evaluated:
-            self.row.evaluations, self.evaluated = self.row.evaluations + self.evaluated, 0
-
-    def pause_s(self) -> float:
-        """Return how long the model is not asked again about new values."""
-        return max(self.row.every_s or LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
 
 
 class Engine:
@@ -187,13 +115,17 @@ class Engine:
         for link in {source.link for source in sources.values()}:
             for gap in self._feed.gaps(link):
                 self._miss(watched, gap)
-        if watched.heard:
-            self._new_value(watched, self._clock())
+        now = self._clock()
+        if watched.heard or evaluator is not None:
+            self._new_value(watched, now)
+        elif watched.on_interval:
+            # What the broker retains comes soon.
+            self._new_value(watched, now + watched.pause_s())
         self._kick.set()
 
     def _go_on(self, watched: Watched, earlier: Sequence[DecisionRow]) -> None:
         """Keep what a restart must not change: when a model is asked again."""
-        watched.asked_at = _unix(earlier[0].at)
+        watched.asked_at = earlier[0].at.timestamp()
         for _ in takewhile(lambda each: each.decision == "failed", earlier):
             watched.ask_at = watched.asked_at + watched.recheck.next()
             watched.occasion = "No model could decide before the hub was started again."
@@ -251,7 +183,7 @@ class Engine:
         watched.busy, watched.ask_at, watched.has_new, watched.rose = True, None, False, False
         watched.asked_at = self._clock()
         row, seen = watched.row, self.seen(watched)
-        gaps = list(watched.gaps)
+        gaps = [*watched.gaps, *self._open_gaps(watched)]
         try:
             entry = await self._evaluations.evaluate(
                 row,
@@ -274,9 +206,14 @@ class Engine:
         else:
             watched.failures, watched.asked_with = 0, entry.seen
             watched.gaps.clear()
-            if watched.has_new:
+            if watched.has_new or watched.on_interval:
                 self._new_value(watched, self._clock())
         return entry
+
+    def _open_gaps(self, watched: Watched) -> list[str]:
+        links = {source.link for source in watched.sources.values()}
+        gaps = [gap for link in links for gap in self._feed.gaps(link) if gap.until is None]
+        return [f"since {_moment(gap.since):%Y-%m-%d %H:%M:%S} UTC, until now" for gap in gaps]
 
     async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
         row = watched.row
@@ -335,7 +272,7 @@ class Engine:
             self._look(watched, at)
         elif watched.schedule is None and watched.ask_at is None:
             watched.ask_at = max(at, watched.asked_at + watched.pause_s())
-            watched.occasion = "There are new values."
+            watched.occasion = "Its interval has passed." if watched.on_interval else "There are new values."
         if watched.due < self._until:
             self._kick.set()
 
@@ -360,7 +297,7 @@ class Engine:
             self._want(watched, at, occasion, rose=True)
         elif watched.rose:
             pass
-        elif verdict.truth is False or watched.settled or not watched.heard:
+        elif verdict.truth is False or watched.settled:
             watched.ask_at = None
         elif (
             verdict.truth is None
@@ -390,7 +327,7 @@ class Engine:
         row = watched.row
         if row.snoozed_until is not None:
             watched.ask_at = watched.wake = None
-            if _unix(row.snoozed_until) > now:
+            if row.snoozed_until.timestamp() > now:
                 return
             # What is still so is told again, as an alarm clock does.
             row.snoozed_until, row.state, row.done, row.armed = None, "active", [], True
@@ -400,7 +337,7 @@ class Engine:
             self._new_value(watched, now)
         if watched.wake is not None and watched.wake <= now:
             self._look(watched, now)
-        if row.next_at is not None and _unix(row.next_at) <= now:
+        if row.next_at is not None and row.next_at.timestamp() <= now:
             await self._plan(watched)
             if watched.evaluator is not None:
                 self._look(watched, now)
@@ -415,7 +352,8 @@ class Engine:
 
     def _ask(self, watched: Watched, now: float) -> None:
         values = {name: each.value for name, each in self.seen(watched).items()}
-        if watched.evaluator is None and watched.schedule is None and values == watched.asked_with:
+        needs_new = watched.evaluator is None and watched.schedule is None and not watched.on_interval
+        if needs_new and values == watched.asked_with:
             watched.ask_at, watched.has_new = None, False
         elif self._evaluations.limits.evaluations.take():
             watched.busy, watched.is_held_up = True, False
@@ -444,7 +382,7 @@ class Engine:
         """Set when the schedule comes next; times that were missed are run or told."""
         row, schedule, now = watched.row, watched.schedule, self._clock()
         assert schedule is not None
-        missed = row.next_at is not None and _unix(row.next_at) < now - LATE_S
+        missed = row.next_at is not None and row.next_at.timestamp() < now - LATE_S
         planned = row.next_at
         row.next_at = schedule.next(_moment(now), self._household)
         if missed and planned is not None:
@@ -461,8 +399,7 @@ class Engine:
         names = [name for name, source in watched.sources.items() if source.link == gap.link]
         if names and watched.evaluator is not None:
             watched.evaluator.gap(gap.since, gap.until, names)
-            if watched.heard:
-                self._look(watched, self._clock())
+            self._look(watched, self._clock())
         return bool(names)
 
     async def _tell_gap(self, missed: Sequence[Watched], gap: Gap, text: str) -> None:
@@ -487,10 +424,6 @@ class Engine:
             await self._evaluations.store.save(row)
         except StorageError as error:
             _log.error("watcher %s: %s", row.name, error)
-
-
-def _unix(moment: datetime) -> float:
-    return moment.timestamp()
 
 
 def _moment(at: float) -> datetime:

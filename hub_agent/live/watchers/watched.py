@@ -1,17 +1,102 @@
-"""A watcher as people and programs read it: what it is for, what it is doing, what it did last."""
+"""An active watcher: what is known of it, and how people and programs read it."""
 
+import math
+from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Final
 
 from agent_core.tools.skill_calls import shown_arguments
+from contracts.rates import Backoff
 from contracts.wire import Json, rfc3339
 from hub_agent.live.watchers.decisions.evaluation import calls_of, entry_json
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.engine import Watched
+from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue
+from hub_agent.live.watchers.predicates import Evaluator, Verdict
+from hub_agent.live.watchers.predicates.firing import Firing
+from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 
 _LAST: Final = ("at", "decision", "reason", "actions")
 """What is shown of the last decision."""
+
+
+_RECHECK_S: Final = 60.0
+_LONGEST_RECHECK_S: Final = 900.0
+"""While a predicate stays true and there is something left to do, the model is asked again about new values,
+less and less often."""
+
+
+@dataclass
+class Watched:
+    """A watcher that is active.
+
+    Attributes:
+        verdict: What the predicate last said.
+        wake: When that can change without a new value.
+        ask_at: When the model is asked next; None while it need not be.
+        rose: Whether that is because the predicate became true: it is then asked also where the predicate is
+            false again by that time, as a door that opened and closed.
+        is_held_up: Whether the model is to be asked, and the evaluations of a minute are used up.
+        ended: Whether the predicate was false while the model was asked.
+        gaps: Times in which data was missed, as text, since the last evaluation.
+        asked_with: The values of the last evaluation, which is not repeated on the same.
+        last: The last decision.
+    """
+
+    row: WatcherRow
+    sources: Mapping[str, WatchedValue]
+    evaluator: Evaluator | None
+    schedule: Schedule | None
+    firing: Firing = field(default_factory=Firing)
+    follows: ExitStack = field(default_factory=ExitStack)
+    heard: set[str] = field(default_factory=set)
+    verdict: Verdict | None = None
+    wake: float | None = None
+    ask_at: float | None = None
+    asked_at: float = -math.inf
+    occasion: str = ""
+    rose: bool = False
+    has_new: bool = False
+    evaluated: int = 0
+    busy: bool = False
+    is_held_up: bool = False
+    ended: bool = False
+    failures: int = 0
+    gaps: deque[str] = field(default_factory=lambda: deque(maxlen=5))
+    asked_with: Mapping[str, object] | None = None
+    last: DecisionRow | None = None
+    recheck: Backoff = field(default_factory=lambda: Backoff(_RECHECK_S, _LONGEST_RECHECK_S, jitter=0.0))
+
+    @property
+    def settled(self) -> bool:
+        """Return whether all was done that can be before the predicate is false again."""
+        did = {key.partition(" ")[0] for key in self.row.done}
+        return bool(did) and did >= {call["path"] for call in self.row.allow}
+
+    @property
+    def due(self) -> float:
+        """When something is to be done for it next, unless a value comes first."""
+        if self.row.snoozed_until is not None:
+            return self.row.snoozed_until.timestamp()
+        times = [self.wake, None if self.busy else self.ask_at]
+        times += [self.row.next_at.timestamp()] if self.row.next_at is not None else []
+        return min((each for each in times if each is not None), default=math.inf)
+
+    def count(self) -> None:
+        """Add the evaluations to those of the row, which takes ten times as long as one of them."""
+        if self.evaluated:
+            self.row.evaluations, self.evaluated = self.row.evaluations + self.evaluated, 0
+
+    @property
+    def on_interval(self) -> bool:
+        """Whether the model evaluates it at its interval, also where nothing new was heard."""
+        return self.evaluator is None and self.row.every_s is not None
+
+    def pause_s(self) -> float:
+        """Return how long the model is not asked again about new values."""
+        return max(self.row.every_s or LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
 
 
 def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | None) -> dict[str, Json]:

@@ -33,12 +33,12 @@ from hub_agent.live.watchers.definition import (
     sources_of,
     topics_json,
 )
-from hub_agent.live.watchers.engine import Engine, Watched
+from hub_agent.live.watchers.engine import Engine
 from hub_agent.live.watchers.predicates import parse
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.store import WatcherStore, name_taken
-from hub_agent.live.watchers.summary import calls_json, values_json, watcher_json
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
+from hub_agent.live.watchers.watched import Watched, calls_json, values_json, watcher_json
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User

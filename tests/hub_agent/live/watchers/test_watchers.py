@@ -11,7 +11,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.devices.presence import WatcherState
 from hub_agent.live.captures.tables import CaptureRow
-from hub_agent.live.watchers import engine
+from hub_agent.live.watchers import watched as watched_module
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import WatcherRow
 from hub_agent.settings import WatcherSettings
@@ -191,17 +191,25 @@ async def test_what_cannot_work_is_refused_when_it_is_made(watching: Watching) -
     assert error["detail"] == "create_watcher: topics: 'abc' is not of type 'array' or 'object'"
 
 
-@pytest.mark.parametrize(
-    ("when", "says"),
-    [({"on_change": None, "every_s": 1}, "every 1 s"), ({"on_change": True}, "each new value")],
-)
-async def test_without_a_good_predicate_the_model_evaluates_and_never_the_same_twice(
-    watching: Watching, model: ScriptedModel, when: dict[str, Any], says: str
+async def test_without_a_good_predicate_the_model_evaluates_at_its_interval_also_in_silence(
+    watching: Watching, model: ScriptedModel
 ) -> None:
     model.script = script(decides("nothing"), predicate="disk > text")
-    made = await watching.add(**when, allow=[])
-    assert made["predicate"] is None
-    assert says in made["note"]
+    made = await watching.add(on_change=None, every_s=1, allow=[])
+    assert (made["predicate"], made["note"].endswith("every 1 s")) == (None, True)
+    await watching.ask("POST", "/full/approve")
+    await watching.decided(1)
+    await watching.disk(10)
+    assert [each["seen"]["disk"] for each in await watching.decided(4)][::3] == [None, 10]
+    assert "disk: no value yet" in asked(model.requests)[0]
+
+
+async def test_without_a_good_predicate_the_model_evaluates_changes_and_never_the_same_twice(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(decides("nothing"), predicate="disk > text")
+    made = await watching.add(allow=[])
+    assert (made["predicate"], made["note"].endswith("each new value")) == (None, True)
     await watching.ask("POST", "/full/approve")
     await watching.disk(10)
     await watching.decided(1)
@@ -214,7 +222,7 @@ async def test_without_a_good_predicate_the_model_evaluates_and_never_the_same_t
 async def test_it_notifies_first_and_acts_later_each_once_while_the_condition_lasts(
     watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_RECHECK_S", 0.01)
+    monkeypatch.setattr(watched_module, "_RECHECK_S", 0.01)
     model.script = script(lambda seen: stops() if "disk = 97" in asked([seen])[0] else decides("notify"))
     await watching.add(predicate="disk > 85")
     for count, value in enumerate((90, 91, 97), 1):
@@ -295,8 +303,8 @@ async def test_a_model_that_fails_is_reported_once(watching: Watching, model: Sc
 async def test_a_model_that_failed_is_asked_again_when_it_would_have_been_without_the_restart(
     tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_RECHECK_S", 86_400.0)
-    monkeypatch.setattr(engine, "_LONGEST_RECHECK_S", 86_400.0)
+    monkeypatch.setattr(watched_module, "_RECHECK_S", 86_400.0)
+    monkeypatch.setattr(watched_module, "_LONGEST_RECHECK_S", 86_400.0)
     model.script = script(Fails(status=400, message="out of order"))
     topic = "users/admin/events/level"
     watched = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me."}
@@ -346,8 +354,8 @@ async def test_what_becomes_true_while_the_hub_is_stopped_counts_only_if_it_was_
 async def test_a_model_that_failed_is_not_asked_again_once_the_predicate_is_false(
     watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_RECHECK_S", 0.01)
-    monkeypatch.setattr(engine, "_LONGEST_RECHECK_S", 0.01)
+    monkeypatch.setattr(watched_module, "_RECHECK_S", 0.01)
+    monkeypatch.setattr(watched_module, "_LONGEST_RECHECK_S", 0.01)
     model.script = script(Fails(status=400, message="out of order"))
     await watching.add(predicate="disk > 95", allow=[])
     await watching.disk(50)
@@ -405,9 +413,17 @@ async def test_a_back_test_says_when_it_would_have_fired_and_what_would_have_bee
 ) -> None:
     model.script = script(stops())
     await watching.add(predicate="disk > 95", dry_run=True)
+    captures = []
+    for kind in ("csv", "raw"):
+        made = {"topics": [watching.topic()], "path": f"{kind}.{kind}", "format": kind}
+        captures.append((await watching.client.post("/api/captures", json=made)).json()["id"])
     for value in (50, 96, 97, 50, 99):
         await watching.disk(value)
     await watching.decided(2)
+    await watching.client.delete(f"/api/captures/{captures[0]}")
+    report = await watching.ask("POST", "/full/test", {"capture": captures[0]})
+    assert [each["values"]["disk"] for each in report["would_have_fired"]] == [96, 99]
+    assert await watching.ask("POST", "/full/test", {"capture": captures[1]}) == "conflict"
     report = await watching.ask("POST", "/full/test", {"since": "1h", "model": True})
     assert [each["values"]["disk"] for each in report["would_have_fired"]] == [96, 99]
     assert [each["decision"]["action"]["path"] for each in report["would_have_fired"]] == [STOP, STOP]
