@@ -32,9 +32,8 @@ def asset(name: str, base_path: str = "") -> str:
     return f"{base_path}{ASSETS}{hashlib.sha256(_content(name)).hexdigest()[:16]}/{name}"
 
 
-def asset_response(path: str) -> Response:
+def asset_response(name: str) -> Response:
     """Answer a request for one."""
-    name = path.rpartition("/")[2]
     if name not in _names():
         return Response(status_code=404)
     kind = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")

@@ -12,8 +12,6 @@ from hub_web.assets import asset
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import theme_of
 
-PATHS: Final = ("/login", "/setup")
-
 _HEADERS: Final = {"content-security-policy": page_policy(), "cache-control": "no-store"}
 
 _ERRORS: Final = (

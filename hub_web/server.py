@@ -15,8 +15,9 @@ from nicegui import __version__ as nicegui_version
 from nicegui import core
 from starlette.datastructures import MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import hub_web.pages
@@ -27,9 +28,9 @@ from chat.tasks import open_tasks
 from contracts.errors import StrawberryError
 from hub_agent.http.pages import path_in_app
 from hub_agent.service import Hub
-from hub_web import door
 from hub_web.api import Api
 from hub_web.assets import ASSETS, KEPT, asset_response
+from hub_web.door import door
 from hub_web.feeds import Feeds
 from hub_web.session import Sessions, WebSession
 from hub_web.shell import add_missing_page, set_up_controls
@@ -132,6 +133,18 @@ class WebApp:
         self._household = household
         self._tasks = tasks
         self._feeds = Feeds(tasks)
+        self._open = [
+            Route(f"{ASSETS}{{digest}}/{{name}}", _asset),
+            Route("/login", self._door),
+            Route("/setup", self._door),
+            Route(f"{ASSETS.rstrip('/')}-session", self._session),
+        ]
+        """What is there before a session."""
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """All routes; those of NiceGUI change with the pages that are open."""
+        return [*self._open, *core.app.routes]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or serve a socket."""
@@ -147,16 +160,12 @@ class WebApp:
                 return
             await self._sockets.serve(session, self._nicegui, scope, receive, send)
             return
-        if path.startswith(ASSETS):
-            await asset_response(path)(scope, receive, send)
-            return
+        for route in self._open:
+            match, found = route.matches(scope)
+            if match is Match.FULL:
+                await route.handle({**scope, **found}, receive, send)
+                return
         session = await self._sessions.of(connection)
-        if path in door.PATHS and scope["method"] in ("GET", "HEAD"):
-            await (await self._door(connection, path, session))(scope, receive, send)
-            return
-        if path == f"{ASSETS.rstrip('/')}-session":
-            await Response(status_code=204 if session else 401)(scope, receive, send)
-            return
         if session is None:
             await self._login(scope, path)(scope, receive, send)
             return
@@ -179,12 +188,17 @@ class WebApp:
         scope[VIEW].enter()
         await self._nicegui(scope, receive, _hardened(send, path))
 
-    async def _door(self, connection: HTTPConnection, path: str, session: WebSession | None) -> Response:
-        if session is not None and path == "/login":
-            return RedirectResponse(f"{connection.scope['root_path']}/", 303)
-        LANGUAGE.set(choose(connection.headers.get("accept-language"), self._household.language))
+    async def _door(self, request: Request) -> Response:
+        path = path_in_app(request.scope)
+        if path == "/login" and await self._sessions.of(request) is not None:
+            return RedirectResponse(f"{request.scope['root_path']}/", 303)
+        LANGUAGE.set(choose(request.headers.get("accept-language"), self._household.language))
         needs_setup = bool((await self._api.get("/api/setup"))["needed"])
-        return door.door(path, connection, needs_setup=needs_setup)
+        return door(path, request, needs_setup=needs_setup)
+
+    async def _session(self, request: Request) -> Response:
+        """Tell a page whose socket was closed whether its session has ended."""
+        return Response(status_code=401 if await self._sessions.of(request) is None else 204)
 
     def _login(self, scope: Scope, path: str) -> Response:
         if path.startswith("/_nicegui"):
@@ -192,6 +206,10 @@ class WebApp:
         query = scope["query_string"].decode("latin-1")
         wanted = path + (f"?{query}" if query else "")
         return RedirectResponse(f"{scope['root_path']}/login?next={quote(wanted, safe='/')}", 303)
+
+
+async def _asset(request: Request) -> Response:
+    return asset_response(request.path_params["name"])
 
 
 def _refusal(connection: HTTPConnection, path: str, session: WebSession) -> Response | None:

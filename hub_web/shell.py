@@ -9,7 +9,7 @@ from nicegui import app, ui
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from contracts.errors import NotFound, StrawberryError, Unauthorized
+from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
 from hub_web.assets import asset
 from hub_web.parts.layout import Words, empty, icon_button, problem
 from hub_web.texts import text
@@ -21,6 +21,7 @@ Build = Callable[..., Awaitable[Any]]
 _ON_PHONE: Final = 4
 """Entries of the bar at the bottom of a phone; the others are behind its last one."""
 _BUILD_S: Final = 60.0
+_STATUS: Final = ((NotFound, 404), (Forbidden, 403))
 _THEMES: Final[dict[Theme, tuple[str, str]]] = {
     "auto": ("brightness_auto", "Theme: as on this device"),
     "light": ("light_mode", "Theme: light"),
@@ -134,7 +135,7 @@ def _frame(info: PageInfo) -> Iterator[None]:
         except Unauthorized:
             raise
         except StrawberryError as error:
-            client.status_code = 404 if isinstance(error, NotFound) else 200
+            client.status_code = next((code for kind, code in _STATUS if isinstance(error, kind)), 200)
             problem(error.message, error.hint)
 
 

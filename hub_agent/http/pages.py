@@ -11,9 +11,14 @@ _API: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/")
 
 
 class Pages:
-    """Answers every request that no route of the API takes."""
+    """Answers every request that no route of the API takes.
+
+    Attributes:
+        app: What answers; None before `serve`.
+    """
 
     def __init__(self) -> None:
+        self.app: ASGIApp | None = None
         self._coming: asyncio.Future[ASGIApp] | None = None
         self._missing: ASGIApp | None = None
 
@@ -30,6 +35,7 @@ class Pages:
         if self._coming is None or self._coming.done():
             self.expect()
         assert self._coming is not None
+        self.app = app
         self._coming.set_result(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
