@@ -48,6 +48,7 @@ _UNREAD: Final = 1_000
 class _Logs(Strict):
     lines: Annotated[int, Field(ge=1, le=1_000)] = 50
     follow: bool = False
+    after: Annotated[int, Field(ge=0)] | None = None
 
 
 class _Which(Strict):
@@ -169,6 +170,7 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
         device, name = request.path_params["device"], request.path_params["name"]
         arguments: dict[str, Json] = {"name": name, "lines": query.lines}
         if query.follow:
+            arguments |= {} if query.after is None else {"after": query.after}
             chunks = _following(nodes, bearer, device, "follow_logs", arguments)
             return streams.answer(bearer.claims.jti, chunks)
         return answer({"lines": await nodes.call(bearer, device, "get_logs", arguments)})

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -39,20 +39,24 @@ _POLL_S: Final = 0.02
 _LOOK_S: Final = 5.0
 _LOG_BYTES: Final = 1024 * 1024
 _CHUNK: Final = 64 * 1024
-_UNREAD: Final = 16
-"""Pieces that wait for a follower of a log; a program that writes faster than that is not held up."""
 TOO_FAST: Final = "... some lines came too fast and are not shown ..."
 """Is in a followed log where lines are missing."""
 _LEFT_OUT: Final = f"\n{TOO_FAST}\n".encode()
 
 
 class Log:
-    """What a program writes: the newest megabyte or two, in two files."""
+    """What a program writes: the newest megabyte or two, in two files.
+
+    Attributes:
+        end: Position behind the last byte. Positions hold until the spoke ends.
+        news: Set with the next write.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._older = path.with_suffix(".old.log")
-        self._followers: dict[asyncio.Queue[bytes], bool] = {}
+        self.end = sum(each.stat().st_size for each in (self._older, path) if each.exists())
+        self.news = asyncio.Event()
 
     def write(self, content: bytes) -> None:
         """Add what was written; a full disk loses it."""
@@ -60,12 +64,21 @@ class Log:
             with self.path.open("ab") as file:
                 file.write(content)
                 is_full = file.tell() > _LOG_BYTES
+            self.end += len(content)
             if is_full:
                 self.path.replace(self._older)
-        for follower, is_late in self._followers.items():
-            self._followers[follower] = follower.full()
-            if not follower.full():
-                follower.put_nowait(_LEFT_OUT + content if is_late else content)
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def read(self, position: int) -> bytes:
+        """Return what was written from a position on; it begins with a note where some is no longer kept."""
+        missing, content = self.end - position, b""
+        for path in (self.path, self._older):
+            with suppress(OSError), path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - missing))
+                content = file.read(missing) + content
+                missing = self.end - position - len(content)
+        return _LEFT_OUT + content if missing > 0 else content
 
     def tail(self, lines: int) -> list[str]:
         """Return the last lines."""
@@ -74,16 +87,6 @@ class Log:
             with suppress(OSError):
                 content += path.read_bytes()
         return content.decode("utf-8", "replace").splitlines()[-lines:] if lines else []
-
-    @contextmanager
-    def followed(self) -> Iterator[asyncio.Queue[bytes]]:
-        """Yield a queue of what is written within the block; what its reader is too slow for is left out."""
-        waiting: asyncio.Queue[bytes] = asyncio.Queue(_UNREAD)
-        self._followers[waiting] = False
-        try:
-            yield waiting
-        finally:
-            del self._followers[waiting]
 
 
 @asynccontextmanager

@@ -89,15 +89,19 @@ class NodesSkill(Skill):
     # Few at once: those who follow must not keep others from stopping a program.
     @skill_method(read_only=True, untrusted_output=True, timeout_s=_LONG_S, concurrency=4)
     async def follow_logs(
-        self, name: str, lines: Annotated[int, Field(ge=0, le=1000)] = 50
-    ) -> AsyncGenerator[str, None]:
+        self,
+        name: str,
+        lines: Annotated[int, Field(ge=0, le=1000)] = 50,
+        after: Annotated[int, Field(ge=0)] | None = None,
+    ) -> AsyncGenerator[str | dict[str, int], None]:
         """Follow what a program writes, line by line, for some minutes; get_logs answers at once.
 
         Args:
             name: Name of the node.
             lines: How many of the last lines come first.
+            after: In place of them, the position that an earlier call gave at its end.
         """
-        async with aclosing(self._opened.follow(name, lines)) as written:
+        async with aclosing(self._opened.follow(name, lines, after=after)) as written:
             async for line in written:
                 yield line
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from agent_core.search.nearest import suggestion
+from chat.tasks import happens
 from contracts.errors import CallError, ErrorCode, FileProblem
 from contracts.rates import Backoff, TokenBucket
 from identity.files import make_private_directory, write_private
@@ -318,28 +319,45 @@ class Nodes:
         self._folder(name)
         return self._log_of(name).tail(lines)
 
-    async def follow(self, name: str, lines: int) -> AsyncGenerator[str, None]:
-        """Yield the last lines that a node wrote, and then those that it writes within some minutes.
+    async def follow(
+        self, name: str, lines: int, *, after: int | None = None
+    ) -> AsyncGenerator[str | dict[str, int], None]:
+        """Yield the last lines that a node wrote, those of the next minutes, and the position at the end.
 
         Where it writes too many at once, one line says that some are left out.
+
+        Args:
+            after: Position at which an earlier call ended, in place of the last lines.
 
         Raises:
             CallError: If there is no such node.
         """
         self._folder(name)
-        limit, is_late = TokenBucket(burst=_LINES_S, per_second=_LINES_S), False
-        with self._log_of(name).followed() as written:
-            for line in self.log(name, lines):
-                yield line
-            async with aclosing(_lines(_within(written, _FOLLOWED_S))) as new:
-                async for line in new:
-                    # Once late, half of the burst comes at once: not a line, then the mark, and so on.
-                    if limit.take(keep=_LINES_S / 2 if is_late else 0):
-                        is_late = False
-                        yield line
-                    elif not is_late:
-                        is_late = True
-                        yield TOO_FAST
+        log, limit, is_late = self._log_of(name), TokenBucket(burst=_LINES_S, per_second=_LINES_S), False
+        position = log.end if after is None else min(after, log.end)
+
+        async def written() -> AsyncGenerator[bytes, None]:
+            nonlocal position
+            until = time.monotonic() + _FOLLOWED_S
+            while (left_s := until - time.monotonic()) > 0:
+                news, content, position = log.news, log.read(position), log.end
+                if content:
+                    yield content
+                else:
+                    await happens(news, within_s=left_s)
+
+        for line in self.log(name, lines) if after is None else ():
+            yield line
+        async with aclosing(_lines(written())) as new:
+            async for line in new:
+                # Once late, half of the burst comes at once: not a line, then the mark, and so on.
+                if limit.take(keep=_LINES_S / 2 if is_late else 0):
+                    is_late = False
+                    yield line
+                elif not is_late:
+                    is_late = True
+                    yield TOO_FAST
+        yield {"position": position}
 
     def _begin(self, name: str) -> _Node:
         node = self._nodes[name] = _Node(
@@ -437,18 +455,6 @@ class Nodes:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-async def _within(queue: asyncio.Queue[bytes], seconds: float) -> AsyncIterator[bytes]:
-    """Yield what comes in the next seconds."""
-    until = asyncio.get_running_loop().time() + seconds
-    while True:
-        try:
-            async with asyncio.timeout_at(until):
-                item = await queue.get()
-        except TimeoutError:
-            return
-        yield item
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:

@@ -49,16 +49,17 @@ def logs(options: argparse.Namespace) -> None:
         found = client.request("GET", f"{path}?lines={options.lines}")
         Output(options.json).result(found, text="\n".join(found["lines"]))
         return
-    lines = options.lines
+    begin = f"lines={options.lines}"
     while True:  # the device ends each stream after some minutes
-        for told in _told(client, "GET", f"{path}?follow=true&lines={lines}"):
+        for told in _told(client, "GET", f"{path}?follow=true&{begin}"):
+            line, end = told.get("progress"), told.get("result")
             if "lost" in told:
                 note(f"{told['lost']} lines came too fast and are not shown.")
             # A device that only says that it goes on says it without words.
-            elif told.get("progress") is not None:
-                line = told["progress"]
+            elif isinstance(line, str):
                 print(json.dumps({"line": line}) if options.json else visible(line), flush=True)
-        lines = 0
+            elif isinstance(end, dict):
+                begin = f"after={end['position']}"
 
 
 def _told(client: HubClient, method: str, path: str) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from contracts.errors import CallError
-from spoke.nodes.processes import TOO_FAST, Log
+from spoke.nodes.processes import TOO_FAST
 from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
 from tests.hub_registry.spokes import eventually
 
@@ -170,18 +170,25 @@ async def test_a_node_that_hangs_is_started_again_and_one_that_starts_slowly_is_
     )
 
 
-async def test_what_a_follower_is_too_slow_for_is_left_out_where_it_was(tmp_path: Path) -> None:
-    log = Log(tmp_path / "camera.log")
-    with log.followed() as waiting:
-        for number in range(20):
-            log.write(b"%d\n" % number)
-        read = [waiting.get_nowait() for _ in range(waiting.qsize())]
-        log.write(b"20\n")
-        log.write(b"21\n")
-        read += [waiting.get_nowait() for _ in range(waiting.qsize())]
-    first, _, last = b"".join(read).decode().partition(f"\n{TOO_FAST}\n")
-    assert first.split() == [str(number) for number in range(16)]
-    assert last.split() == ["20", "21"]
+async def test_a_log_is_followed_on_where_it_ended_and_says_what_is_no_longer_kept(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spoke.nodes.processes._LOG_BYTES", 10)
+    log = nodes._log_of("camera")
+    log.write(b"first\n")
+    with monkeypatch.context() as ended_at_once:
+        ended_at_once.setattr("spoke.nodes.supervision._FOLLOWED_S", 0.0)
+        first, ended = [each async for each in nodes.follow("camera", 1)]
+    assert first == "first"
+    assert isinstance(ended, dict)
+    for line in (b"second\n", b"third\n"):
+        log.write(line)
+    async with aclosing(nodes.follow("camera", 1, after=ended["position"])) as lines:
+        assert [await anext(lines) for _ in range(2)] == ["second", "third"]
+        log.write(b"fourth of more than ten\n")
+        log.write(b"fifth of more than ten\n")
+        log.write(b"sixth\n")
+        assert [await anext(lines) for _ in range(4)] == ["", TOO_FAST, "fifth of more than ten", "sixth"]
 
 
 async def test_a_followed_log_has_a_rate_and_says_that_lines_are_missing(
