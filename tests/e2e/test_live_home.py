@@ -10,8 +10,27 @@ What an agent for a home is expected to do, and where it is shown:
 - refusals by code: a protected node; a recording outside the allowed folders; all of prompt injection
 - refusals by the model, and its claims: a model that refuses; what a model claims
 - conditions and their undoing, on real programs: what is not essential
-- streams, requests at the same time: what a turn does is streamed; four requests at once
+- streams over a WebSocket, requests at the same time: what a turn does is streamed; four requests at once
+- real programs of a device: all of nodes
 - protocol buffers: protocol buffers are numbers
+
+What other agents say that they cannot do, and where it is shown that this one can:
+
+- a model claims what it did not do: what a model claims
+- a model takes too many steps: `test_loop.py`, at its last step a turn ends with a summary
+- a watcher costs a call of the large model each time: a watcher with two conditions; `test_watchers.py` of
+  `hub_agent`, a model of their own, the evaluations of a minute
+- nobody is told what a watcher did: a person follows what happens on the command line
+- early parts of a long conversation are lost: `test_long_conversations.py`
+- compressed or binary data is `<binary data>`: `test_decoding.py`
+- one machine only: `test_main_job.py` and all of `test_people.py`
+- CSV with other fields, no compression, limits of a capture alone, no clean-up: `test_capture_files.py`, a
+  new column, rolled by size, the oldest files go, a folder that is over its budget
+- no login, no limit of requests: `test_route_rights.py`, `test_quotas.py`
+- one conversation for each WebSocket: what a turn does is streamed
+
+What still holds: a small model misreads an ambiguous request, though it gets skills as native tools, and in
+watchers only chooses from a schema. The type of a protobuf message is set for its topic: MQTT carries none.
 """
 
 import json
@@ -27,6 +46,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
 
 from deploy.cli.client import HubClient
 from deploy.home.directory import Home
@@ -323,19 +343,32 @@ def test_what_a_model_claims_is_not_what_is_recorded_as_done(live: LiveHouse) ->
     assert (exchange["answer"], exchange["did"]) == ("I removed them all and unlocked the door.", [])
 
 
-def test_what_a_turn_does_is_streamed_while_it_is_done_and_others_are_answered(live: LiveHouse) -> None:
+def test_what_a_turn_does_is_streamed_over_a_websocket_that_holds_other_conversations(
+    live: LiveHouse,
+) -> None:
     live.mind.says = deque([live.do("devices.box.StorageSkill.defragment()"), Says(text="It is done.")])
-    body = {"model": "assistant", "stream": True, "messages": [{"role": "user", "content": "defragment it"}]}
-    seen = []
-    for chunk in live.client.stream("/v1/chat/completions", body, {}):
-        if chunk.get("x_strawberry", {}).get("kind") == "skill":
-            seen.append(chunk["x_strawberry"]["state"])
-            if not seen[1:]:
-                other = live.house.ask("/api/chat", {"message": "set a timer for 5 minutes"})
-                assert other["mode"] == "sentence"
-            # It ends only when the test has seen that it has begun.
-            live.box.let_go()
-    assert seen == ["called", "done"]
+    token = Home(live.house.home).token_file.read_text().strip()
+    address = f"{live.house.url.replace('http', 'ws', 1)}/api/chat/stream"
+    with connect(address, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None) as socket:
+
+        def say(message: str, conversation: str) -> None:
+            socket.send(json.dumps({"kind": "chat", "message": message, "conversation": conversation}))
+
+        def until(kind: str, conversation: str) -> dict[str, Any]:
+            while True:
+                frame = json.loads(socket.recv(PATIENCE_S))
+                event: dict[str, Any] = frame.get("event", {})
+                if frame.get("conversation") == conversation and event.get("kind") == kind:
+                    return event
+
+        say("defragment it", "long")
+        assert until("skill", "long")["state"] == "called"
+        say("set a timer for 5 minutes", "short")
+        assert until("final", "short")["mode"] == "sentence"
+        # It ends only when the test has seen that it has begun.
+        live.box.let_go()
+        assert until("skill", "long")["state"] == "done"
+        assert until("final", "long")["answer"] == "It is done."
 
 
 def test_four_requests_at_once_are_all_answered(live: LiveHouse) -> None:
