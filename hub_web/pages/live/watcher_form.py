@@ -10,6 +10,7 @@ from hub_web.api import part
 from hub_web.pages.live.watchers import rule_of
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.layout import Words, actions, card, note, row, stack
+from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -19,6 +20,8 @@ _NAMES: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-."
 _LINK: Final = re.compile(r" \((home|home_assistant)\)\Z")
 """At the end of a topic that is not on the bus."""
 _FIELD: Final = " → "
+_OFTEN: Final = (60, 300, 3_600)
+"""Seconds between two looks that are offered."""
 
 
 @page("/watchers/new", title="New watcher", icon="visibility")
@@ -98,9 +101,9 @@ class _Form:
             self._paths.on_value_change(self._show_calls)
             self._forms = stack()
             self._show_calls()
-        if present is None:
+        with card(text("When"), icon="schedule"):
             self._timing()
-        else:
+        if present:
             note(text("With calls, it does nothing after a change until you approve it again."))
         with actions():
             back = f"/watchers/{part(present['name'])}" if present else "/watchers"
@@ -111,20 +114,25 @@ class _Form:
                 view.button(text("Make a watcher"), self._make, icon="auto_awesome", kind="primary")
 
     def _timing(self) -> None:
-        with card(text("When"), icon="schedule"):
-            when = {
-                "change": text("When a value changes"),
-                "every": text("At most so often"),
-                "schedule": text("At set times"),
-            }
-            with row().classes("sb-search"):
-                self._when = choice(text("It looks"), when, "change").classes("sb-narrow")
-                often = {60: text("minute"), 300: text("5 minutes"), 3_600: text("hour")}
-                self._seconds = choice(text("Every"), often, 300).classes("sb-narrow")
-                self._schedule = text_field(text("Times"), hint=text("As: every weekday at 7, or sunset"))
-                self._schedule.classes("sb-grow")
-            self._seconds.bind_visibility_from(self._when, "value", value="every")
-            self._schedule.bind_visibility_from(self._when, "value", value="schedule")
+        present = self._watcher or {"every_s": None, "schedule": None}
+        when = {
+            "on_change": text("When a value changes"),
+            "every_s": text("At most so often"),
+            "schedule": text("At set times"),
+        }
+        chosen = next((name for name in present.keys() & when.keys() if present[name]), "on_change")
+        every = present["every_s"] or 300
+        often = {each: lasting(each) for each in sorted({*_OFTEN, every})}
+        with row().classes("sb-search"):
+            self._when = choice(text("It looks"), when, chosen).classes("sb-narrow")
+            self._seconds = choice(text("Every"), often, every).classes("sb-narrow")
+            self._schedule = text_field(
+                text("Times"), present["schedule"] or "", hint=text("As: every weekday at 7, or sunset")
+            )
+            self._schedule.classes("sb-grow")
+        self._seconds.bind_visibility_from(self._when, "value", value="every_s")
+        self._schedule.bind_visibility_from(self._when, "value", value="schedule")
+        if self._watcher is None:
             self._dry = switch(text("Dry run: decide and report, but call nothing"))
 
     def _thing(self, thing: dict[str, Any]) -> str:
@@ -180,39 +188,26 @@ class _Form:
             sources[_free(last, sources)] = source
         return sources
 
-    def _told(self) -> str:
-        if words := (self._words.value or "").strip():
-            return words
-        raise InvalidMessage(text("Say in words what it should do."))
+    def _given(self) -> dict[str, Any]:
+        """Return what a watcher is made of, new or changed."""
+        words = (self._words.value or "").strip()
+        if not words:
+            raise InvalidMessage(text("Say in words what it should do."))
+        when = {"on_change": True, "every_s": self._seconds.value, "schedule": self._schedule.value}
+        given = {"instruction": words, "topics": self._sources(), "allow": self._allow()}
+        return {**given, self._when.value: when[self._when.value]}
 
     async def _change(self) -> None:
         assert self._watcher is not None
         path = f"/watchers/{part(self._watcher['name'])}"
-        body = {
-            "instruction": self._told(),
-            "topics": self._sources(),
-            "predicate": (self._predicate.value or "").strip(),
-            "allow": self._allow(),
-        }
+        body = {**self._given(), "predicate": (self._predicate.value or "").strip()}
         await view.api.patch(f"/api{path}", body)
         view.go(path)
 
     async def _make(self) -> None:
-        words = self._told()
-        body: dict[str, Any] = {
-            "name": (self._name.value or "").strip() or _name_of(words),
-            "instruction": words,
-            "topics": self._sources(),
-            "allow": self._allow(),
-            "dry_run": self._dry.value,
-        }
-        match self._when.value:
-            case "every":
-                body["every_s"] = self._seconds.value
-            case "schedule":
-                body["schedule"] = self._schedule.value
-            case _:
-                body["on_change"] = True
+        given = self._given()
+        name = (self._name.value or "").strip() or _name_of(given["instruction"])
+        body = {**given, "name": name, "dry_run": self._dry.value}
         made = await view.api.post("/api/watchers", body)
         view.go(f"/watchers/{part(made['name'])}")
 
