@@ -63,11 +63,11 @@ def plot(options: argparse.Namespace) -> None:
     """Draw the numbers of a capture in the terminal, as a PNG, or print them as JSON."""
     # What reads captures is slow to import, and no other command needs it.
     from hub_agent.live.captures.files.formats import moment
-    from hub_agent.live.captures.files.numbers import read_numbers
+    from hub_agent.live.captures.files.numbers import plotted
 
     file, fields = Path(options.file), tuple(options.field)
     try:
-        numbers = read_numbers(file, fields=fields)
+        found: Any = plotted(file, fields=fields)
     except NotFound:
         if len(file.parts) > 1 or file.suffix:
             raise
@@ -75,9 +75,9 @@ def plot(options: argparse.Namespace) -> None:
             f"/api/captures/{quote(options.file, safe='')}/numbers?{urlencode({'field': ','.join(fields)})}"
         )
         found = hub_of(options).request("GET", path)
-        numbers = {name: [(at, value) for at, value in line] for name, line in found["lines"].items()}
-        if found["cut"]:
-            note("Only its newest files are drawn.")
+    numbers: Lines = {name: [(at, value) for at, value in line] for name, line in found["lines"].items()}
+    if found["cut"]:
+        note("Only its newest files are drawn.")
     if not numbers:
         wanted = f" in {', '.join(options.field)}" if options.field else ""
         raise NotFound(

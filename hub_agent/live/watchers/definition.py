@@ -76,18 +76,6 @@ class Allowed(Strict):
     arguments: dict[str, Json] = {}
 
 
-class Change(Strict):
-    """Changes that come with an approval; None leaves a value as it is.
-
-    Attributes:
-        predicate: An empty one removes it: the model then evaluates at its interval.
-    """
-
-    predicate: Annotated[str | None, Field(max_length=2_000)] = None
-    allow: Annotated[tuple[Allowed, ...] | None, Field(max_length=16)] = None
-    dry_run: bool | None = None
-
-
 class WatcherRequest(Strict):
     """A watcher to make.
 
@@ -169,6 +157,7 @@ class Edit(Strict):
     on_change: bool | None = None
     schedule: str | None = None
     missed: Missed | None = None
+    dry_run: bool | None = None
 
     def applied_to(self, row: WatcherRow, calls: Json) -> WatcherRequest:
         """Return the watcher as it is asked for with these changes.
@@ -180,7 +169,7 @@ class Edit(Strict):
             InvalidMessage: If it could not be made like this.
         """
         given = self.model_dump(exclude_none=True)
-        kept = ["name", "instruction", "topics", "predicate", "missed"]
+        kept = ["name", "instruction", "topics", "predicate", "missed", "dry_run"]
         if not given.keys() & {"every_s", "on_change", "schedule"}:
             kept += ["every_s", "schedule"]
             given["on_change"] = not (row.every_s or row.schedule)

@@ -164,14 +164,11 @@ class Engine:
             self._until = min(first, now + LONGEST_SLEEP_S)
             await happens(self._kick, within_s=max(_LEAST_WAKE_S, self._until - self._clock()))
 
-    async def note_progress(self) -> None:
-        """Write how often predicates were evaluated: too often to write it each time."""
+    async def save(self) -> None:
+        """Write what changes too often to be written each time."""
         for watched in self._watched.values():
             watched.count()
-        try:
-            await self._evaluations.store.note_progress([each.row for each in self._watched.values()])
-        except StorageError as error:
-            _log.error("the progress of watchers is written later: %s", error)
+        await self._save(*(watched.row for watched in self._watched.values()))
 
     async def evaluate_now(self, watched: Watched, *, occasion: str) -> DecisionRow:
         """Evaluate a watcher by the model, whatever its predicate says.
@@ -364,11 +361,9 @@ class Engine:
     async def _evaluate(self, watched: Watched) -> None:
         try:
             await self.evaluate_now(watched, occasion=watched.occasion)
-        except StrawberryError as error:
-            _log.error("watcher %s: %s", watched.row.name, error)
-            watched.ask_at = self._clock() + watched.recheck.next()
-        except Exception:  # noqa: BLE001 - the other watchers go on
-            _log.exception("watcher %s could not be evaluated", watched.row.name)
+        except Exception as error:  # noqa: BLE001 - the other watchers go on
+            is_known = isinstance(error, StrawberryError)
+            _log.error("watcher %s: %s", watched.row.name, error, exc_info=not is_known)
             watched.ask_at = self._clock() + watched.recheck.next()
 
     async def _failed(self, watched: Watched, entry: DecisionRow, occasion: str) -> None:
@@ -419,11 +414,11 @@ class Engine:
             names = [watched.row.name for watched in missed if watched.row.owner == owner]
             await self._evaluations.announcer.gap(owner, names, reason)
 
-    async def _save(self, row: WatcherRow) -> None:
+    async def _save(self, *rows: WatcherRow) -> None:
         try:
-            await self._evaluations.store.save(row)
+            await self._evaluations.store.save(*rows)
         except StorageError as error:
-            _log.error("watcher %s: %s", row.name, error)
+            _log.error("watchers are written later: %s", error)
 
 
 def _moment(at: float) -> datetime:

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import answer, read
 from contracts.wire import Strict
 from hub_agent.live.times import parse_since
-from hub_agent.live.watchers.definition import By, Change, Edit, WatcherRequest
+from hub_agent.live.watchers.definition import By, Edit, WatcherRequest
 from hub_agent.live.watchers.timers import Timers
 from hub_agent.live.watchers.watchers import Watchers
 from hub_registry.access.bearer import Bearer, Gate
@@ -90,8 +90,8 @@ def watcher_routes(
 
     async def approve(request: Request) -> Response:
         name, person = await changing(request)
-        change = await read(request, Change, optional=True)
-        return answer(await watchers.approve(name, person, change))
+        edit = await read(request, Edit, optional=True)
+        return answer(await watchers.approve(name, person, edit))
 
     async def pause(request: Request) -> Response:
         return answer(await watchers.pause(*await changing(request)))

@@ -64,5 +64,5 @@ async def open_watchers(
         await watchers.load()
         await watchers.announce()
         tasks.create_task(engine.run(), name="watchers")
-        stack.push_async_callback(engine.note_progress)
+        stack.push_async_callback(engine.save)
         yield watchers

@@ -1,6 +1,5 @@
 """Watchers, their decisions and timers in the hub's database."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -48,10 +47,10 @@ class WatcherStore:
         query = own.order_by(col(WatcherRow.created_at), col(WatcherRow.name))
         return await self._store.read(lambda session: list(session.exec(query)))
 
-    async def save(self, row: WatcherRow) -> None:
-        """Write a watcher as it is now; one that was removed meanwhile stays so."""
-        change = _update(row)
-        await self._store.write(lambda session: session.exec(change))
+    async def save(self, *rows: WatcherRow) -> None:
+        """Write watchers as they are now; one that was removed meanwhile stays so."""
+        changes = [_update(row) for row in rows]
+        await self._store.write(lambda session: [session.exec(change) for change in changes])
 
     async def remove(self, name: str) -> None:
         """Delete a watcher and its history."""
@@ -123,17 +122,6 @@ class WatcherStore:
             return int(tokens or 0), times
 
         return await self._store.read(work)
-
-    async def note_progress(self, rows: Sequence[WatcherRow]) -> None:
-        """Write how often the predicates of these watchers were evaluated."""
-        values = [(row.name, row.evaluations) for row in rows]
-
-        def work(session: Session) -> None:
-            for name, evaluations in values:
-                change = update(WatcherRow).where(col(WatcherRow.name) == name)
-                session.exec(change.values(evaluations=evaluations))
-
-        await self._store.write(work)
 
     async def timers(self) -> list[TimerRow]:
         """Return all timers, the next one first."""

@@ -23,9 +23,7 @@ from hub_agent.live.watchers.decisions.evaluation import Evaluations, calls_of, 
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.decisions.proposal import objection, propose
 from hub_agent.live.watchers.definition import (
-    Allowed,
     By,
-    Change,
     Edit,
     WatcherRequest,
     is_watching,
@@ -99,7 +97,7 @@ class Watchers:
         """
         by.user.require_writer()
         self._check_room(request.name, by.user, as_draft=as_draft)
-        allow = self._checked(request, by, owner=by.user.id)
+        allow = self._checked(request, by)
         row = WatcherRow(
             name=request.name,
             instance=self._store.instance,
@@ -159,29 +157,19 @@ class Watchers:
             "latest": values_json(seen),
         }
 
-    async def approve(self, name: str, by: By, change: Change | None = None) -> dict[str, Json]:
+    async def approve(self, name: str, by: By, edit: Edit | None = None) -> dict[str, Json]:
         """Approve a watcher, with changes, and let it begin.
 
         Its calls then count as confirmed, so this is only for people who may confirm calls.
 
         Raises:
             Forbidden: If it makes calls and the person may not confirm calls here.
+            StrawberryError: As by `change`.
         """
-        change = change or Change()
         async with self._changing(name, by, "approved") as row:
-            wanted = change.allow
-            if wanted is None:
-                wanted = tuple(map(Allowed.model_validate, calls_json(row)))
-            row.allow = self._approved(row.owner, wanted)
+            await self._apply(row, edit or Edit(), by)
             if row.allow and not by.may_confirm:
                 raise cannot_confirm()
-            if change.predicate is not None:
-                if change.predicate:
-                    parse(change.predicate, row.topics)
-                    row.note = objection(change.predicate, await self._values(row)) or ""
-                row.predicate = change.predicate or None
-            if change.dry_run is not None:
-                row.dry_run = change.dry_run
             # It begins as a new one: what it did as it was before does not count.
             row.done, row.armed, row.state, row.snoozed_until = [], True, "active", None
             await self._note_approval(row, by)
@@ -200,14 +188,7 @@ class Watchers:
             Forbidden: If the person has read-only access, or may not see a topic.
         """
         async with self._changing(name, by, "changed") as row:
-            request = edit.applied_to(row, calls_json(row))
-            row.allow = self._checked(request, by, owner=row.owner)
-            row.instruction, row.predicate = request.instruction, request.predicate
-            row.topics, row.every_s, row.missed = topics_json(request), request.interval_s, request.missed
-            if request.schedule != row.schedule:
-                row.schedule, row.next_at = request.schedule, None
-            if row.predicate is not None:
-                row.note = objection(row.predicate, await self._values(row)) or ""
+            await self._apply(row, edit, by)
             # What somebody is asked to confirm is no longer this.
             self._drafts.pop(name, None)
             if row.allow:
@@ -216,6 +197,16 @@ class Watchers:
             elif self._engine.get(name) is not None:
                 await self._start(row)
         return self._shown(row)
+
+    async def _apply(self, row: WatcherRow, edit: Edit, by: By) -> None:
+        request = edit.applied_to(row, calls_json(row))
+        row.allow = self._checked(request, by, row)
+        row.instruction, row.predicate, row.dry_run = request.instruction, request.predicate, request.dry_run
+        row.topics, row.every_s, row.missed = topics_json(request), request.interval_s, request.missed
+        if request.schedule != row.schedule:
+            row.schedule, row.next_at = request.schedule, None
+        if row.predicate is not None and (edit.predicate, edit.topics) != (None, None):
+            row.note = objection(row.predicate, await self._values(row)) or ""
 
     async def check(self, name: str, by: By, predicate: str | None) -> dict[str, Json]:
         """Return what another predicate would be worth now; nothing is changed.
@@ -473,19 +464,18 @@ class Watchers:
         if len(self._rows) >= _MOST or own >= _MOST_OF_ONE:
             raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
 
-    def _checked(self, request: WatcherRequest, by: By, *, owner: str) -> list[Json]:
-        """Check what is asked for; return the approved calls."""
+    def _checked(self, request: WatcherRequest, by: By, row: WatcherRow | None = None) -> list[Json]:
+        """Check what is asked for, of a watcher that there is; return the calls as they are stored."""
+        known = () if row is None else sources_of(row).values()
         for source in request.topics.values():
-            check_visible(by.user, source.topic, source.link)
+            if source not in known:
+                check_visible(by.user, source.topic, source.link)
         if request.schedule is not None:
             Schedule.parse(request.schedule).next(now(), self._settings.household)
         if request.predicate is not None:
             parse(request.predicate, request.topics)
-        return self._approved(owner, request.allow)
-
-    def _approved(self, user: str, wanted: Sequence[Allowed]) -> list[Json]:
-        """Return the calls that a person's watcher may make, as they are stored."""
-        return [call.model_dump() for call in approve(self._registry.directory.seen_by(user), wanted)]
+        directory = self._registry.directory.seen_by(by.user.id if row is None else row.owner)
+        return [call.model_dump() for call in approve(directory, request.allow)]
 
     def _shown(self, row: WatcherRow) -> dict[str, Json]:
         return watcher_json(row, self._engine.get(row.name), self._last_of(row))

@@ -15,7 +15,7 @@ import zstandard
 from contracts.errors import Forbidden
 from hub_agent.live.captures.budget import MB, Kept, capture_files, clean_up
 from hub_agent.live.captures.files.formats import FormatName, Missing
-from hub_agent.live.captures.files.numbers import read_numbers
+from hub_agent.live.captures.files.numbers import plotted
 from hub_agent.live.captures.files.reading import read_capture
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
@@ -161,7 +161,7 @@ def test_a_new_column_begins_a_new_csv_file_with_its_header(tmp_path):
         5,
         {"t": 3},
     ]
-    numbers = read_numbers(tmp_path / "all.csv", fields=("t",))
+    numbers = plotted(tmp_path / "all.csv", fields=("t",))["lines"]
     assert [value for _, value in numbers["devices/nas/state/Disk/used t"]] == [1, 2, 3]
 
 

@@ -84,8 +84,11 @@ def _thinner(line: Line) -> Line:
     return thin
 
 
-def plotted(path: Path, *, fields: tuple[str, ...], cancelled: threading.Event) -> Numbers:
+def plotted(path: Path, *, fields: tuple[str, ...] = (), cancelled: threading.Event | None = None) -> Numbers:
     """Read the newest numbers of a jsonl or csv capture; blocks.
+
+    Args:
+        fields: Paths in the payload, as `flatten` gives them; all numbers where none.
 
     Raises:
         NotFound: If there is no such file.
@@ -103,26 +106,11 @@ def plotted(path: Path, *, fields: tuple[str, ...], cancelled: threading.Event) 
     return Numbers(lines=lines.drawn(), more=lines.more, cut=since > 0)
 
 
-def read_numbers(path: Path, *, fields: tuple[str, ...] = ()) -> dict[str, Line]:
-    """Read the numbers of a jsonl or csv capture, as times and values by ``topic field``.
-
-    Args:
-        fields: Paths in the payload, as `flatten` gives them; all numbers where none.
-
-    Raises:
-        NotFound: If there is no such file.
-    """
-    numbers: dict[str, Line] = {}
-    for name, at, value in _numbers(path, fields=fields, since=None):
-        numbers.setdefault(name, []).append((at, value))
-    return numbers
-
-
-def rested(items: Iterable[_T], cancelled: threading.Event) -> Iterator[_T]:
+def rested(items: Iterable[_T], cancelled: threading.Event | None) -> Iterator[_T]:
     """Yield items in a thread with rests between slices, until cancelled."""
     for number, each in enumerate(items, start=1):
         if number % _SLICE == 0:
-            if cancelled.is_set():
+            if cancelled is not None and cancelled.is_set():
                 return
             time.sleep(_REST_S)
         yield each
