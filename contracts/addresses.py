@@ -11,6 +11,10 @@ LOOPBACK: Final = "127.0.0.1"
 
 BROKER_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 """Default ports of MQTT, without TLS and with it."""
+HTTP_PORT: Final = 8321
+"""Default port of a hub, for this machine only."""
+HTTPS_PORT: Final = 8443
+"""Default port of a hub, for other machines."""
 
 DEFAULT_PORTS: Final = {**BROKER_PORTS, "http": 80, "https": 443, "ws": 80, "wss": 443}
 """The port that an address without one means, by its scheme."""

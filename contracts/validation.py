@@ -23,6 +23,8 @@ _SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|D
 _FIRST: Final = ("extra_forbidden", "missing")
 """A misspelt name is both an unknown and a missing one; the unknown one shows the mistake."""
 
+_ABBREVIATED: Final = 4
+"""Letters from which on a name that begins so is near, however much longer it is."""
 _SHAPE: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _PERHAPS_TOO_LARGE: Final = (b"0e000", b"0e+000", b"0" * 309)
 
@@ -160,6 +162,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the known name nearest to a wrong one, empty where none is near."""
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    if not near and len(name) >= _ABBREVIATED:
+        near = [each for each in by_lower if each.startswith(name.lower())]
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 

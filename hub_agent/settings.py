@@ -11,6 +11,7 @@ from agent_core.limits import TurnLimits
 from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import Household
 from agent_core.tools.toolset import ToolLimits
+from contracts.addresses import HTTP_PORT, HTTPS_PORT
 from contracts.devices.joining import Login
 from contracts.names import InstanceName
 
@@ -41,7 +42,7 @@ class LanSettings(_Settings):
 
     # There is such a listener only where a person asked for it.
     host: Annotated[str, AfterValidator(_address)] = "0.0.0.0"  # noqa: S104
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8443
+    port: Annotated[int, Field(ge=0, le=65_535)] = HTTPS_PORT
     certificates: Path | None = None
     insecure: bool = False
     names: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ class HttpSettings(HttpTable):
     """
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8321
+    port: Annotated[int, Field(ge=0, le=65_535)] = HTTP_PORT
     # A long conversation that a client sends along, and the largest message there may be.
     max_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
     lan: LanSettings | None = None

@@ -58,6 +58,11 @@ class Spoke:
         return self._link.connected
 
     @property
+    def name(self) -> str:
+        """Display name and key of the device; its id until they are known."""
+        return self._membership.enrolment.shown
+
+    @property
     def problem(self) -> str | None:
         """Why it has no access, with what to do about it; None if no problem is known."""
         return self._membership.problem

@@ -50,7 +50,10 @@ class SkillSink(Protocol):
 
 
 class SkillCancelled(Exception):
-    """The caller gave up, and the method stopped where it could."""
+    """The caller gave up, and the method stopped where it could.
+
+    A signal to the method, not an error: outside the tree, so that what handles errors lets it pass.
+    """
 
 
 @dataclass(frozen=True)

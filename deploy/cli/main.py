@@ -7,6 +7,7 @@ import argparse
 import errno
 import importlib
 import io
+import json
 import os
 import sys
 import traceback
@@ -49,23 +50,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         discard_output()
         return 0
     except StrawberryError as error:
-        if options.debug:
-            traceback.print_exc()
-        print(visible(f"strawberry: {error.message}"), file=sys.stderr)
-        if error.hint:
-            print(visible(f"  {error.hint}"), file=sys.stderr)
-        return 1
+        return _failed(options, error.message, error.hint)
     except OSError as error:
         # A full disk, or a directory that cannot be written: a traceback would not explain it better.
-        if options.debug:
-            traceback.print_exc()
         where = f"{error.filename}: " if error.filename else ""
-        print(f"strawberry: {where}{error.strerror or error}", file=sys.stderr)
-        if error.errno == errno.ENOSPC:
-            print(
-                "  Free some space; 'strawberry doctor' shows where, and how much is needed.", file=sys.stderr
-            )
-        return 1
+        is_full = error.errno == errno.ENOSPC
+        hint = "Free some space; 'strawberry doctor' shows where, and how much is needed." if is_full else ""
+        return _failed(options, f"{where}{error.strerror or error}", hint)
+
+
+def _failed(options: argparse.Namespace, message: str, hint: str) -> int:
+    """Print the error that is being handled, with what to do about it; return the exit code."""
+    if options.debug:
+        traceback.print_exc()
+    print(visible(f"strawberry: {message}"), file=sys.stderr)
+    if hint:
+        print(visible(f"  {hint}"), file=sys.stderr)
+    if options.json and options.run.startswith("deploy.cli.serve:"):
+        # Who reads the states of a server learns from them why there is none.
+        print(json.dumps({"state": "failed", "error": message, "hint": hint}))
+    return 1
 
 
 def _open_streams() -> None:

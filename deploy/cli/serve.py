@@ -284,7 +284,7 @@ async def _serve_skills(
         reloaded_models(home, spoke, report, then=prepare),
     ):
         # It serves this machine whether the hub is there or not.
-        manager.ready(f"{spoke.device} serves this machine")
+        manager.ready(f"{spoke.name} serves this machine")
         prepare(settings.models)
         await _report_state(spoke, report, manager)
 
@@ -297,11 +297,11 @@ async def _report_state(spoke: "Spoke", report: Reporter, manager: ServiceManage
             is_ready, state, words = False, "refused", spoke.problem
         elif spoke.connected:
             is_ready, state = True, "ready"
-            words = f"Ready: {spoke.device} offers {_listed(spoke.skills)}. Ctrl-C ends."
+            words = f"Ready: {spoke.name} offers {_listed(spoke.skills)}. Ctrl-C ends."
         elif not is_ready:
             state = "away"
             words = (
-                f"{spoke.device} is not on the bus yet: no broker answers. It goes on trying, and then "
+                f"{spoke.name} is not on the bus yet: no broker answers. It goes on trying, and then "
                 f"offers {_listed(spoke.skills)}. Ctrl-C ends."
             )
         # A broker that is lost later, and found again, is for the log.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from bus.ports import listen
-from contracts.addresses import BROKER_PORTS, LOOPBACK
+from contracts.addresses import BROKER_PORTS, HTTP_PORT, HTTPS_PORT, LOOPBACK
 from contracts.errors import PortTaken
 
 PORT_OPTIONS: Final = "--mqtt-port, --mqtts-port or --ws-port"
@@ -27,7 +27,7 @@ class LanOptions:
     """
 
     exposure: Exposure = "loopback"
-    https_port: int = 8443
+    https_port: int = HTTPS_PORT
 
     @property
     def host(self) -> str:
@@ -61,7 +61,7 @@ class HubOptions:
 
     broker: str | None = None
     trust: bool = False
-    http_port: int = 8321
+    http_port: int = HTTP_PORT
     lan: LanOptions = field(default_factory=LanOptions)
 
 

@@ -133,7 +133,7 @@ class Devices:
         def work(session: Session) -> Device:
             require_user(session, owner)
             rows = session.exec(select(DeviceRow)).all()
-            _check_text(area, floor)
+            check_text(area, floor)
             name, others = _checked_names(display_name, aliases, rows)
             retired = set(session.exec(select(RetiredDeviceRow.id)).all())
             row = DeviceRow(
@@ -170,7 +170,7 @@ class Devices:
             name, row.aliases = _checked_names(change.display_name or row.display_name, aliases, others)
             if name != row.display_name:
                 row.display_name, row.key = name, device_key(name, _words(others))
-            _check_text(change.area, change.floor)
+            check_text(change.area, change.floor)
             if change.area is not None:
                 row.area = change.area or None
             if change.floor is not None:
@@ -302,7 +302,7 @@ def _words(rows: Iterable[DeviceRow]) -> set[str]:
     return {word for row in rows for word in (row.id, row.key)}
 
 
-def _check_text(*texts: str | None) -> None:
+def check_text(*texts: str | None) -> None:
     """Refuse what a screen cannot show: it could make one name look like another.
 
     Raises:
@@ -325,7 +325,7 @@ def _checked_names(
 ) -> tuple[str, list[str]]:
     name = display_name.strip()
     cleaned = list(dict.fromkeys(alias.strip() for alias in aliases if alias.strip()))
-    _check_text(name, *cleaned)
+    check_text(name, *cleaned)
     if not name:
         raise InvalidMessage("a device needs a name", hint="For example 'Bedroom PC'.")
     if len(cleaned) > _MAX_ALIASES:

@@ -16,6 +16,7 @@ from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import no_token
+from hub_registry.devices.devices import check_text
 from hub_registry.http.parts import Lifetime
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import TokenRow, now
@@ -102,6 +103,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     async def add_token(request: Request) -> Response:
         bearer = await in_person(request)
         body = await read(request, TokenBody)
+        check_text(body.name)
         with gate.recording(request, bearer):
             if lacking := [scope for scope in body.scopes if scope not in bearer.claims.scopes]:
                 raise Forbidden(

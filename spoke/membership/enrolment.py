@@ -116,6 +116,11 @@ class Enrolment(DeviceBus):
             insecure=insecure,
         )
 
+    @property
+    def shown(self) -> str:
+        """The device as people know it: display name and key; its id until the hub has told them."""
+        return f"{self.profile.name} ({self.profile.key})" if self.profile else self.device
+
     @classmethod
     def load(cls, path: Path) -> Self | None:
         """Read the stored enrolment; return None if there is none.

@@ -143,7 +143,10 @@ class Presence:
         if self._stale:
             self._has_stale.set()
         if not self.announced.is_set():
-            _log.info("%s is on the bus with %d skills", self._device, len(self._registrations))
+            skills = len(self._registrations)
+            _log.info(
+                "%s is on the bus with %d %s", self._device, skills, "skill" if skills == 1 else "skills"
+            )
             self.announced.set()
 
     async def _answer_hubs(self) -> None:

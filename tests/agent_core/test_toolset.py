@@ -13,7 +13,7 @@ from agent_core.search.catalogue import (
     SkillCall,
 )
 from agent_core.tools.skill_calls import Consent
-from agent_core.tools.toolset import SkillToolset, ToolLimits, ToolOutcome, failed
+from agent_core.tools.toolset import _SAME_ARGUMENT, SkillToolset, ToolLimits, ToolOutcome, failed
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled, TurnEvent
 from contracts.errors import CallError, ErrorCode, SandboxError
@@ -258,6 +258,16 @@ async def test_a_wrong_call_goes_back_with_what_would_be_right(call: ToolCall, s
     outcome = await with_tools().run(call, Turn().context)
     assert not outcome.ok
     assert says in outcome.text
+
+
+async def test_a_tool_that_is_listed_but_not_run_here_never_becomes_a_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = replace(with_tools().specs[-1], name="other")
+    monkeypatch.setattr("agent_core.tools.toolset.TOOL_SPECS", (spec,))
+    monkeypatch.setitem(_SAME_ARGUMENT, "other", ("code", ()))
+    outcome = await with_tools().run(tool("other", {"code": "1"}), Turn().context)
+    assert outcome == failed("the tool other cannot be run here")
 
 
 async def test_a_program_calls_skills_and_each_call_is_an_event() -> None:

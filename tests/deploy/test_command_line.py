@@ -70,6 +70,11 @@ def test_what_goes_for_every_command_may_stand_before_and_behind_it(environment:
             "strawberry users role: unknown role 'gest'; did you mean 'guest'?",
         ),
         (["devices", "lst"], "strawberry devices: unknown action 'lst'; did you mean 'list'?"),
+        (["chat", "--dev", "pc"], "strawberry chat: unknown option '--dev'; did you mean '--device'?"),
+        (
+            ["spoke", "join", "--hub", "x"],
+            "strawberry spoke join: unknown option '--hub'; did you mean '--hub-key'?",
+        ),
         (["chat", "--devce", "pc"], "strawberry chat: unknown option '--devce'; did you mean '--device'?"),
         (
             ["setup", "--provider", "olama"],
@@ -188,8 +193,12 @@ def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
         rest = {"up": ["--mqtt-port", "0", "--mqtts-port", "0"], "hub": ["--broker", NOBODY]}.get(
             words[0], []
         )
-        done = run(environment, *words, option, port, *rest)
+        done = run(environment, *words, option, port, "--json", *rest)
     assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert told["state"] == "failed"
+    assert told["error"] in done.stderr
+    assert told["hint"] in done.stderr
     assert f"strawberry: cannot listen for {'MQTT' if words[0] == 'broker' else 'HTTP'}" in done.stderr
     assert "Traceback" not in done.stderr
 

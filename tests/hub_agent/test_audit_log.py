@@ -103,7 +103,7 @@ async def test_it_is_read_page_by_page_and_exported_whole(
 
 async def test_no_cell_of_an_export_is_a_formula(home: Home) -> None:
     async with home.client() as client:
-        for name in ("=1+2", "@SUM(1)", " -3", "+4", "\t=5"):
+        for name in ("=1+2", "@SUM(1)", " -3", "+4"):
             token = (await client.post("/api/tokens", json={"name": name, "scopes": ["chat"]})).json()[
                 "token"
             ]
@@ -111,7 +111,7 @@ async def test_no_cell_of_an_export_is_a_formula(home: Home) -> None:
                 await post(program, call("hub", "WorldSkill.get_world"))
         text = (await client.get("/api/audit/export", params={"format": "csv"})).text
     names = [row["token_name"] for row in csv.DictReader(io.StringIO(text)) if row["skill"] != "People"]
-    assert len(names) == 5
+    assert len(names) == 4
     assert all(name.startswith("'") for name in names), names
 
 
@@ -129,8 +129,13 @@ async def test_records_are_kept_as_long_as_the_settings_say(tmp_path: Path) -> N
 async def test_the_command_line_shows_it(home: Home, people: dict[str, str], tmp_path: Path) -> None:
     environment = environment_of(tmp_path, STRAWBERRY_TOKEN=home.admin_token)
     hub = ("--hub", home.hub.url)
+    async with home.client() as admin:
+        assert (
+            await admin.post("/api/tokens", json={"name": "x\x1b", "scopes": ["chat"]})
+        ).status_code == 422
+        await admin.patch("/api/devices/laptop", json={"name": "Annas PC"})
     shown = await asyncio.to_thread(run, environment, "audit", "--device", "laptop", *hub)
-    assert "laptop.LampSkill.turn_on" in shown.stdout, shown.stderr
+    assert "annas_pc.LampSkill.turn_on" in shown.stdout, shown.stderr
     assert "hall_pc" not in shown.stdout
     words = ("audit", "turn_on", "--outcome", "refused", "--json")
     listed = await asyncio.to_thread(run, environment, *words, *hub)

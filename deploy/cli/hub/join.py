@@ -31,7 +31,7 @@ def join(options: argparse.Namespace) -> None:
     enrolment = asyncio.run(_join(settings, options.name or socket.gethostname(), as_json=options.json))
     Output(options.json).result(
         {"device": enrolment.device, "hub": enrolment.hub_url, "hub_key": enrolment.hub_key.kid},
-        text=f"Joined {enrolment.hub_url} as {enrolment.device}.\n"
+        text=f"Joined {enrolment.hub_url} as {enrolment.shown}.\n"
         "Next: 'strawberry spoke run' offers the skills of this machine.",
     )
 

@@ -2,7 +2,12 @@
 
 from typing import Final
 
-TEXT: Final = """
+from contracts.addresses import BROKER_PORTS, HTTP_PORT, HTTPS_PORT
+
+_MQTT: Final = BROKER_PORTS["mqtt"]
+_MQTTS: Final = BROKER_PORTS["mqtts"]
+
+TEXT: Final = f"""
 +lan: other machines
   | --lan           accept other machines, with TLS; makes the certificates
   | --insecure-lan  accept other machines without TLS: anyone in the network can read tokens and use them
@@ -10,7 +15,7 @@ TEXT: Final = """
   --trust-broker  use a broker that Strawberry did not set up, with the login in [broker] of strawberry.toml;
                   all topics are below strawberry/, and all users of that broker can read them
 +listeners: of a broker
-  --mqtts-port N:port = 8883  with --lan; default 8883; 0 for any free one
+  --mqtts-port N:port = {_MQTTS}  with --lan; default %(default)s; 0 for any free one
   --ws-port N:port            also accept MQTT over WebSocket on this port; 0 for any free one
 +insecure: a hub without TLS
   --insecure  allow an unencrypted connection, to a hub that runs with --insecure-lan
@@ -20,19 +25,19 @@ up (serve:up): run a broker, a hub and a local spoke
   --broker WHICH              embedded (default), mosquitto (run an installed one), or the address of a
                               running broker, for example mqtt://127.0.0.1:1883
   + +trust
-  --http-port N:port = 8321   default 8321; 0 for any free one
-  --mqtt-port N:port = 1883   default 1883; 0 for any free one
+  --http-port N:port = {HTTP_PORT}   default %(default)s; 0 for any free one
+  --mqtt-port N:port = {_MQTT}   default %(default)s; 0 for any free one
   + +lan
-  --https-port N:port = 8443  with --lan; default 8443; 0 for any free one
+  --https-port N:port = {HTTPS_PORT}  with --lan; default %(default)s; 0 for any free one
   + +listeners
   --no-spoke                  do not run a local spoke
 
 hub (serve:run_hub): run the hub alone
   --broker URL                default: url of [broker] in strawberry.toml, else mqtt://127.0.0.1:1883
   + +trust
-  --http-port N:port = 8321   default 8321; 0 for any free one
+  --http-port N:port = {HTTP_PORT}   default %(default)s; 0 for any free one
   + +lan
-  --https-port N:port = 8443  with --lan; default 8443; 0 for any free one
+  --https-port N:port = {HTTPS_PORT}  with --lan; default %(default)s; 0 for any free one
 
 spoke ACTION (serve): join a hub, and offer this machine's skills to it
 spoke join (hub.join): join a hub by a code that its owner approves
@@ -77,20 +82,20 @@ service install spoke (:install): the skills of this machine, as 'strawberry spo
   + +installing
   + spoke run
 service status: show whether the services run
-  service=[{up,hub,spoke}]  default: all
+  service=[{{up,hub,spoke}}]  default: all
   + +manager
 service logs: show the log of a service
-  service=[{up,hub,spoke}]  default: all
+  service=[{{up,hub,spoke}}]  default: all
   + +manager
   -f, --follow             keep showing new lines; Ctrl-C ends
   -n, --lines N:int = 100  default %(default)s
 service remove: stop a service and remove it
-  service={up,hub,spoke}  which one
+  service={{up,hub,spoke}}  which one
   + +manager
 
 broker ACTION (broker): run, set up and check a broker; logins for MQTT programs
 broker run (serve:run_broker): run the embedded broker alone
-  --mqtt-port N:port = 1883  default 1883; 0 for any free one
+  --mqtt-port N:port = {_MQTT}  default %(default)s; 0 for any free one
   + +lan
   + +listeners
   --with-parent              (hidden)

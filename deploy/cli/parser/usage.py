@@ -29,6 +29,10 @@ argparse._ = lambda text: text  # type: ignore[attr-defined]
 class Parser(argparse.ArgumentParser):
     """Reports what is wrong in one line, with the nearest name there is."""
 
+    def __init__(self, **settings: Any) -> None:
+        # Abbreviated, '--hub' would be '--hub-key' where a command has no '--hub'.
+        super().__init__(allow_abbrev=False, **settings)
+
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and where help is if that does not name it, and end with code 2."""
         for pattern, words in _IN_PLAIN_WORDS:
@@ -58,7 +62,7 @@ class Parser(argparse.ArgumentParser):
     def _check_option(self, word: str, otherwise: str = "") -> None:
         name = word.partition("=")[0]
         options = self._option_string_actions
-        if name.startswith("-") and not any(option.startswith(name) for option in options):
+        if name.startswith("-") and name != "--" and name not in options:
             self.error(f"unknown option {name!r}{_meant(name, options) or otherwise}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from agent_core.models.entries import read_variable
-from contracts.addresses import broker_endpoint
+from contracts.addresses import BROKER_PORTS, LOOPBACK, broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import ConfigError
 from deploy.home.brokers.registry import OurBroker, by_number, find_ours, is_local, refuse_readable
@@ -15,7 +15,7 @@ from deploy.home.directory import Home
 from deploy.settings.settings import HomeBrokerTable, LoginTable, read_broker, read_table
 from hub_agent.settings import BusSettings, HomeLinkSettings
 
-DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
+DEFAULT_URL: Final = f"mqtt://{LOOPBACK}:{BROKER_PORTS['mqtt']}"
 """Where ``strawberry broker run`` listens."""
 
 _SHARED_PREFIX: Final = "strawberry/"

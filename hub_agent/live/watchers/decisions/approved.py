@@ -16,7 +16,7 @@ from agent_core.search.nearest import suggestion
 from agent_core.search.targets import AnyDirectory, find_path
 from agent_core.skills.arguments import check_arguments
 from contracts.devices.rpc import Actor
-from contracts.errors import CallError, ErrorCode, InvalidMessage
+from contracts.errors import CallError, ErrorCode, InvalidMessage, StrawberryError
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
@@ -25,8 +25,8 @@ from hub_agent.live.watchers.definition import Allowed
 _RANGE: Final = frozenset({"minimum", "maximum", "enum"})
 
 
-class NotApproved(Exception):
-    """A call that the model asked for is not among the approved ones; the text names it."""
+class NotApproved(StrawberryError):
+    """A call that the model asked for is not among the approved ones; the message names it."""
 
 
 class ApprovedCall(BaseModel):

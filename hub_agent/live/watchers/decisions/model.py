@@ -220,7 +220,7 @@ def _decision(given: dict[str, Json], calls: Sequence[ApprovedCall], tokens: int
     try:
         return Decision("act", reason, tokens, choose(calls, given.get("call"), given.get("arguments")))
     except NotApproved as error:
-        raise Undecided(str(error), tokens=tokens) from None
+        raise Undecided(error.message, tokens=tokens) from None
 
 
 def _decide_tool(calls: Sequence[ApprovedCall]) -> ToolSpec:
