@@ -93,7 +93,7 @@ def serve(root: str, declared: dict[str, Any]) -> None:
                 time.sleep(1)
         serving.terminate()
     assert serving.returncode == 0
-    sys.stdout.write("The image serves, is healthy, answers, and ends when it is told to.\n")
+    sys.stdout.write("The image serves, is healthy, answers, and ends on SIGTERM.\n")
 
 
 if __name__ == "__main__":

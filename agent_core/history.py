@@ -54,7 +54,7 @@ class Beginning:
     find: str = ""
 
     def messages(self, *, cut: int = 0) -> tuple[Message, ...]:
-        """Return what the model is told of it, as an exchange; nothing where all is shown.
+        """Return the model's account of it, as an exchange; nothing where all is shown.
 
         Args:
             cut: Further exchanges that are left out.

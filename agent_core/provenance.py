@@ -64,7 +64,7 @@ def render(*parts: Text | Prompt) -> Prompt:
 
 
 def render_name(name: str) -> Prompt:
-    """Write a name that somebody chose, to stand in text of ours: in quotes, short, on one line."""
+    """Write a name from outside for use in text of ours: in quotes, short, on one line."""
     line = " ".join(name.split())
     cut = line if len(line) <= _MAX_NAME else f"{line[: _MAX_NAME - 1]}…"
     return Prompt(json.dumps(_harmless(cut), ensure_ascii=False))

@@ -36,7 +36,7 @@ async def open_tasks() -> AsyncIterator[asyncio.TaskGroup]:
             raise _Closing
     except BaseExceptionGroup as errors:
         if isinstance(failure, asyncio.CancelledError):
-            # From Python 3.13 on, the group cancels its task anew; the caller's clean-up is not to meet that.
+            # From Python 3.13 on, the group cancels its task again; the caller's clean-up must not see that.
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
         _, others = errors.split(_Closing)

@@ -36,7 +36,7 @@ _RELEASE_S: Final = 10.0
 _STORE_S: Final = 5.0
 """How long a turn waits until its end is recorded; after that it is recorded in the background."""
 _RETRY_S: Final = (1.0, 60.0)
-"""Shortest and longest wait until recording is tried again: somebody frees a full disk in minutes."""
+"""Shortest and longest wait until recording is tried again: a full disk takes a person minutes."""
 
 _MOST_UNREAD: Final = 1024 * 1024
 """Bytes of events that wait for a client. One that leaves more unread does not read, and counts as gone."""

@@ -87,7 +87,7 @@ class Hub:
         http_port: The port of it.
         live: The live home.
         own: The hub's own skills.
-        app: The HTTP API, without the guard that stands in front of it for others.
+        app: The HTTP API, without the guard in front of it for others.
         pages: What answers where the API has no route.
         sandbox: The sandbox processes; the first program opens them, or who starts that before.
         base_path: Where a proxy puts the hub; empty for the root.
@@ -359,7 +359,7 @@ async def _keep_tidy(
     while True:
         try:
             await registry.authority.forget_expired()
-            await record.forget_tombstones()
+            await record.forget_cancelled()
             await traces.trim()
             await trail.trim()
         except StorageError as error:

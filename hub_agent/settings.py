@@ -289,7 +289,7 @@ class MetricsSettings(_Settings):
 
 
 class NotificationSettings(_Settings):
-    """``[notifications]``: where people are told beside the web UI.
+    """``[notifications]``: where people get notifications beside the web UI.
 
     Attributes:
         urls: Addresses of apprise, or services of Home Assistant (``notify.NAME``), for those people who have

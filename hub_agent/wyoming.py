@@ -1,6 +1,7 @@
 """The assistant as a Wyoming handle service: Home Assistant's pipelines give it a text and speak the answer.
 
-Wyoming has no login. Whoever can connect acts as the one user of the settings, without confirming anything.
+Wyoming has no login. Any client that can connect acts as the one user of the settings, without
+confirming anything.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ async def open_handle_service(
     """Handle texts for as long as the context is open; it yields its port.
 
     Raises:
-        ConfigError: If the port is taken, or others could use it whom nobody allowed.
+        ConfigError: If the port is taken, or others than those allowed could use it.
     """
     service = _HandleService(settings.user, assistant, _info(version))
     async with open_server(

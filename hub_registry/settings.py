@@ -85,7 +85,7 @@ class RegistrySettings(_Settings):
         database: SQLite file, made owner-only.
         instance: The stable name of this hub process.
         brokers: Addresses under which spokes reach the broker, as the answer to joining lists them.
-        topic_prefix: Stands in front of every topic of the bus.
+        topic_prefix: Prefix of every topic of the bus.
         login: The ordinary login of a broker that is shared with others; None on one of our own.
         ca: PEM of the certificate authority of this home, None where none was made.
         url: Where other machines reach the hub over HTTP, None where they cannot.

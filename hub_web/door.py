@@ -21,14 +21,14 @@ _ERRORS: Final = (
     "too many wrong codes",
     "a password has 10 to 1,000 characters",
 )
-"""What the routes of sessions say, so that it is said in the language of the page."""
+"""Messages of the session routes, translated for the page."""
 
 
 def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLResponse:
     """Return the login page, or the one where a person with a one-time code chooses a password.
 
     Args:
-        needs_setup: Whether there is nobody yet who could log in.
+        needs_setup: Whether no user can log in yet.
     """
     base = connection.scope.get("root_path", "")
     if path == "/setup":
@@ -45,7 +45,7 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
         )
         button, below = text("Continue"), text("A password has at least 10 characters.")
     elif needs_setup:
-        title, lead = text("Welcome"), text("Nobody can log in to this home yet.")
+        title, lead = text("Welcome"), text("This home has no users yet.")
         fields, button = "", ""
         below = text(
             "Open the link that 'strawberry up' prints, or that of 'strawberry users code admin': "

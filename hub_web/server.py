@@ -44,7 +44,7 @@ _SOCKET: Final = "/_nicegui_ws/"
 _NICEGUI: Final = f"/_nicegui/{nicegui_version}/"
 _OK: Final = 200
 _RECONNECT_S: Final = 20.0
-"""How long a page waits for a browser that has lost its connection; a phone sleeps longer, and loads anew."""
+"""How long a page waits for a browser that has lost its connection; a phone sleeps longer, and reloads."""
 _PING_S: Final = (10, 8)
 """How often a browser is asked whether it is there, and how long it may take to say so."""
 
@@ -112,7 +112,7 @@ class WebApp:
 
     Args:
         nicegui: NiceGUI's application.
-        api: The hub's API, as nobody.
+        api: The hub's API, without a login.
         tasks: Owns what pages follow.
     """
 
@@ -202,7 +202,7 @@ class WebApp:
 
     def _login(self, scope: Scope, path: str) -> Response:
         if path.startswith("/_nicegui"):
-            return error_response(path, 401, "unauthorized", "nobody is logged in")
+            return error_response(path, 401, "unauthorized", "you are not logged in")
         query = scope["query_string"].decode("latin-1")
         wanted = path + (f"?{query}" if query else "")
         return RedirectResponse(f"{scope['root_path']}/login?next={quote(wanted, safe='/')}", 303)

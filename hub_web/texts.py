@@ -117,7 +117,7 @@ def _templates(language: str) -> list[_Template]:
         values = [
             f"(?P<{name}>.*?){re.escape(after)}" for name, after in zip(rest[::2], rest[1::2], strict=True)
         ]
-        # Atomic but for the last: a long text of somebody else's takes no more than one look at each place.
+        # Atomic but for the last: a long text from outside takes no more than one look at each place.
         named = [f"(?>{each})" for each in values[:-1]] + values[-1:]
         return re.compile(re.escape(first) + "".join(named), re.DOTALL)
 

@@ -53,7 +53,7 @@ class View:
             shown by `fail`.
         zone: The person's time zone.
         theme: Which of light and dark; ``auto`` is what the device says.
-        base_path: Stands in front of every path in a page.
+        base_path: Prefix of every path in a page.
         feeds: The turns that pages have begun.
         client: NiceGUI's side of it.
     """
@@ -165,9 +165,9 @@ class View:
 
     @contextmanager
     def dialog(self, title: str, *, wide: bool = False, close: str = "") -> Iterator[ui.dialog]:
-        """Open a dialog with a heading; what is made in the block stands in it.
+        """Open a dialog with a heading; the block makes its content.
 
-        It belongs to the page as a whole: what it was opened from may be made anew meanwhile.
+        It belongs to the page as a whole: what it was opened from may be made again meanwhile.
 
         Args:
             close: Words of a button that closes it.
@@ -255,7 +255,7 @@ class View:
             return False
 
         with self.client, self.form(text("Type your password again"), confirm, yes=text("Continue")) as box:
-            Words("p", text("This can hand the home to somebody else."))
+            Words("p", text("This can hand over control of the home."))
             password = text_field(text("Password"), secret=True)
             password.props("autocomplete=current-password autofocus")
         return bool(await box)

@@ -20,7 +20,7 @@ _LOCK_FILE: Final = "lock"
 _MOMENT_S: Final = 0.05
 _PATIENCE_S: Final = 1.0 if sys.platform == "win32" else 5.0
 """How long others may only look. Windows has no shared lock that tells them from a holder: a second is enough
-to outlast them, and little for a person who is told who holds it."""
+to outlast them, and little for a person who learns who holds it."""
 
 
 def make_private_directory(path: Path) -> Path:

@@ -47,7 +47,7 @@ class PublicKey:
 
         Raises:
             InvalidMessage: If it is anything else, carries a private part, or is a point under which
-                signatures that nobody made are valid.
+                forged signatures are valid.
         """
         if jwk.get("kty") != "OKP" or jwk.get("crv") != "Ed25519" or not isinstance(jwk.get("x"), str):
             raise InvalidMessage("the key is not an Ed25519 JWK")

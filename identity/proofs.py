@@ -1,6 +1,6 @@
 """Proofs of possession: a device's token counts only together with the device's key (after RFC 9449).
 
-A proof is a JWT of the type ``dpop+jwt``, signed with the device's key, which stands in its header as
+A proof is a JWT of the type ``dpop+jwt``, signed with the device's key, which its header holds as
 ``jwk``. It names what it is for (``htm``, ``htu``, and ``ath``, the SHA-256 of the token) and is good once,
 for a minute.
 """

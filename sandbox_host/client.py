@@ -212,7 +212,7 @@ class Interpreter:
             self._running.stop(RunStatus.CRASHED, f"the interpreter died: {why}")
 
     def _send(self, message: Run | CallAnswer) -> None:
-        # The pipe's transport takes what the process does not read yet, so that nobody here ever waits
+        # The pipe's transport takes what the process does not read yet, so that no task here ever waits
         # for it: a process that waits until we read, while we wait until it reads, would wait for ever.
         assert self._process is not None
         assert self._process.stdin is not None

@@ -32,7 +32,7 @@ import psutil
 from contracts.errors import SandboxError, SandboxMissing
 
 Progress = Callable[[str], None]
-"""Is told, in a few words, what the installation does now."""
+"""Called with the present step of the installation, in a few words."""
 
 PYODIDE: Final = "314.0.7"
 WASM_PAGES: Final = 4096
@@ -86,7 +86,7 @@ async def install(directory: Path, *, progress: Progress | None = None) -> Insta
 
     Args:
         directory: Owner-only home of the sandbox.
-        progress: Is told about each step.
+        progress: Called at each step.
 
     Returns:
         The files.

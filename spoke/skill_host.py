@@ -89,7 +89,7 @@ class SkillHost:
         return [skill.registration for skill in self._runner.skills.values()]
 
     def admit(self, call: Call, skill: str, method: str) -> None:
-        """Check whether a call may run, whoever signed it.
+        """Check whether a call may run, regardless of its signer.
 
         Raises:
             CallError: ``busy`` while the spoke stops, ``unknown_skill``, ``refused`` for an actor without

@@ -1,4 +1,4 @@
-"""Speech in a spoke: what is said goes the way of every message of this device."""
+"""Speech in a spoke: what a person says goes the way of every message of this device."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 300.0
-"""Silence after which what is said begins a new conversation."""
+"""Silence after which speech begins a new conversation."""
 _LEARN_S: Final = (1.0, 60.0)
 """First and longest wait until a hub that could not say what can be said is asked again."""
 VOCABULARY: Final = "vocabulary.json"

@@ -1,7 +1,7 @@
 """This device as a voice assistant of Home Assistant's ESPHome integration; see `voice.satellite`.
 
 The messages are those of `aioesphomeapi`, which itself is a client only. They travel unencrypted, and without
-a login: Home Assistant is let in by its address.
+a login: Home Assistant is allowed by its address.
 """
 
 import asyncio

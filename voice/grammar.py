@@ -108,7 +108,7 @@ def _that_fit(rules: list[str], sizes: Mapping[str, int], left: int) -> list[str
 
 
 def choices(texts: Iterable[str]) -> str:
-    """Return the grammar of some texts, of which one is said."""
+    """Return the grammar of some texts, of which one is spoken."""
     return _jsgf([f"public <utterance> = {_either(' '.join(_words(text)) for text in texts)}"])
 
 
@@ -201,7 +201,7 @@ def _either(ways: Iterable[str]) -> str:
 
 
 def _words(text: str, language: str = "en") -> list[str]:
-    """Return the words of a text as they are said."""
+    """Return the words of a text as they are spoken."""
     words: list[str] = []
     for word in _WORD.findall(text.lower().replace("’", "'")):
         words += _spoken_number(int(word), language) if word.isdigit() else [word]

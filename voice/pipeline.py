@@ -78,7 +78,7 @@ class Observer(Protocol):
 
 
 class Utterance:
-    """What is said, from the wake word to the end of speech; its frames can be read more than once.
+    """Speech, from the wake word to its end; its frames can be read more than once.
 
     Attributes:
         wake_word: What began it; empty where a button or a question did.
@@ -290,7 +290,7 @@ class Pipeline:
     async def _understood(
         self, utterance: Utterance, engines: Mapping[str, SpeechToText]
     ) -> Transcript | None:
-        """Return what was said; None where no engine understood it, which is said."""
+        """Return what was said; None where no engine understood it, which is reported by voice."""
         failure: SpeechError | None = None
         for name, engine in engines.items():
             try:
@@ -368,7 +368,7 @@ class Pipeline:
     def _answers(self) -> dict[str, SpeechToText]:
         """Return the engines, those with a grammar for nothing but yes and no.
 
-        What is found in the network is left out: whoever answers there first could say yes.
+        What is found in the network is left out: the first to answer there could say yes.
         """
         from voice.engines.pocketsphinx import PocketSphinx
 

@@ -54,7 +54,7 @@ class Server(Protocol):
         ...
 
     async def sound(self, frame: bytes) -> None:
-        """Send a frame of what is said."""
+        """Send a frame of speech."""
         ...
 
     async def cut(self) -> None:
@@ -147,7 +147,7 @@ class Satellite:
         self.silence()
 
     def understood(self) -> bool:
-        """Send nothing more of what is said; return whether anything was being sent."""
+        """Stop sending speech; return whether anything was being sent."""
         was, self._left = self._left > 0, 0
         return was
 
@@ -211,7 +211,7 @@ async def open_satellite(settings: SatelliteSettings, device: Satellite, names: 
     """Serve for as long as the context is open; it yields its port.
 
     Raises:
-        ConfigError: If it cannot listen there, or others could use it whom nobody allowed.
+        ConfigError: If it cannot listen there, or others than those allowed could use it.
         SpeechError: If a package is not installed.
     """
     if settings.protocol == "wyoming":

@@ -1,4 +1,4 @@
-"""Speech that is kept running: what is missing is said and looked for again; muted as long as is wanted."""
+"""Speech that is kept running: what is missing is reported and retried; muted on request."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ class VoiceService:
     """Speech of one device.
 
     Args:
-        chat: Answers what is said.
+        chat: Answers speech.
         vocabularies: Yields what can be said whenever that changes.
         language: Of the household.
         muted_file: There as long as it is muted, so that it stays so over a restart.
@@ -152,7 +152,7 @@ class VoiceService:
                 continue
             except StrawberryError as error:
                 reason = " ".join(filter(None, (f"{error.message}.", error.hint)))
-            except Exception:  # noqa: BLE001  what is a fault of ours is said, too
+            except Exception:  # noqa: BLE001  a fault of ours is reported, too
                 _log.exception("speech failed")
                 reason = "Speech failed; the log says why. It is tried again."
             self.problem("sound", reason)
@@ -231,7 +231,7 @@ class VoiceService:
                         for grammar in grammars:
                             await grammar.learn(vocabulary)
                     except StrawberryError as error:
-                        # Other engines understand what is said.
+                        # Other engines still understand speech.
                         self.problem("vocabulary", str(error))
                     else:
                         self.problem("vocabulary", "")

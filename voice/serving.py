@@ -80,7 +80,7 @@ async def open_server(
         protocol: As the log names it.
 
     Raises:
-        ConfigError: If it cannot listen there, or others could use it whom nobody allowed.
+        ConfigError: If it cannot listen there, or others than those allowed could use it.
     """
     allowed = Allowed(allow)
     allowed.check(host, protocol=protocol)

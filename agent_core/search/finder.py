@@ -163,7 +163,7 @@ class SkillFinder:
         """Set what may stand in slots whose schema names a list (``skill.Values``).
 
         Args:
-            lists: By the name of the list, its values by what is said (``matching.spoken``).
+            lists: By the name of the list, its values by their spoken form (``matching.spoken``).
         """
         if any(self._sentences.lists.get(name) != values for name, values in lists.items()):
             self._sentences.lists.update(lists)

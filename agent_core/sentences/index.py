@@ -86,7 +86,7 @@ class _Entry:
 
     Attributes:
         source: Id of the device that registered it.
-        is_own: Whether only what is said on that device may match.
+        is_own: Whether only messages from that device may match.
     """
 
     target: Target
@@ -100,7 +100,7 @@ class _Entry:
 
     @property
     def key(self) -> tuple[int, str]:
-        """Return what devices with the same skill share: a template is matched once, whoever has it."""
+        """Return what devices with the same skill share: a template is matched once for all of them."""
         return id(self.template), self.target.method.name
 
 
@@ -193,7 +193,7 @@ class SentenceIndex:
 
     Attributes:
         problems: Why templates were left out, by device and skill.
-        lists: What may stand in slots for which a schema names a list: values by what is said.
+        lists: Values of the slots for which a schema names a list, by their spoken form.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class SentenceIndex:
         """Add methods at once.
 
         Args:
-            own: Templates that match only what is said on the device ``only_on``.
+            own: Templates that match only messages from the device ``only_on``.
         """
         for target in targets:
             for _ in self.adding(target, source=only_on or target.device, own=own):
@@ -226,7 +226,7 @@ class SentenceIndex:
 
         Args:
             source: Id of the device that registered it, which the target of a device-agnostic one is not.
-            own: Templates that match only what is said on that device.
+            own: Templates that match only messages from that device.
         """
         self._named[target.device] = target
         owner = (source, target.skill)

@@ -22,7 +22,7 @@ _SEPARATORS: Final = re.compile(r"[\s_-]")
 _PUNCTUATION: Final = re.compile(r"(?<!\S)[¿¡]+|[.,?!…;:。？！、]+(?=\s|\Z)")
 
 ReadSlot = Callable[[str], Json]
-"""Turns what stands in a slot into a value, None where it is none."""
+"""Turns the text of a slot into a value, None where it is none."""
 
 
 class OutOfSteps(StrawberryError):
@@ -152,7 +152,7 @@ def normalized(utterance: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return a text of the same length in which words that are said alike are equal."""
+    """Return a text of the same length in which words that sound alike are equal."""
     low = text.casefold()
     if len(low) != len(text):
         low = "".join(each if len(each.casefold()) > 1 else each.casefold() for each in text)
@@ -160,7 +160,7 @@ def folded(text: str) -> str:
 
 
 def spoken(name: str) -> str:
-    """Return a listed value in the form in which what is said is looked up."""
+    """Return a listed value in the form in which spoken text is looked up."""
     return " ".join(folded(normalized(name)).split())
 
 

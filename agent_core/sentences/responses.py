@@ -74,7 +74,7 @@ def response_text(
 ) -> str:
     """Write the result of a call in words.
 
-    A template that does not fit the result is passed over: what the call gave is said all the same.
+    A template that does not fit the result is passed over: the answer then has the result without it.
 
     Args:
         language: BCP 47; only its first part counts.

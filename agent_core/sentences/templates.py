@@ -61,7 +61,7 @@ _NUMBER: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(?:%|°\s*[CFcf]?)?\Z")
 
 
 Lists = Mapping[str, Mapping[str, str]]
-"""By the name of a list, its values by what is said; they may change at any time."""
+"""By the name of a list, its values by their spoken form; they may change at any time."""
 
 
 class BadTemplate(StrawberryError):
@@ -271,7 +271,7 @@ def _reader(reference: ListReference, root: Mapping[str, Json], lists: Lists) ->
 
 @lru_cache(maxsize=100)
 def _by_spoken(values: tuple[str, ...]) -> dict[str, str]:
-    """Return listed values by what is said; one table serves all sentences with the list."""
+    """Return listed values by their spoken form; one table serves all sentences with the list."""
     return {spoken(value): value for value in values}
 
 

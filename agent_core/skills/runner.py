@@ -225,7 +225,7 @@ class SkillRunner:
 
         def leave(work: asyncio.Future[Json]) -> None:
             if not work.cancelled():
-                work.exception()  # retrieved: what nobody waits for any more is not logged as lost
+                work.exception()  # retrieved: a result without a waiter is not logged as lost
             # Not before: a method that cannot be stopped keeps its place until it ends by itself.
             self._running.discard(execution)
             for gate in entered:

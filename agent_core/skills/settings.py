@@ -80,7 +80,7 @@ class StoredSettings:
                 raise CallError(ErrorCode.BAD_ARGUMENTS, message) from None
             stored = value.model_dump(mode="json", include={*self._given, *given})
             for name in stored:
-                # A secret is stored as it is, and shown to nobody.
+                # A secret is stored as it is, and never shown.
                 if isinstance(secret := getattr(value, name), SecretStr):
                     stored[name] = secret.get_secret_value()
             write_private(self._path, json.dumps(stored).encode())

@@ -114,7 +114,7 @@ def skill_method(
         concurrency: How many calls of it run at the same time; by default what the skill allows.
         sentences: Sentence templates by language; a spoken or typed sentence that matches one runs the
             method without a model: ``{"en": ["turn on [the] lamp"]}``.
-        responses: How the result is said, by language: ``{"en": "The lamp is {result.is_on:on|off}."}``.
+        responses: The sentence for the result, by language: ``{"en": "The lamp is {result.is_on:on|off}."}``.
             Without one it is written by the types of its values.
 
     Raises:

@@ -61,7 +61,7 @@ class Consent:
     Args:
         confirmer: Asks the person; without one, a call that needs a confirmation is refused.
         on_refused: Called with each call that is refused here.
-        where: What is said then: where it can be confirmed.
+        where: Where it can be confirmed, for the error.
 
     Attributes:
         untrusted: Whether text that may be a stranger's is in the turn's context.

@@ -17,7 +17,7 @@ _HEADER: Final = """\
 
 _SECURITY: Final = """\
 # Who may log in and do what: kept by the plugin, changed over MQTT while the broker runs.
-# The file has to be writable for Mosquitto, and readable for nobody else."""
+# The file has to be writable for Mosquitto, and readable by its user only."""
 
 _PERSISTENCE: Final = """\
 # Retained messages survive a restart. Those lost in a power cut are published again."""

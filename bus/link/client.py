@@ -7,12 +7,12 @@ Seven things of paho 2.2 are replaced, in its private parts, which is why its ve
 - Some malformed packets raise out of it, which ends paho's thread without a word. Here they end the
   connection.
 - Each MQTT 5 message gets an object with all its properties, 20 to 40 µs a message. What a message means
-  stands in its payload. Here they are skipped, except for the identifiers of the subscriptions.
+  is in its payload. Here they are skipped, except for the identifiers of the subscriptions.
 - Each message with QoS 1 is kept until it is acknowledged, with a lock to wait at, and the acknowledgement
   is decoded into tables that say no more than that all went well: 30 µs a message. Nothing is sent twice
   here, so its packet id is enough.
 - Each packet leaves in a system call, and a segment, of its own, and each wakes the receiver: 30 to 200 µs.
-  Here all that waits leaves as one piece. An acknowledgement wakes nobody by itself if it can leave with the
+  Here all that waits leaves as one piece. An acknowledgement waits if it can leave with the
   next message.
 - A TLS handshake that fails leaves its socket open, until it is garbage collected.
 - So does a connection that is given up while another thread still opens it; its Last Will would come then.
@@ -115,7 +115,7 @@ class LeanClient(Client):
                 return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
             except _Ended as ended:
                 return self._loop_rc_handle(ended.code)
-            # What the socket got since is told by the loop, in place of one more system call for each read.
+            # The loop reports what the socket got since, in place of one more system call for each read.
             if self._has_whole_packet or was_all:
                 return MQTTErrorCode.MQTT_ERR_SUCCESS
             try:

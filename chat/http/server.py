@@ -105,7 +105,7 @@ async def _end(state: ServerState) -> None:
         connection.shutdown()
     try:
         async with asyncio.timeout(_GRACE_S):
-            while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn tells nobody
+            while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         for task in state.tasks:

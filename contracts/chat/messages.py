@@ -79,7 +79,7 @@ class Exchange(Part):
         did: Calls that were made, a line each.
         untrusted: Whether text from outside the home came into the turn.
         origin: Who says that it took place: for ``person`` the record itself, for ``device`` the device on
-            which it is said to have been, for ``outside`` a client program.
+            which it claims to have been, for ``outside`` a client program.
     """
 
     question: str

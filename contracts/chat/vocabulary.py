@@ -13,10 +13,10 @@ Words = Annotated[str, StringConstraints(max_length=500)]
 
 
 class SpokenSlot(Part):
-    """What may stand in a slot of a sentence; where nothing is said of it, one of the names.
+    """What a slot of a sentence may hold; by default one of the names.
 
     Attributes:
-        values: Listed values as they are said.
+        values: Listed values in their spoken form.
         is_number: Whether a number stands there.
     """
 

@@ -18,7 +18,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 VoiceState = Literal["off", "listening", "hearing", "thinking", "talking", "muted", "broken"]
-"""``listening`` waits for the wake word, ``hearing`` for what is said after it; ``muted``: the microphone is
+"""``listening`` waits for the wake word, ``hearing`` for the end of speech; ``muted``: the microphone is
 closed; ``broken``: something is missing."""
 
 

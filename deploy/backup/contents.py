@@ -21,7 +21,7 @@ IN_PARTS: Final = ("hub", "broker", "spoke")
 """Directories whose files are replaced one by one: the lock in each is held meanwhile."""
 _LOCK: Final = "lock"
 _OF_A_RUN: Final = (_LOCK, "run.json", "cli.token", "http.token")
-"""What is written anew at each start, below one of `IN_PARTS`."""
+"""What is rewritten at each start, below one of `IN_PARTS`."""
 _ELSEWHERE: Final = ("sandbox", STAGE, ASIDE)
 """Directories that stay as they are."""
 _RECORDINGS: Final = ("hub", "recordings")

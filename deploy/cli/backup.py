@@ -46,7 +46,7 @@ def backup(options: argparse.Namespace) -> None:
     Output(options.json).result(
         {"file": str(file), "bytes": written, "content_bytes": size},
         text=f"Written: {file} ({bytes_text(written)}). It holds all keys of this home. Without its "
-        "passphrase nobody can open it, not even you.",
+        "passphrase it cannot be opened, not even by you.",
     )
 
 

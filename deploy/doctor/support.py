@@ -118,7 +118,7 @@ def _shown(name: str, value: Any) -> Any:
         return [_shown(name, inner) for inner in value]
     if isinstance(value, str):
         return value if name in _SHOWN else _address(value)
-    # Where the home is, is nobody's business.
+    # The place of the home is private.
     return _REMOVED if name in ("latitude", "longitude") else value
 
 

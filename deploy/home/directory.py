@@ -47,7 +47,7 @@ class Home:
     def unchecked_settings(self) -> dict[str, Any]:
         """Return the tables of ``strawberry.toml`` for what cannot wait until they are checked.
 
-        What is wrong with them is said by the check.
+        The check reports what is wrong with them.
         """
         with suppress(OSError, ValueError):
             return tomllib.loads((self.directory / "strawberry.toml").read_text("utf-8"))

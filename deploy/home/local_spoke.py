@@ -175,7 +175,7 @@ class LocalSpoke:
         # The owner sits at this machine, and its skills are this installation's own.
         mine = {"confirm": True, "trusted": True}
         if device is None:
-            # The machine that serves the home is everybody's, as its other devices are not unless it is said.
+            # The machine that serves the home is shared; other devices are shared only on request.
             new = {"name": socket.gethostname(), "shared": True, **mine}
             added = client.request("POST", "/api/devices", new)
             return str(added["token"])

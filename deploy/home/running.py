@@ -161,4 +161,4 @@ def quick_imports() -> Iterator[None]:
 async def forever() -> NoReturn:
     """Wait until cancelled."""
     await asyncio.get_running_loop().create_future()
-    raise AssertionError("nobody has that future")
+    raise AssertionError("that future is never resolved")

@@ -133,7 +133,7 @@ def _service(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
         yield f"RestartMaxDelaySec={_RESTART_MAX_S}"
     yield f"TimeoutStartSec={_START_S}"
     yield f"WatchdogSec={WATCHDOG_S}"
-    # Only the main process is told to stop: it ends its own children in their order.
+    # Only the main process gets the signal: it ends its own children in their order.
     yield "KillMode=mixed"
     yield f"TimeoutStopSec={STOP_S}"
     yield f"MemoryMax={plan.memory}"

@@ -140,7 +140,7 @@ class BrokerTable(LoginTable):
 
     Attributes:
         trust: Use it although Strawberry did not set it up, as ``--trust-broker`` says.
-        addresses: What devices are told instead of ``url``, where they reach the broker under another name.
+        addresses: Given to devices instead of ``url``, where they reach the broker under another name.
     """
 
     trust: bool = False

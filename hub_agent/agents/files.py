@@ -103,7 +103,7 @@ class AgentFiles:
         """Write a piece of a file; return how large it is now.
 
         Args:
-            at: Where the piece begins: 0 begins anew, else it is where the file ends.
+            at: Where the piece begins: 0 starts over, else it is where the file ends.
 
         Raises:
             Conflict: If the file ends elsewhere.

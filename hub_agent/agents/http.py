@@ -31,7 +31,7 @@ class _Source(Strict):
 
 
 class _Piece(Strict):
-    """Where the bytes of a request begin in their file; 0 begins anew."""
+    """Where the bytes of a request begin in their file; 0 starts over."""
 
     at: Annotated[int, Field(ge=0)] = 0
 

@@ -1,4 +1,4 @@
-"""What the model of an agent is told: its own instructions in place of the assistant's."""
+"""The system prompt of an agent: its own instructions in place of the assistant's."""
 
 from typing import Final
 

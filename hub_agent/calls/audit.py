@@ -147,7 +147,7 @@ class AuditTrail:
     def act(
         self, act: str, *, user: str, claims: Claims | None = None, address: str = "", outcome: str = "result"
     ) -> None:
-        """Note what somebody did about people, tokens or rights; see `Gate.note`."""
+        """Note a change of people, tokens or rights; see `Gate.note`."""
         self.note(
             CallRecord(
                 at=now(),

@@ -26,7 +26,7 @@ _CHANGED: Final = (
 )
 """Outcomes of calls that did something, or may have done it."""
 _SLICE: Final = 1_000
-"""Records that are read at once for an export; whoever writes meanwhile waits for no more of them."""
+"""Records that are read at once for an export; a writer waits for no more of them meanwhile."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """What a cell begins with that a spreadsheet runs. Names of devices and arguments may be anybody's."""
 

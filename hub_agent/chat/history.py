@@ -2,7 +2,7 @@
 
 When what is read back of a conversation takes more than half of a model's context, a model summarises the
 older part in the background, a piece at a time. No turn waits for that: without a summary, the oldest
-exchanges are left out, and the model and the person are told so.
+exchanges are left out, and the model and the person see how many.
 """
 
 import asyncio

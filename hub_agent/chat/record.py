@@ -1,6 +1,6 @@
 """The record of conversations: one table of turns in the hub's database.
 
-A turn is recorded before its first chunk is sent. Cancelling a turn that has not arrived records a tombstone
+A turn is recorded before its first chunk is sent. A turn that is cancelled before it arrives is recorded
 under its id, so that a request that arrives late does not run. Both insert the same primary key in one
 transaction: exactly one of them wins.
 
@@ -76,8 +76,8 @@ class ConversationRecord:
 
         await self._store.write(work)
 
-    async def forget_tombstones(self) -> None:
-        """Delete tombstones that no late request can meet any more.
+    async def forget_cancelled(self) -> None:
+        """Delete marks of turns that no late request can name any more.
 
         Raises:
             StorageError: If the database cannot be used.
@@ -150,7 +150,7 @@ class ConversationRecord:
                         retry_after_s=10,
                     )
                 self._volume.spend(through or user, rows=1, size=0)
-                tombstone = TurnRow(
+                cancelled = TurnRow(
                     user=user,
                     turn=turn,
                     through=through,
@@ -158,7 +158,7 @@ class ConversationRecord:
                     instance=self._instance,
                     at=now(),
                 )
-                session.add(tombstone)
+                session.add(cancelled)
                 return "not_started"
             if through is not None and known.through != through:
                 raise NotFound(f"there is no turn {turn!r} of this device")
@@ -313,7 +313,7 @@ class ConversationRecord:
         def work(session: Session) -> None:
             require_own(session, user, conversation, through, what="deletes")
             session.exec(delete(TraceRow).where(*traces_of(user, conversation)))
-            # What is left of each turn is a tombstone: a repeated push must not bring it back.
+            # The id of each turn stays, marked as deleted: a repeated push must not bring it back.
             session.exec(
                 update(TurnRow)
                 .where(*turns_of(user, conversation))

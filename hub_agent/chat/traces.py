@@ -233,7 +233,7 @@ def _costs(spans: Sequence[TurnSpan] | None) -> _Costs:
 
 
 def _told(row: TurnRow, costs: dict[str, Any], user: str) -> dict[str, Any]:
-    """Return what a person is told of a turn, with what its models took."""
+    """Return the report of a turn for a person, with what its models took."""
     ended = row.ended_at
     told = {
         **row.model_dump(),

@@ -57,7 +57,7 @@ class _Followed:
     """A turn with its events.
 
     Attributes:
-        given_up: Set when nobody can resume it any more.
+        given_up: Set when it can no longer be resumed.
     """
 
     def __init__(self, turn: Turn) -> None:

@@ -282,7 +282,7 @@ class KeyInPath:
             before, token = found[1], (found[2] or "").encode()
             path = f"{before}/ollama/{found[3].removeprefix('/')}"
             if before not in ("", self._base_path):
-                # No path of ours: it is not found, and nobody reads what was in it.
+                # No path of ours: it is not found, and its body is not read.
                 path, token = "/ollama/k", b""
             headers = [*kept, (b"authorization", b"Bearer " + token)]
             # In place: the server's own log line is made of this very scope.

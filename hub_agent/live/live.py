@@ -166,7 +166,7 @@ async def open_live(
         timers = await stack.enter_async_context(
             open_timers(registry.store, events, instance=settings.instance, household=settings.household)
         )
-        # On the bus nobody else announces devices.
+        # On the bus only the hub announces devices.
         has_others = settings.home_link is not None and not settings.home_link.is_bus
         world = await stack.enter_async_context(open_world(registry.directory, feed, home=has_others))
         access = settings.home_assistant_access

@@ -84,7 +84,7 @@ class _Server:
         """
         tool, client = self.methods.get(method), self.client
         if tool is None or client is None:
-            # Why is told to admins: its own words may hold what only they may read.
+            # The reason is for admins: its own words may hold what only they may read.
             raise CallError(
                 ErrorCode.OFFLINE,
                 f"the MCP server {self.name} is not there",

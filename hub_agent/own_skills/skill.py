@@ -42,7 +42,7 @@ class Asking:
         """Go on only with a person's confirmation of exactly this call; where one can be asked, it is.
 
         Args:
-            hint: What is said where it is not confirmed.
+            hint: The hint of the error where it is not confirmed.
             shown: What the person is shown beside the arguments.
 
         Raises:

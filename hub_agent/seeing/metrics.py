@@ -1,7 +1,7 @@
 """Numbers about calls and turns, counted where they happen.
 
 They are plain numbers: the library that writes them takes 70 ms to import, and is loaded when they are asked
-for. No label has text of a person, a device or a model: what it may be is known beforehand, or stands in a
+for. No label has text of a person, a device or a model: what it may be is known beforehand, or comes from a
 settings file.
 """
 
@@ -15,7 +15,7 @@ from contracts.trace import own_ms
 CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 TURN_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 _MODELS: Final = 100
-"""Names of models that are told apart: those of settings, and of agents that have one of their own."""
+"""Names of models with a label of their own: those of settings, and of agents that have one of their own."""
 
 
 class Histogram:

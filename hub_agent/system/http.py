@@ -230,7 +230,7 @@ async def _pieces(file: BinaryIO) -> AsyncGenerator[bytes, None]:
 
 
 def _append(path: Path, at: int, piece: bytes) -> int:
-    """Add a piece to an upload; the first one begins it anew."""
+    """Add a piece to an upload; the first one starts it over."""
     make_private_directory(path.parent)
     if at == 0:
         path.unlink(missing_ok=True)

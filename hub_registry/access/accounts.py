@@ -175,7 +175,7 @@ class Accounts:
         """Return the person with this id or name.
 
         Args:
-            or_removed: Find somebody who was removed by their id, too.
+            or_removed: Find a removed user by their id, too.
 
         Raises:
             NotFound: If there is none.
@@ -219,7 +219,7 @@ def require_not_first(user: str) -> None:
     if user == ADMIN_ID:
         raise Conflict(
             "the first admin stays an admin: the command line of the hub's machine acts for them",
-            hint="Make somebody else an admin as well, or rename this one.",
+            hint="Make another user an admin as well, or rename this one.",
         )
 
 

@@ -102,7 +102,7 @@ class Gate:
         self._proofs = ProofCheck()
         burst, per_second = per_minute / 2, per_minute / 60
         self._holders = TokenBuckets(burst=burst, per_second=per_second, most=_HOLDERS)
-        # Somebody whose program floods the hub goes on in the browser, and gains nothing by a hundred tokens.
+        # A person whose program floods the hub goes on in the browser, and gains nothing by a hundred tokens.
         self._people = TokenBuckets(burst=_TOKENS * burst, per_second=_TOKENS * per_second, most=_HOLDERS)
 
     async def bearer(self, request: Request) -> Bearer:
@@ -202,7 +202,7 @@ class Gate:
         return bearer
 
     def note(self, act: str, by: Bearer | User, *, address: str = "", outcome: str = "result") -> None:
-        """Record in the audit what somebody did about people, tokens or what a device may.
+        """Record in the audit a change of people, tokens or what a device may.
 
         Args:
             act: A verb, and whom or what it is about. Nothing secret: it is shown and exported.

@@ -109,7 +109,7 @@ class Enrolment:
             TooManyRequests: If the token is wrong, as too many of this source were before.
             Unauthorized: If the token is wrong, used or expired.
             LinkError: If the broker refuses its login; the token stays good then.
-            Conflict: If somebody else has its name on the broker.
+            Conflict: If another client has its name on the broker.
         """
         key = PublicKey.from_jwk(public_key)
         try:
@@ -133,7 +133,7 @@ class Enrolment:
 
         Raises:
             LinkError: If the broker refuses its login; nothing was changed then.
-            Conflict: If somebody else has its name on the broker.
+            Conflict: If another client has its name on the broker.
         """
         async with self._authority.acts:
             return await self._let_in(device, key, lambda session: require_device(session, device.id))

@@ -131,7 +131,7 @@ class LoginSync:
                     "the logins of the broker are updated later, the database cannot be read: %s", error
                 )
             except StrawberryError as error:
-                # Once is enough: somebody has to do something about it, and it is tried every minute.
+                # Once is enough: it needs a person, and it is tried every minute.
                 if not isinstance(error, Disconnected) and error.message != told:
                     _log.error("the broker refuses the list of logins: %s. %s", error, error.hint)
                     told = error.message

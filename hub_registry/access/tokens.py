@@ -46,7 +46,7 @@ _REMEMBERED: Final = timedelta(days=30)
 _RIGHTS: Final = select(DeviceRow.id, DeviceRow.owner, DeviceRow.scope)
 """Of each device, what its tokens are good for now."""
 _FRESH_S: Final = 5 * 60.0
-"""How long a session may do what hands the home over to somebody, after its person typed the password."""
+"""How long a session may hand over control of the home, after its person typed the password."""
 _ON_BUS: Final = ("device", "client")
 """Who logs in on the bus, each with one token at a time. A user's tokens are for HTTP."""
 
@@ -130,7 +130,7 @@ class TokenAuthority:
 
         Raises:
             LinkError: If the broker refuses the login; nothing was issued then.
-            Conflict: If somebody else has that name on the broker.
+            Conflict: If another client has that name on the broker.
         """
         claims, row = self.prepare(request)
         async with self.acts, self.admitting(claims):
@@ -231,7 +231,7 @@ class TokenAuthority:
         return claims
 
     def _at_present(self, claims: Claims) -> Claims:
-        """Return the claims that count: a device may have been given to somebody else, or other scopes."""
+        """Return the claims that count: a device may have been given to another person, or other scopes."""
         present = self._devices.get(claims.sub) if claims.kind == "device" else None
         if present is None or present == (claims.own, claims.scope):
             return claims

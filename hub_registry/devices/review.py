@@ -1,7 +1,7 @@
 """What of a registration counts, given what the owner of the home has approved.
 
 A device describes itself, so its description is a request. Until the owner approves it, a method keeps the
-strictest flags that it ever had, a sentence with free text matches only what is said on the device itself,
+strictest flags that it ever had, a sentence with free text matches only messages from the device itself,
 a skill that another device provides for the whole home is only called on the device by name, and a model
 sees names and signatures without documentation.
 """
@@ -223,7 +223,7 @@ def definition_digest(skill: RegisteredSkill) -> str:
 
 
 def digest_of(items: Iterable[Item]) -> str:
-    """Return one digest for all that waits, so that nobody approves what was not shown."""
+    """Return one digest for all that waits, so that only what was shown is approved."""
     return _sha256(sorted(item.digest for item in items))
 
 

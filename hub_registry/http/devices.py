@@ -135,7 +135,7 @@ class DecisionBody(Strict):
 
 
 class InvitationBody(Strict):
-    """How long a new invitation is good; ten minutes where nothing is said."""
+    """How long a new invitation is good; ten minutes by default."""
 
     lifetime_s: Lifetime | None = None
 
@@ -313,7 +313,7 @@ def address_for_others(request: Request, for_others: str | None) -> str:
 
 
 def _spelled_out(url: str) -> list[str]:
-    """Without TLS a device refuses to join over the network, unless it is told to."""
+    """Without TLS a device refuses to join over the network, without its option for that."""
     return ["--insecure"] if url.startswith("http://") and not is_loopback(host_of(url)) else []
 
 

@@ -30,7 +30,7 @@ class ApproveBody(Strict):
 
 
 class ApprovedAnswer(Strict):
-    """A device that was let in."""
+    """A device that was enrolled."""
 
     id: str
     key: str

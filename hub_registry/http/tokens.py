@@ -137,7 +137,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def renew_token(request: Request) -> Response:
         bearer = await may_register(request)
-        # A person's token ends when it was said to; only what nobody looks after renews itself.
+        # A person's token ends at its date; only unattended ones renew themselves.
         if bearer.device is None:
             raise Forbidden("only a device renews its token", hint="'strawberry tokens add' makes a new one.")
         if not renewals.take(bearer.device):

@@ -193,7 +193,7 @@ class RegistrationRow(Table, table=True):
 class ApprovalRow(Table, table=True):
     """What is known and approved of a skill of a device; see `hub_registry.devices.review.Known`.
 
-    It stays while the skill is gone, so that registering it anew is no way around an approval.
+    It stays while the skill is gone, so that registering it again is no way around an approval.
     """
 
     __tablename__ = "approval"

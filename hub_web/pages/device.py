@@ -174,7 +174,7 @@ class _Device:
                     (
                         "confirm",
                         text("May confirm calls"),
-                        text("Somebody stands in front of it and answers questions."),
+                        text("People use it directly and can answer questions."),
                     ),
                     (
                         "trusted",

@@ -41,7 +41,7 @@ async def devices() -> None:
         )
         before, shape = shape, [asking, [{**each, **dict.fromkeys(_CHANGING)} for each in found]]
         if shape == before:
-            # What changes all the time is shown in its place, so that nobody loses theirs.
+            # What changes all the time is shown in its place, so that no other dialog closes.
             for device in found:
                 updates[device["id"]](device)
             return

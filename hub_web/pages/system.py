@@ -165,7 +165,7 @@ def _backup() -> None:
         note(
             text(
                 "One encrypted file with everything: people, devices, conversations, memory, keys and "
-                "settings. Without its passphrase nobody can open it, not even you."
+                "settings. Without its passphrase it cannot be opened, not even by you."
             )
         )
         first = _secret(text("Passphrase"), hint=text("Four or more words that only you know"))

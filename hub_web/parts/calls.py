@@ -27,8 +27,8 @@ def human(name: str) -> str:
 
 def _flags() -> dict[str, tuple[Tone, str, str]]:
     """Return the flags of methods: how each looks, its words, and what it means."""
-    lost = text("Asked first where somebody else's text was read before.")
-    outside = text("Something leaves this home; asked first where somebody else's text was read before.")
+    lost = text("Asks first if text from outside was read before.")
+    outside = text("Something leaves this home; asks first if text from outside was read before.")
     return {
         "read_only": ("good", text("only reads"), text("It changes nothing; guests may call it, too.")),
         "idempotent": ("plain", text("can be repeated"), text("Twice is the same as once.")),

@@ -122,7 +122,7 @@ class SchemaForm:
         """Return what was filled in.
 
         Raises:
-            InvalidMessage: If something is missing, or cannot be read; it is said by its field, too.
+            InvalidMessage: If something is missing, or cannot be read; shown by its field, too.
         """
         self.clear()
         made: dict[str, Any] = {}

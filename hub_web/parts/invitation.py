@@ -21,7 +21,7 @@ def ready_line(invitation: Mapping[str, Any]) -> str:
 
 @contextmanager
 def shown_once(title: str, secret: str, *, wide: bool = False) -> Iterator[None]:
-    """Open a dialog with a secret that can be copied; the block makes what stands in it."""
+    """Open a dialog with a secret that can be copied; the block makes its content."""
 
     def copy() -> None:
         ui.clipboard.write(secret)

@@ -41,7 +41,7 @@ def note(text: str, *, classes: str = "") -> Words:
 
 @contextmanager
 def card(title: str = "", *, icon: str = "", classes: str = "") -> Iterator[ui.element]:
-    """Make a card; what is made in the block stands in it.
+    """Make a card; the block makes its content.
 
     Yields:
         The place for its buttons, at the right of its title; enter it with ``with``.

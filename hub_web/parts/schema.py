@@ -224,7 +224,7 @@ def _number(entered: Any, *, integer: bool) -> Json:
 
 
 def shown_value(field: Field, value: Json) -> Any:
-    """Return what stands in a field at the beginning."""
+    """Return the first value of a field."""
     match field.kind:
         case "list" if not field.choices:
             return "\n".join(map(str, value)) if isinstance(value, list) else ""

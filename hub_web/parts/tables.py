@@ -32,7 +32,7 @@ class Table:
         """Show these rows and no others.
 
         Args:
-            rows: A cell is its text, or a function that makes what stands in it.
+            rows: A cell is its text, or a function that makes its content.
         """
         with refilled(self._body):
             for cells in rows:

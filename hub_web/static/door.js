@@ -12,7 +12,7 @@
     error.hidden = false;
   }
 
-  // The code stands in the fragment, which is sent to nobody; it is taken out of the address.
+  // The code is in the fragment, which browsers never send; it is taken out of the address.
   const code = form.elements.namedItem("code");
   const given = decodeURIComponent(location.hash.slice(1)).replace(/^code=/, "");
   if (code && given) {

@@ -13,7 +13,7 @@
 
   async function look() {
     if (leaving) return;
-    // A session that has ended brings the login; a hub that was started again, the page anew.
+    // A session that has ended brings the login; a hub that was restarted, a reload.
     try {
       const answer = await fetch(`${base}/_strawberry-session`, { cache: "no-store" });
       if (answer.status === 401) location.reload();

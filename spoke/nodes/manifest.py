@@ -54,7 +54,7 @@ class Manifest(Strict):
         build: Makes the program ready, where it has to be.
         env: Variables of the environment, added to the few that every program needs, such as ``PATH``.
         restart: Whether it is started again when it ends: always, after an exit code other than 0, or never.
-        protected: Whether only somebody at this machine may stop it.
+        protected: Whether it may be stopped at this machine only.
         stop_s: Seconds that it gets to end when it is stopped.
     """
 

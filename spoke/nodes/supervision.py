@@ -53,7 +53,7 @@ class NodeStatus:
         health: By its command; ``unknown`` where it has none or was not asked yet.
         health_topic: The topic by which the hub sees whether it works, on `health_link`.
         since: Of this state, RFC 3339.
-        restarts: Since somebody started it.
+        restarts: Since it was last started by hand.
     """
 
     name: str
@@ -425,7 +425,7 @@ class Nodes:
             raise CallError(
                 ErrorCode.REFUSED,
                 f"{name} is protected: it is {what} only at the machine itself",
-                hint="'protected: true' stands in its node.yaml.",
+                hint="Its node.yaml has 'protected: true'.",
             )
 
     def _log_of(self, name: str) -> Log:

@@ -322,7 +322,7 @@ async def test_a_device_has_so_much_recorded_in_a_day_and_others_go_on(store: St
         await record.begin(asks("new", through=KITCHEN))
     with pytest.raises(TooManyRequests):
         await push(record, offline("long", answer="x" * 5_000), key=HALL)
-    # A tombstone is no way round: what replaces it counts.
+    # A cancelled turn is no way round: what replaces it counts.
     await record.state(ANN, "late", through=HALL)
     with pytest.raises(TooManyRequests):
         await push(record, offline("late", answer="x" * 5_000), key=HALL)
@@ -330,12 +330,12 @@ async def test_a_device_has_so_much_recorded_in_a_day_and_others_go_on(store: St
     assert await push(record, offline("short"), key=HALL) == ["short"]
 
 
-async def test_a_tombstone_is_kept_for_a_day(store: Store, record: ConversationRecord) -> None:
+async def test_a_cancelled_turn_is_kept_for_a_day(store: Store, record: ConversationRecord) -> None:
     await record.state(ANN, "old", through=KITCHEN)
     await record.state(ANN, "new", through=KITCHEN)
     yesterday = update(TurnRow).where(col(TurnRow.turn) == "old").values(at=now() - timedelta(hours=25))
     await store.write(lambda session: session.exec(yesterday))
-    await record.forget_tombstones()
+    await record.forget_cancelled()
     assert await store.read(lambda session: session.exec(select(TurnRow.turn)).all()) == ["new"]
 
 

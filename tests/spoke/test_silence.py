@@ -68,7 +68,7 @@ async def test_a_message_that_the_hub_never_got_is_taken_back_and_done_here(
     own_model.script = acts("write", text="here")
     told = await interrupted(talker, "write here into the journal", {CHAT: "hold request"})
     assert (told.mode, talker.place.journal) == ("offline", ["here"])
-    # It arrives late, and finds its tombstone.
+    # It arrives late, and finds itself cancelled.
     talker.line.go.set()
     await talker.line.settled()
     assert hub_model.requests == []

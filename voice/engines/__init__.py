@@ -36,7 +36,7 @@ class WakeWord(Protocol):
 
 
 class SpeechToText(Protocol):
-    """Turns what is said into text."""
+    """Turns speech into text."""
 
     async def transcribe(self, frames: AsyncIterator[bytes], *, language: str) -> Transcript:
         """Return what was said in these frames, which end where the speech does.

@@ -40,7 +40,7 @@ class Espeak:
 
     async def _sounds(self, text: str, voice: str) -> AsyncGenerator[Sound, None]:
         pipe = asyncio.subprocess.PIPE
-        # Standard input, so that what is said stands in no list of processes.
+        # Standard input, so that the text is in no list of processes.
         process = await asyncio.create_subprocess_exec(
             self._program, "-v", voice, "-s", self._speed, "--stdin", "--stdout",
             stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL,
@@ -71,6 +71,6 @@ class Espeak:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
-                # Its transport closes at the end of the pipe, which is paused while nobody reads.
+                # Its transport closes at the end of the pipe, which is paused while it is not read.
                 await process.stdout.read()
                 await process.wait()

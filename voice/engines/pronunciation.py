@@ -1,4 +1,4 @@
-"""How words are said that the dictionary of the speech to text lacks, in the sounds of its English model."""
+"""Pronunciation of words that the dictionary lacks, in the sounds of its English model."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE_S: Final = 60.0
 _LONGEST: Final = 60
-"""Letters of a word; what is longer is said by nobody."""
+"""Most letters of a word."""
 
 _TABLE: Final = """
     ɑ=AA a=AA ɒ=AA æ=AE ʌ=AH ə=AH ɐ=AH ɜ=AH ɜː=ER ɚ=ER ɔ=AO aʊ=AW aɪ=AY ɔɪ=OY ɛ=EH e=EH eɪ=EY eː=EY ɪ=IH ᵻ=IH
@@ -32,7 +32,7 @@ _SOUND: Final = re.compile("|".join(sorted(map(re.escape, _SOUNDS), key=len, rev
 
 
 def pronounced(words: Collection[str], *, language: str) -> dict[str, str]:
-    """Return how words are said, as espeak-ng says them; those that cannot be said are left out.
+    """Return the pronunciation of words by espeak-ng; those that cannot be said are left out.
 
     Args:
         words: Each of letters alone.

@@ -30,7 +30,7 @@ from voice.wyoming.connection import (
 )
 
 _MOST_TEXT: Final = 4_000
-"""Characters of what is said at once; nobody speaks longer without a pause."""
+"""Most characters of one transcript; people pause before that."""
 _MOST_SOUND: Final = 64 * 1024 * 1024
 """Bytes of one answer: ten minutes. A server that never stops is cut off."""
 

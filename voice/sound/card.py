@@ -29,7 +29,7 @@ _BLOCK_S: Final = 0.05
 _lock: Final = threading.Lock()
 """Held while devices are looked for, and while a stream is opened or closed."""
 _streams: Final[set[Any]] = set()
-"""Those that are open: to initialize the library anew would free them under their callers."""
+"""Those that are open: to initialize the library again would free them under their callers."""
 
 
 class Device(NamedTuple):
@@ -42,7 +42,7 @@ class Device(NamedTuple):
 
 
 def devices() -> list[Device]:
-    """Return the sound devices of this machine, looked for anew where no stream is open.
+    """Return the sound devices of this machine, looked for again where no stream is open.
 
     Raises:
         SpeechError: If PortAudio is not installed.

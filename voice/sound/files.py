@@ -71,7 +71,7 @@ class FileMicrophone:
 
 
 class FileLoudspeaker:
-    """Writes what is said to a WAV file, or raw to a pipe; see `voice.sound.audio.Loudspeaker`."""
+    """Writes speech to a WAV file, or raw to a pipe; see `voice.sound.audio.Loudspeaker`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

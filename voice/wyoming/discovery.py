@@ -1,8 +1,8 @@
 """Discovery of Wyoming servers on the local network (zeroconf), where the settings ask for it.
 
-Anything on the network can announce itself, and what is found hears what is said at home or is said by the
-loudspeaker. So only addresses of this machine and of private networks count, and an address in the settings
-is better.
+Anything on the network can announce itself; a server that is found hears the speech of the home, or
+makes what its loudspeaker plays. So only addresses of this machine and of private networks count, and an
+address in the settings is better.
 """
 
 import asyncio

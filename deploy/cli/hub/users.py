@@ -15,7 +15,7 @@ _COLUMNS: Final = ("name", "role", "logs in", "language", "time_zone", "id")
 def list_users(options: argparse.Namespace) -> None:
     """Print all people."""
     Output(options.json).rows(
-        hub_of(options).request("GET", "/api/users"), _COLUMNS, empty="There is nobody.", shown=_shown
+        hub_of(options).request("GET", "/api/users"), _COLUMNS, empty="There are no users.", shown=_shown
     )
 
 
@@ -35,7 +35,7 @@ def add(options: argparse.Namespace) -> None:
 
 
 def code(options: argparse.Namespace) -> None:
-    """Print a new code, for somebody who has forgotten their password or has not chosen one."""
+    """Print a new code, for a user who has forgotten their password or has not chosen one."""
     answer = hub_of(options).request("POST", api("users", options.user, "code"), {})
     Output(options.json).result(answer, text=_code(answer))
 
@@ -69,7 +69,7 @@ def role(options: argparse.Namespace) -> None:
 def remove(options: argparse.Namespace) -> int:
     """Remove a person with what is theirs alone."""
     client = hub_of(options)
-    # Nobody is asked about a person who is not there.
+    # No question about a person who does not exist.
     user = _found(client.request("GET", "/api/users"), options.user)
     if not options.yes and not agreed(
         f"Remove {user['name']}? Their conversations, private memory, watchers and timers are deleted, their "

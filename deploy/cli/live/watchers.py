@@ -19,7 +19,7 @@ _NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.+)")
 _DONE: Final = {"result": "done", "dry_run": "dry run"}
 """How an action that has no error is shown."""
 _EXACT_S: Final = 120.0
-"""Shorter times are told in seconds: their ends may be the same minute."""
+"""Shorter times are printed in seconds: their ends may be the same minute."""
 _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
 
@@ -82,7 +82,7 @@ def approve(options: argparse.Namespace) -> int:
         name: value for name in ("predicate", "dry_run") if (value := getattr(options, name)) is not None
     }
     if options.predicate:
-        # A mistake in it is told before the question.
+        # A mistake in it is reported before the question.
         change |= _post(client, options.name, "predicate", {"predicate": options.predicate})
     if not (options.yes or options.json):
         note(_described({**watcher, "truth": None, "reason": "", **change}))

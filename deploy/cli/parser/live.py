@@ -167,7 +167,7 @@ watchers approve: approve a watcher, with changes, so that it begins
   | dry_run=--live = no      make the calls: no dry run
   --yes                      do not ask
 watchers test: show when a watcher would have fired
-  Runs the predicate over recorded values. Nothing is called and nobody is notified.
+  Runs the predicate over recorded values. Nothing is called and no notification is sent.
   + +name
   | --since TIME   how far back, as 7d; default 7d
   | --capture ID   a capture: 'captures list' shows them

@@ -70,7 +70,7 @@ voice level (:level_meter): show how loud the microphone is, and what wakes it
 voice test: show what is understood of a sound file
   Shows whether the wake word is heard in a WAV file, and what is understood after it. Nothing is called.
   file=FILE.wav   16-bit WAV
-  --no-wake-word  the file begins with what is said
+  --no-wake-word  the file begins with the command
 voice mute: close the microphone
 voice unmute: open the microphone again
 """

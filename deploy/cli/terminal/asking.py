@@ -27,7 +27,7 @@ def agreed(question: str, *, otherwise: str = "Run it in a terminal.") -> bool:
     """Ask a question on standard error; only a clear yes is one.
 
     Args:
-        otherwise: What to do where nobody can answer, for example which option answers beforehand.
+        otherwise: What to do where no person can answer, for example which option answers beforehand.
 
     Raises:
         NobodyToAsk: If standard input has ended and is no terminal.

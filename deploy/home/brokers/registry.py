@@ -30,7 +30,7 @@ class OurBroker:
     Attributes:
         kind: The embedded one, or a Mosquitto that was set up for this home.
         urls: Where it listens, for this machine.
-        addresses: What devices are told: where other machines reach it, and loopback for this one.
+        addresses: The addresses given to devices: where other machines reach it, and loopback for this one.
         websocket: Where it speaks MQTT over WebSocket; None where it does not.
         ca: PEM of the authority of an ``mqtts`` address; None for the system's authorities.
         insecure: Whether its owner accepted that others in the network can read what goes there.

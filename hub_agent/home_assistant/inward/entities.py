@@ -64,7 +64,7 @@ class Place:
 
     @cached_property
     def said(self) -> frozenset[str]:
-        """All that is said for it, its floor included."""
+        """All its spoken names, its floor included."""
         return frozenset(map(spoken, self.names)) | (self.floor.said if self.floor else frozenset())
 
 

@@ -9,7 +9,7 @@ from hub_agent.home_assistant.inward.entities import Entity
 
 
 class Spoken(TypedDict):
-    """What ``skill_method`` takes: sentences, and how the result is said, by language."""
+    """What ``skill_method`` takes: sentences, and the sentence for the result, by language."""
 
     sentences: dict[str, list[str]]
     responses: dict[str, str]
@@ -203,7 +203,7 @@ def quantity_class(quantity: str) -> Json:
 
 
 def said_state(entity: Entity, value: Json) -> Json:
-    """Return a state as it is said: a door sensor is open and not on."""
+    """Return a state in words: a door sensor is open and not on."""
     if entity.domain == "binary_sensor" and value in ("on", "off"):
         if entity.device_class in _OPENINGS:
             return "open" if value == "on" else "closed"

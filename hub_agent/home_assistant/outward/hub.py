@@ -23,7 +23,7 @@ NOTIFY: Final = "hub.notify"
 WATCHERS: Final = "hub.watchers"
 _DECISIONS: Final = ("nothing", "notify", "act", "failed")
 _NOTES: Final = "The message came from Home Assistant, over the MQTT broker of the home."
-"""With notes a turn has text of strangers: whoever may publish on that broker can write there."""
+"""With notes a turn has text of strangers: any client of that broker can write there."""
 _MOST_CHATS: Final = 4
 """Messages that wait for an answer at once."""
 _AT_ONCE: Final = 20
@@ -149,7 +149,7 @@ class HubParts:
         self._publishing.refresh(HUB)
 
     async def _turn(self, message: str, user: str) -> str:
-        """Run a turn in its own conversation; nobody can be asked for a confirmation there."""
+        """Run a turn in its own conversation; a call cannot be confirmed there."""
         registry = self._assistant.registry
         bearer = Bearer.inside(registry.hub_id, HOME_ASSISTANT, await registry.accounts.get(user))
         asked = ChatRequest(message=message, conversation=HOME_ASSISTANT, notes=_NOTES)

@@ -33,7 +33,7 @@ HUB: Final = "hub"
 _SETTLE_S: Final = 0.1
 """How long changes are gathered: a device comes with many of them."""
 _SEEN_S: Final = 60.0
-"""How often it is told when a device was last seen."""
+"""How often it learns when a device was last seen."""
 _LEARNED: Final = frozenset({"binary_sensor", "event", "sensor"})
 """What is known only once the skill has published it, which may be long after the start of the hub."""
 _EVENTS: Final = 32
@@ -187,10 +187,10 @@ class Publishing:
             try:
                 await self._publish()
             except Disconnected as error:
-                _log.debug("Home Assistant is told when the broker is back: %s", error)
+                _log.debug("Home Assistant gets the change when the broker is back: %s", error)
                 self._all = True
             except StrawberryError as error:
-                _log.error("not all is told to Home Assistant: %s", error)
+                _log.error("Home Assistant did not get every change: %s", error)
                 self._all = True
 
     async def _publish(self) -> None:

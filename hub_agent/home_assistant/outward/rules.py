@@ -99,7 +99,7 @@ class Entity:
     def only_by_name(self) -> bool:
         """Return whether it is shown only where the owner names it, and not with the rest of its skill.
 
-        What can lose something, and buttons that only read: nobody would see what they give.
+        What can lose something, and buttons that only read: their result would be seen nowhere.
         """
         flags = [method.flags for method in self.calls.values()]
         reads = self.component == "button" and all(each.read_only for each in flags)

@@ -39,7 +39,7 @@ class _Change(Strict):
 
 def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
-    # A device gets what concerns a message that somebody says to it, not all that its owner wants remembered.
+    # A device gets what concerns a message through it, not all that its owner wants remembered.
     may_look, may_call = gate.require_user("chat"), gate.require_user("call")
 
     async def may_change(request: Request) -> Bearer:

@@ -87,7 +87,7 @@ class Memory:
         return self._file.problem
 
     def entries(self, user: str) -> list[MemoryEntry]:
-        """Return what a user may see, as it stands in the file."""
+        """Return what a user may see, as written in the file."""
         known = {entry.id: entry for entry in self._file.value if entry.private in (None, user.casefold())}
         return list(known.values())
 

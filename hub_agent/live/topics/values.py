@@ -1,8 +1,8 @@
 """Values of topics as one person may read and publish them.
 
 On the bus a person reads what `contracts.access` shows to a reader: presence, skills, states and events of
-the devices that are the person's own or shared, watchers and captures, and the events of this person. Nobody,
-not even an admin, reads calls, results or conversations. All topics of the bus belong to the hub or to a
+the devices that are the person's own or shared, watchers and captures, and the events of this person. Not
+even an admin reads calls, results or conversations. All topics of the bus belong to the hub or to a
 device, so a person publishes only on ``users/{user}/events/{kind}``, with kinds that the hub does not use
 itself.
 
@@ -200,7 +200,7 @@ class BusValues:
 
         Raises:
             InvalidTopic: If that is not a topic to publish on.
-            Forbidden: If nobody may publish on it.
+            Forbidden: If no client may publish on it.
             CallError: ``needs_confirmation``.
             Disconnected: While there is no connection.
             NotFound: If there is no home broker.

@@ -173,7 +173,7 @@ class Engine:
     async def evaluate_now(self, watched: Watched, *, occasion: str) -> DecisionRow:
         """Evaluate a watcher by the model, whatever its predicate says.
 
-        One that nobody answers for any more is paused, and no model is asked.
+        One without an owner is paused, and no model is asked.
         """
         if (objection := await self._evaluations.objection(watched.row)) is not None:
             return await self._pause(watched, objection)
@@ -326,7 +326,7 @@ class Engine:
             watched.ask_at = watched.wake = None
             if row.snoozed_until.timestamp() > now:
                 return
-            # What is still so is told again, as an alarm clock does.
+            # What is still so is reported again, as an alarm clock does.
             row.snoozed_until, row.state, row.done, row.armed = None, "active", [], True
             watched.firing.armed, watched.has_new = True, True
             await self._save(row)

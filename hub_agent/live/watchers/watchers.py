@@ -81,7 +81,7 @@ class Watchers:
         self._one = asyncio.Lock()
 
     async def create(self, request: WatcherRequest, by: By, *, as_draft: bool = False) -> dict[str, Json]:
-        """Make a watcher. With a predicate it is active at once, if whoever makes it may approve its calls.
+        """Make a watcher. With a predicate it is active at once, if its maker may approve its calls.
 
         Without one, a model is asked to propose it, and the watcher is a draft until it is approved.
 
@@ -137,7 +137,7 @@ class Watchers:
         """Approve the draft that was made of a request; see `shown_to_confirm` for what the person saw.
 
         Raises:
-            Conflict: If it is no draft any more, or was made anew otherwise.
+            Conflict: If it is no draft any more, or was made again otherwise.
         """
         row = self._get(request.name, by)
         if row.state != "draft" or self._drafts.get(row.name) != request:
@@ -177,7 +177,7 @@ class Watchers:
         return self._shown(row)
 
     async def change(self, name: str, by: By, edit: Edit) -> dict[str, Json]:
-        """Change what a watcher sees, is told and may call, and when it is evaluated.
+        """Change the topics, instruction and calls of a watcher, and when it is evaluated.
 
         One that makes calls is a draft then: what was approved is another watcher.
 
@@ -189,7 +189,7 @@ class Watchers:
         """
         async with self._changing(name, by, "changed") as row:
             await self._apply(row, edit, by)
-            # What somebody is asked to confirm is no longer this.
+            # A question that is open shows the old one.
             self._drafts.pop(name, None)
             if row.allow:
                 self._engine.stop(name)

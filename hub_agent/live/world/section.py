@@ -14,7 +14,7 @@ from hub_agent.live.world.world import World
 from hub_agent.prompt import Asked, PromptPart
 
 WORLD_TOKENS: Final = 400
-"""A dozen entities with their states and the areas of a large home; models read it anew with each message."""
+"""A dozen entities with their states and the areas of a large home; models read it with each message."""
 _AREA_TOKENS: Final = 80
 """For the areas, out of these."""
 _EARLIER: Final = 0.5

@@ -1,4 +1,4 @@
-"""The form of a watcher: what it is told in words, sees and may call; made, and changed later."""
+"""The form of a watcher: instruction, topics and calls; made, and changed later."""
 
 import re
 from typing import Any, Final

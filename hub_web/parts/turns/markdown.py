@@ -15,7 +15,7 @@ def _renderer() -> MarkdownIt:
     made = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True})
     made.enable(["table", "strikethrough"])
     made.validateLink = lambda url: bool(_LINK.match(url.strip()))  # type: ignore[method-assign]
-    # Images of other origins would tell that a text is read, and what stands in their address.
+    # Images of other origins would tell that a text is read, and what their address holds.
     made.add_render_rule("image", _image)
     made.add_render_rule("link_open", _link)
     return made

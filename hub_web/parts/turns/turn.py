@@ -275,7 +275,7 @@ class TurnBox:
     # -- as it was recorded -------------------------------------------------------------------------
 
     def show_recorded(self, exchange: dict[str, Any]) -> None:
-        """Show a turn that has ended; what was done is fetched when somebody unfolds it."""
+        """Show a turn that has ended; what was done is fetched when it is unfolded."""
         with self.box:
             self._did = list(exchange["did"])
             self._waiting.set_visibility(False)
