@@ -5,6 +5,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 ASSETS: Final = "/_strawberry/"
@@ -32,8 +33,9 @@ def asset(name: str, base_path: str = "") -> str:
     return f"{base_path}{ASSETS}{hashlib.sha256(_content(name)).hexdigest()[:16]}/{name}"
 
 
-def asset_response(name: str) -> Response:
+async def serve_asset(request: Request) -> Response:
     """Answer a request for one."""
+    name = request.path_params["name"]
     if name not in _names():
         return Response(status_code=404)
     kind = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")

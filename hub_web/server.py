@@ -29,7 +29,7 @@ from contracts.errors import StrawberryError
 from hub_agent.http.pages import path_in_app
 from hub_agent.service import Hub
 from hub_web.api import Api
-from hub_web.assets import ASSETS, KEPT, asset_response
+from hub_web.assets import ASSETS, KEPT, serve_asset
 from hub_web.door import door
 from hub_web.feeds import Feeds
 from hub_web.session import Sessions, WebSession
@@ -134,7 +134,7 @@ class WebApp:
         self._tasks = tasks
         self._feeds = Feeds(tasks)
         self._open = [
-            Route(f"{ASSETS}{{digest}}/{{name}}", _asset),
+            Route(f"{ASSETS}{{digest}}/{{name}}", serve_asset),
             Route("/login", self._door),
             Route("/setup", self._door),
             Route(f"{ASSETS.rstrip('/')}-session", self._session),
@@ -206,10 +206,6 @@ class WebApp:
         query = scope["query_string"].decode("latin-1")
         wanted = path + (f"?{query}" if query else "")
         return RedirectResponse(f"{scope['root_path']}/login?next={quote(wanted, safe='/')}", 303)
-
-
-async def _asset(request: Request) -> Response:
-    return asset_response(request.path_params["name"])
 
 
 def _refusal(connection: HTTPConnection, path: str, session: WebSession) -> Response | None:

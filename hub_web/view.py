@@ -369,6 +369,9 @@ class View:
         async def guarded() -> None:
             try:
                 await work
+            except StrawberryError as error:
+                with self.client:
+                    self.fail(error)
             except Exception as error:  # noqa: BLE001  one page must not end the others
                 _log.error("a page failed", exc_info=error)
 

@@ -10,16 +10,7 @@ from contracts.errors import Forbidden, NotFound
 from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import (
-    Words,
-    card,
-    empty,
-    icon_button,
-    note,
-    refilled,
-    row,
-    stack,
-)
+from hub_web.parts.layout import Words, card, empty, icon_button, note, refilled, row, stack
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
 from hub_web.texts import text
@@ -195,7 +186,7 @@ class _Chat:
             self._input.props["placeholder"] = self._input.props["aria-label"] = text("Message")
             self._input.props["maxlength"] = 32_000
             self._input.on("keydown", self._send, js_handler=_SEND)
-            self._input.on("keydown.esc", self._stop)
+            self._input.on("keydown.esc", view.showing(self._stop))
             with ui.element("div").classes("sb-composer-tools"):
                 self._agent = choice(text("Agent"), agents, agents[0])
                 self._agent.set_visibility(len(agents) > 1)

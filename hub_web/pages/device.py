@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from contracts.errors import StrawberryError
 from hub_web.api import part
 from hub_web.pages.devices import load_words, state_of
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
@@ -57,6 +58,7 @@ class _Device:
         self._shape: dict[str, Any] = {}
         self._folds: dict[str, ui.element] = {}
         self._refresh = one_at_a_time(self._read)
+        self._show_nodes = one_at_a_time(self._read_nodes)
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
@@ -72,8 +74,10 @@ class _Device:
                 self._facts = ui.element("div")
             with card(text("Load"), icon="show_chart"):
                 self._plots = stack()
+            self._rights = ui.element("div")
             if may_manage or self._device["owner"] == view.user.id:
-                self._rights()
+                with self._rights:
+                    self._show_rights()
         self._problems = ui.element("div")
         self._show()
         self._skills = stack()
@@ -163,7 +167,7 @@ class _Device:
 
     # -- what it may ------------------------------------------------------------------------------
 
-    def _rights(self) -> None:
+    def _show_rights(self) -> None:
         device = self._device
         with card(text("Rights"), icon="verified_user"):
             rows = [
@@ -207,9 +211,16 @@ class _Device:
         await self._change("scopes", [*others, scope] if value else others)
 
     async def _change(self, name: str, value: bool | list[str]) -> None:
-        await view.api.patch(self._path, {name: value})
-        view.notify(text("Saved"))
-        await self._refresh()
+        async with view.busy():
+            try:
+                await view.api.patch(self._path, {name: value})
+            except StrawberryError as error:
+                view.fail(error)
+                with refilled(self._rights):
+                    self._show_rights()
+                return
+            view.notify(text("Saved"))
+            await self._refresh()
 
     async def _edit(self) -> None:
         device = self._device
@@ -340,7 +351,7 @@ class _Device:
 
     # -- its programs -----------------------------------------------------------------------------
 
-    async def _show_nodes(self) -> None:
+    async def _read_nodes(self) -> None:
         found = await view.api.get("/api/nodes", device=self._device["id"])
         with refilled(self._nodes):
             for each in found["problems"]:

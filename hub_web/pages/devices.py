@@ -99,10 +99,8 @@ def _device(device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
                 badge(text.count(device["to_review"], "{n} to approve", "{n} to approve"), "warn")
             if device["problems"]:
                 badge(text.count(len(device["problems"]), "{n} problem", "{n} problems"), "bad")
-        with row(wrap=False):
-            told = ui.element("div")
-            ui.element("div").classes("sb-grow")
-            plot = sparkline((), label=text("Load of the last hour"))
+        told = ui.element("div")
+        plot = sparkline((), label=text("Load of the last hour"))
 
     def update(device: dict[str, Any]) -> None:
         with refilled(told):

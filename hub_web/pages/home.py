@@ -87,7 +87,7 @@ class _Board:
         self._on = ui.element("section").classes("sb-on").props("aria-live=polite")
         self._on.props["aria-label"] = text("What is on")
         self._now = ui.element("div").classes("sb-grid")
-        self._rooms = stack().classes("sb-rooms sb-tops")
+        self._rooms = stack().classes("sb-rooms")
         self._past = ui.element("div")
         world, _ = await asyncio.gather(view.api.get("/api/world", limit=_MOST), self._read_methods())
         self._take(world["things"])
@@ -193,16 +193,15 @@ class _Board:
                 states[device, skill][name] = thing
             elif self._has_state(thing):
                 others[thing["area"] or "", thing["device"] or thing["name"]].append(thing)
-        for (device, skill), found in sorted(self._skills.items()):
-            if device not in devices or (not states[device, skill] and not self._acts(found)):
-                continue
-            build = partial(self._skill, found, states[device, skill], devices[device])
-            rooms[found["area"] or ""].append(build)
-        for (device, skill), its in sorted(states.items()):
-            # States of a skill without a simple method.
-            if (device, skill) not in self._skills and its and device in devices:
-                area = next(iter(its.values()))["area"] or ""
-                rooms[area].append(partial(self._states_only, skill, its, devices[device]))
+        for device, skill in sorted({*self._skills, *states}):
+            its = states[device, skill]
+            found = self._skills.get((device, skill))
+            if found is None:
+                # It has no simple method.
+                area = next(each["area"] for each in its.values())
+                found = {"skill": skill, "area": area, "methods": [], "unavailable": ""}
+            if device in devices and (its or self._acts(found)):
+                rooms[found["area"] or ""].append(partial(self._skill, found, its, devices[device]))
         for (area, name), things in sorted(others.items()):
             rooms[area].append(partial(self._entities, name, things))
         return rooms
@@ -226,10 +225,6 @@ class _Board:
                 panel.rest()
             left = panel.controls.states if may_act else list(states)
             self._rows([(human(name), states[name]) for name in left])
-
-    def _states_only(self, skill: str, states: dict[str, dict[str, Any]], device: dict[str, Any]) -> None:
-        with self._card(skill, device, states.values()):
-            self._rows([(human(name), thing) for name, thing in states.items()])
 
     def _entities(self, name: str, things: list[dict[str, Any]]) -> None:
         with card(name, icon=icon_of(*(thing["device_class"] or thing["kind"] for thing in things), name)):

@@ -94,7 +94,6 @@ class Panel:
 
     Args:
         skill: As ``/api/skills/methods`` gives it.
-        on_error: Called with what a call raised; the control then shows its state again.
     """
 
     def __init__(self, skill: Mapping[str, Any], states: Mapping[str, Json]) -> None:

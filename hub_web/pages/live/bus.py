@@ -310,9 +310,10 @@ class _Topic:
     async def show(self, state: TopicState) -> None:
         """Show a topic."""
         self._wanted = state.topic
-        answer = await view.api.get(
-            "/api/bus/history", topic=state.topic, link=self._link(), since="1h", limit=_HISTORY
-        )
+        async with view.busy():
+            answer = await view.api.get(
+                "/api/bus/history", topic=state.topic, link=self._link(), since="1h", limit=_HISTORY
+            )
         if self._wanted != state.topic:
             return  # another one was chosen meanwhile
         self._state, self._field = state, None

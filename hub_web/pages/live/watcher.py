@@ -167,10 +167,10 @@ class _Watcher:
     def _build_rest(self) -> None:
         shown = self._watcher
         with card(text("What it sees"), icon="sensors"):
-            facts({name: source_line(source) for name, source in shown["topics"].items()})
             every = text("at most every {time}", time=lasting(shown["every_s"])) if shown["every_s"] else ""
             facts(
                 {
+                    **{name: source_line(source) for name, source in shown["topics"].items()},
                     text("It looks"): shown["schedule"] or every or text("when a value changes"),
                     text("Next time"): view.at(shown["next_at"]),
                     text("Fired"): text.number(shown["fired"]),

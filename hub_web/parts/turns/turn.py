@@ -314,7 +314,7 @@ class TurnBox:
                 else:
                     code("\n".join(self._did))
 
-        box.on("toggle", load)
+        box.on("toggle", view.showing(load))
 
     # -- questions and the foot ---------------------------------------------------------------------
 
