@@ -418,7 +418,7 @@ def _about(
 ) -> dict[str, Json]:
     """Return what is known of this process without looking closer."""
     files = (settings.database, settings.database.with_name(f"{settings.database.name}-wal"))
-    opened = pool.opened
+    opened: Pool | None = pool.opened
     return {
         **health(),
         "python": platform.python_version(),
@@ -426,7 +426,10 @@ def _about(
         "home": str(settings.home),
         "started_at": rfc3339(started_at),
         "memory_mb": round(psutil.Process().memory_info().rss / 1024**2),
-        "database": {"bytes": sum(each.stat().st_size for each in files if each.exists()), "revision": HEAD},
+        "database": {
+            "bytes": sum(int(each.stat().st_size) for each in files if each.exists()),
+            "revision": HEAD,
+        },
         "sandbox": opened.state() if opened is not None else None,
     }
 

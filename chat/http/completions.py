@@ -47,7 +47,7 @@ class CompletionRequest(Part):
     stream_options: StreamOptions | None = None
     stop: Stops | None = None
     tools: list[OfferedTool] | None = None
-    tool_choice: Json = None
+    tool_choice: str | dict[str, Json] | None = None
 
     @property
     def with_usage(self) -> bool:

@@ -76,7 +76,7 @@ class ResponseRequest(Part):
     instructions: str | None = None
     stream: bool = False
     tools: list[_Tool] = Field(default=[])
-    tool_choice: Json = None
+    tool_choice: str | dict[str, Json] | None = None
     previous_response_id: str | None = None
     conversation: str | _Conversation | None = None
 

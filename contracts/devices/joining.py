@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -94,7 +94,7 @@ class EnrolAnswer(DeviceBus, DeviceTokens):
 
     device: DeviceId
     hub_id: str
-    hub_key: dict[str, Any]
+    hub_key: dict[str, str]
 
 
 class HubCard(Part):
@@ -112,7 +112,7 @@ class HubCard(Part):
 
     hub_id: str
     key: str
-    hub_key: dict[str, Any] = {}
+    hub_key: dict[str, str] = {}
     brokers: tuple[str, ...] = ()
     prefix: str = ""
     ca: str | None = None
@@ -129,7 +129,7 @@ class JoinRequest(Part):
     """
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    public_key: dict[str, Any]
+    public_key: dict[str, str]
 
 
 class JoinAsked(Part):

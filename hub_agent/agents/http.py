@@ -113,7 +113,7 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
     async def store(request: Request) -> Response:
         await gate.require_admin(request)
         at, piece = read_query(request, _Piece).at, await request.body()
-        size = await with_file(request, lambda own, path: own.store(path, piece, at=at))
+        size: int = await with_file(request, lambda own, path: own.store(path, piece, at=at))
         return answer({"bytes": size})
 
     async def drop(request: Request) -> Response:
@@ -171,7 +171,8 @@ def shown(state: AgentState) -> dict[str, Any]:
 
 
 def _shown_problem(problem: ConfigError) -> dict[str, Any]:
-    return {"message": problem.message, "hint": problem.hint, "line": getattr(problem, "line", None)}
+    line: int | None = problem.line if isinstance(problem, FileProblem) else None
+    return {"message": problem.message, "hint": problem.hint, "line": line}
 
 
 def _read(agents: Agents, name: str) -> tuple[AgentState, str]:

@@ -11,7 +11,7 @@ from sqlmodel import Session, col, or_, select
 
 from contracts.chat import TurnRecord
 from contracts.errors import ErrorCode
-from contracts.wire import Json, Part, Strict, Timestamp, rfc3339
+from contracts.wire import Json, Part, Strict, Timestamp
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.live.times import Since, utc
 from hub_registry.storage.store import Store
@@ -61,7 +61,7 @@ class AuditEntry(Part):
     skill: str
     method: str
     outcome: str
-    actor: Json
+    actor: dict[str, str | bool | None]
     arguments: str
     call: str
     token: str
@@ -99,7 +99,7 @@ class AuditLog:
         entries = found[:limit]
         return AuditPage(entries=entries, before=entries[-1].id if len(found) > limit else None)
 
-    async def changes(self, user: str, turns: Sequence[TurnRecord]) -> list[dict[str, Json]]:
+    async def changes(self, user: str, turns: Sequence[TurnRecord]) -> list[AuditRow]:
         """Return the calls of turns that changed something, or may have, oldest first.
 
         Args:
@@ -113,15 +113,7 @@ class AuditLog:
             .where(made_by.in_([turn.turn for turn in turns]), col(AuditRow.outcome).in_(_CHANGED))
             .order_by(col(AuditRow.id))
         )
-        columns = ("device", "skill", "method", "outcome")
-
-        def work(session: Session) -> list[dict[str, Json]]:
-            return [
-                {name: getattr(row, name) for name in columns} | {"at": rfc3339(row.at)}
-                for row in session.exec(chosen)
-            ]
-
-        return await self._store.read(work)
+        return await self._store.read(lambda session: list(session.exec(chosen)))
 
     async def export(
         self, wanted: AuditFilter, seer: Seer | None, kind: ExportFormat

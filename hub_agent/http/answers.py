@@ -9,27 +9,34 @@ import ast
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from pydantic import PydanticUserError, TypeAdapter
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from starlette.responses import Response
 
 from contracts.wire import Json
 from hub_agent.http.code import (
     Scope,
+    attribute_of,
     awaited,
-    class_of,
+    classes_of,
     hint_of,
     hints_of,
+    is_empty,
+    is_vague,
+    item_in,
     item_of,
-    member_of,
+    kind_of,
     parts_of,
     returned,
+    returned_by,
     scope_of,
     tree_of,
+    union_of,
+    without_none,
 )
 
 Models = Callable[[Any], Json]
@@ -46,6 +53,18 @@ _MEDIA_TYPES: Final = {
 }
 _DEEPEST: Final = 8
 """Functions that call each other and are read."""
+_EMPTY: Final[Json] = {"type": "array", "maxItems": 0}
+_DUMPED: Final = frozenset({"mode", "include", "exclude", "exclude_none"})
+_CASTS: Final = {
+    "str": str,
+    "bool": bool,
+    "int": int,
+    "len": int,
+    "round": int,
+    "monotonic_ns": int,
+    **dict.fromkeys(("dumps", "hex", "join", "python_version", "removeprefix"), str),
+}
+"""What functions without a declared type return."""
 _LISTS: Final = ("list", "sorted", "tuple")
 _SIMPLE: Final = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _UNKNOWN: Final = (None, Any, object, Json, Response)
@@ -128,6 +147,10 @@ class _Reader:
                 return _any_of(self.schema(each, scope) for each in parts)
             case ast.IfExp(body=body, orelse=other):
                 return _any_of((self.schema(body, scope), self.schema(other, scope)))
+            case ast.ListComp(
+                elt=ast.Name(id=name), generators=[ast.comprehension(ast.Name(id=each), items)]
+            ) if name == each:
+                return {"type": "array", "items": self._items(items, scope)}
             case ast.ListComp() | ast.GeneratorExp():
                 return {
                     "type": "array",
@@ -136,8 +159,17 @@ class _Reader:
             case ast.DictComp():
                 inner = self._within(value.generators, scope)
                 return {"type": "object", "additionalProperties": self.schema(value.value, inner)}
+            case ast.List() if is_empty(value):
+                return dict(_EMPTY)
             case ast.List(elts=items) | ast.Tuple(elts=items):
-                return {"type": "array", "items": _any_of(self.schema(each, scope) for each in items)}
+                found = [
+                    self._items(each.value, scope)
+                    if isinstance(each, ast.Starred)
+                    else self.schema(each, scope)
+                    for each in items
+                    if not is_empty(each)
+                ]
+                return {"type": "array", "items": _any_of(found)}
             case ast.Dict():
                 return self._object(value, scope)
             case ast.Name(id=name) if name in scope.assigned:
@@ -161,11 +193,13 @@ class _Reader:
                 continue
             # A key that is computed, or another object whose members may have any of these names.
             more = self.schema(each, scope) if key is None else {}
-            is_whole &= more.get("additionalProperties") is False
-            if more.get("additionalProperties") is not False:
+            ways: list[Json] = more.get("anyOf", [more])
+            if not all(way.get("additionalProperties") is False for way in ways):
+                is_whole = False
                 properties = {name: {} for name in properties}
-            properties |= more.get("properties", {})
-            required |= set(more.get("required", ()))
+            for way in ways:
+                properties |= way.get("properties", {})
+            required |= set.intersection(*(set(way.get("required", ())) for way in ways))
         whole: dict[str, Json] = {"additionalProperties": False} if is_whole else {}
         return {"type": "object", "properties": properties, "required": sorted(required), **whole}
 
@@ -199,18 +233,13 @@ class _Reader:
         match call:
             case ast.Call(func=ast.Attribute(attr="to_thread"), args=[work, *args]):
                 return self._called(ast.Call(func=work, args=args, keywords=call.keywords), scope)
-            case ast.Call(func=ast.Name(id="len"), args=[_]):
-                return {"type": "integer"}
-            case ast.Call(func=ast.Name(id="str" | "bool" | "int" as name)):
-                return {"type": {"str": "string", "bool": "boolean", "int": "integer"}[name]}
             case ast.Call(func=ast.Attribute(value=of, attr="model_dump"), keywords=given):
-                whole = all(each.arg == "mode" for each in given)
-                return self._of_type(self._kind(of, scope)) if whole else {"type": "object"}
+                return self._dumped(self._kind(of, scope), {each.arg: each.value for each in given})
         callee = self._callee(call.func, scope)
-        if callee is None:
-            return {}
         hint = self._kind(call, scope)
-        if hint not in _UNKNOWN and hint != dict[str, Any] and hint != list[dict[str, Any]]:
+        if callee is None:
+            return self._of_type(hint)
+        if not is_vague(hint):
             return self._of_type(hint)
         if not isinstance(callee[0], type) and scope.depth < _DEEPEST and (tree := tree_of(callee[0])):
             inner = self._entered(call, callee, scope)
@@ -219,13 +248,38 @@ class _Reader:
                 return _any_of(found)
         return self._of_type(hint)
 
+    def _dumped(self, kind: Any, given: Mapping[str | None, ast.expr]) -> Json:
+        """Return the schema of ``model_dump``, perhaps of some fields of a model only."""
+        if given.keys() <= {"mode"}:
+            return self._of_type(kind)
+        only, without = (given.get(name) for name in ("include", "exclude"))
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)) or given.keys() - _DUMPED:
+            return {"type": "object"}
+        whole = inlined(kind.model_json_schema(mode="serialization"))
+        left = set(ast.literal_eval(only) if only is not None else whole["properties"])
+        left -= ast.literal_eval(without) if without is not None else set()
+        properties = {name: each for name, each in whole["properties"].items() if name in left}
+        required = [
+            name for name in whole.get("required", ()) if name in left and "exclude_none" not in given
+        ]
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": False,
+        }
+
     def _items(self, values: ast.expr, scope: Scope) -> Json:
+        values = awaited(values)
+        match values:
+            case ast.Call(func=ast.Name(id="map"), args=[work, each]):
+                return self._called(ast.Call(func=work, args=[item_in(each)], keywords=[]), scope)
+            case ast.IfExp(body=body, orelse=ast.List(elts=[])):
+                return self._items(body, scope)
+            case ast.Call(func=ast.Attribute(attr="gather"), args=[ast.Starred(value=several)]):
+                return self._items(several, scope)
         schema = self.schema(values, scope)
-        return (
-            schema["items"]
-            if schema.get("type") == "array"
-            else self._of_type(item_of(self._kind(values, scope)))
-        )
+        return schema["items"] if "items" in schema else self._of_type(item_of(self._kind(values, scope)))
 
     def _within(self, generators: list[ast.comprehension], scope: Scope) -> Scope:
         """Return the scope of a comprehension."""
@@ -245,9 +299,14 @@ class _Reader:
         function, owner, kind = callee
         names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
         given = [*zip(names, call.args, strict=False), *((each.arg, each.value) for each in call.keywords)]
-        kinds = {
-            name: found for name, each in given if name and (found := self._kind(each, scope)) is not None
-        }
+        declared, kinds = hints_of(function), dict[str, Any]()
+        for name, each in given:
+            # What takes no None was given none.
+            may_be_none = type(None) in typing.get_args(declared.get(str(name)))
+            found = self._kind(each, scope)
+            found = found if may_be_none else without_none(found)
+            if found not in _UNKNOWN:
+                kinds[str(name)] = found
         return scope_of(function, owner, kind, kinds, scope.depth + 1)
 
     def _callee(self, expression: ast.expr, scope: Scope) -> tuple[Any, Any, Any] | None:
@@ -258,13 +317,12 @@ class _Reader:
             owner = getattr(value, "__self__", None)
             return inspect.unwrap(getattr(value, "__func__", value)), owner, type(owner)
         if isinstance(expression, ast.Attribute):
-            kind = class_of(self._kind(expression.value, scope))
+            kinds = classes_of(self._kind(expression.value, scope))
+            kind = kinds[0] if len(kinds) == 1 else None
             found = inspect.getattr_static(kind, expression.attr, None) if kind is not None else None
-            # Another class may answer otherwise.
-            if any(
-                expression.attr in vars(each) for each in (kind.__subclasses__() if kind is not None else ())
-            ):
-                return None
+            others: list[type] = kind.__subclasses__() if kind is not None else []
+            if any(expression.attr in vars(other) for other in others):
+                return None  # another class may answer otherwise
             if inspect.isfunction(found):
                 return found, None, kind
             if isinstance(found, classmethod | staticmethod):
@@ -292,28 +350,52 @@ class _Reader:
         match value:
             case ast.Constant(value=constant):
                 return type(constant)
+            case ast.Subscript(value=ast.Attribute(attr="path_params")):
+                return str
             case ast.Name(id=name) if name in scope.kinds:
                 return scope.kinds[name]
-            case ast.Name(id=name) if (
-                len(made := scope.assigned.get(name, ())) == 1 and name not in scope.later
-            ):
-                return self._kind(made[0], replace(scope, assigned={**scope.assigned, name: ()}))
+            case ast.Name(id=name) if (made := scope.assigned.get(name)) and name not in scope.later:
+                before = replace(scope, assigned={**scope.assigned, name: ()})
+                return union_of(self._kind(each, before) for each in made)
+            case ast.Attribute(value=owner, attr=name) if (
+                kind := self._member(self._kind(owner, scope), name)
+            ) is not None:
+                return kind
             case ast.Name() | ast.Attribute() if (known := self._value(value, scope)) is not None:
-                return type(known)
-            case ast.Attribute(value=owner, attr=name):
-                return member_of(self._kind(owner, scope), name)
+                return kind_of(known)
+            case ast.IfExp(body=body, orelse=other):
+                return union_of(self._kind(each, scope) for each in (body, other) if not is_empty(each))
+            case ast.BoolOp(values=parts):
+                return union_of(self._kind(each, scope) for each in parts)
+            case ast.JoinedStr():
+                return str
+            case ast.Compare() | ast.UnaryOp(op=ast.Not()):
+                return bool
             case ast.Subscript(value=owner, slice=ast.Slice()):
                 return self._kind(owner, scope)
             case ast.Subscript(value=owner, slice=ast.Constant(value=int() as at)) if (
-                typing.get_origin(whole := self._kind(owner, scope)) is tuple
+                typing.get_origin(whole := without_none(self._kind(owner, scope))) is tuple
             ):
                 args = typing.get_args(whole)
                 return None if at >= len(args) or ... in args else args[at]
             case ast.Subscript(value=owner):
                 return item_of(self._kind(owner, scope))
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                within = (
+                    item_of(self._kind(each.value, scope))
+                    if isinstance(each, ast.Starred)
+                    else self._kind(each, scope)
+                    for each in items
+                    if not is_empty(each)
+                )
+                item = union_of(within)
+                return _list_of(item)
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult(), right=right):
+                kind = self._kind(left, scope)
+                return kind if kind in _SIMPLE and kind == self._kind(right, scope) else None
             case ast.ListComp() | ast.GeneratorExp():
                 item = self._kind(value.elt, self._within(value.generators, scope))
-                return None if item is None else types.GenericAlias(list, (item,))
+                return _list_of(item)
             case ast.Call(func=ast.Attribute(attr="to_thread"), args=[work, *args]):
                 return self._kind(ast.Call(func=work, args=args, keywords=value.keywords), scope)
             case ast.Call(func=ast.Attribute(value=owner, attr="model_copy")):
@@ -322,9 +404,48 @@ class _Reader:
                 return self._kind_of_call(value, scope)
         return None
 
+    def _member(self, kind: Any, name: str) -> Any:
+        """Return the type of an attribute; of one of several types, those that have it."""
+        kinds = list[Any]()
+        for of in classes_of(kind):
+            if (found := attribute_of(of, name)) is not None:
+                init = scope_of(found.init, None, of, {}, 0)
+                kinds.append(found.kind if found.value is None else self._kind(found.value, init))
+        union = union_of(kinds)
+        return None if union is type(None) else union
+
     def _kind_of_call(self, call: ast.Call, scope: Scope) -> Any:
+        match call:
+            case ast.Call(func=ast.Name(id=name), args=[values]) if name in _LISTS:
+                item = item_of(self._kind(values, scope))
+                return _list_of(item)
+            case ast.Call(func=ast.Name(id="map"), args=[work, each]):
+                made = self._kind(ast.Call(func=work, args=[item_in(each)], keywords=[]), scope)
+                return _list_of(made)
+            case ast.Call(func=ast.Name(id="sum"), args=[values]):
+                return item_of(self._kind(values, scope))
+            case ast.Call(func=ast.Name(id="next"), args=[values, other]):
+                return union_of((item_of(self._kind(values, scope)), self._kind(other, scope)))
+            case (
+                ast.Call(func=ast.Name(id="asdict"), args=[of])
+                | ast.Call(func=ast.Attribute(value=of, attr="values"), args=[])
+            ):
+                return self._kind(of, scope)
+            case ast.Call(func=ast.Attribute(value=of, attr="items"), args=[]):
+                parts = typing.get_args(self._kind(of, scope))
+                return _list_of(types.GenericAlias(tuple, parts)) if parts else None
+            case ast.Call(func=ast.Attribute(attr="gather"), args=[ast.Starred(value=values)]):
+                item = item_of(self._kind(values, scope))
+                return _list_of(item)
+            case ast.Call(func=ast.Name(id="zip"), args=several):
+                parts = tuple(item_of(self._kind(each, scope)) or Any for each in several)
+                return _list_of(types.GenericAlias(tuple, parts))
+            case ast.Call(func=ast.Attribute(attr=name)) if name in _CASTS:
+                return _CASTS[name]
+            case ast.Call(func=ast.Name(id=name)) if name in _CASTS:
+                return _CASTS[name]
         callee = self._callee(call.func, scope)
-        hint = hint_of(callee[0]) if callee is not None else None
+        hint = hint_of(callee[0]) if callee is not None else returned_by(self._kind(call.func, scope))
         if isinstance(hint, TypeVar):
             # ``read(request, Model)`` returns a ``Model``.
             given = (self._value(each, scope) for each in call.args)
@@ -349,12 +470,30 @@ class _Reader:
         return self._models(kind)
 
 
+def _list_of(item: Any) -> Any:
+    return None if item is None else types.GenericAlias(list, (item,))
+
+
 def _any_of(schemas: Iterable[Json]) -> Json:
     found: list[Json] = []
     for each in schemas:
         for one in each["anyOf"] if set(each) == {"anyOf"} else [each]:
             if one not in found:
                 found.append(one)
+    if any(each.get("type") == "array" and each != _EMPTY for each in found) and _EMPTY in found:
+        found.remove(_EMPTY)
     if not found or {} in found:
         return {}
     return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def inlined(schema: Json, definitions: Json = None) -> Json:
+    """Return a schema with what it refers to put in its place."""
+    if isinstance(schema, list):
+        return [inlined(each, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    definitions = schema.get("$defs", {}) if definitions is None else definitions
+    if "$ref" in schema:
+        return inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {name: inlined(each, definitions) for name, each in schema.items() if name != "$defs"}

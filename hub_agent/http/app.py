@@ -88,7 +88,7 @@ def make_app(services: Services) -> Starlette:
             # Anybody may ask. What brokers and Home Assistant said, and what runs here, is for the home.
             links = {name: each for name, each in found.items() if isinstance(each, dict)}
             up: dict[str, Json] = {name: {"connected": each["connected"]} for name, each in links.items()}
-            found = {"status": found["status"], **up}
+            found = {**up, "status": str(found["status"])}
         return answer(found)
 
     async def openapi(request: Request) -> Response:

@@ -214,7 +214,7 @@ class _Lines:
                 async for told in events:
                     match told:
                         case TextDelta(text=text) if piece := self.stop.feed(text):
-                            yield _line({**self._head(), **self.body.said(piece), "done": False})
+                            yield _line({**self.body.said(piece), **self._head(), "done": False})
                             if self.stop.found:
                                 break
                         case TurnFinal():
@@ -234,7 +234,7 @@ class _Lines:
             text: What of the answer it brings.
             final: None where no turn came to its end.
         """
-        made = {**self._head(), **self.body.said(text, final), "done": True, "done_reason": reason}
+        made = {**self.body.said(text, final), **self._head(), "done": True, "done_reason": reason}
         if final is None:
             return made
         lasted = time.monotonic_ns() - self._began

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from contracts.problems import PROBLEM_JSON
 from contracts.wire import Json
-from hub_agent.http.answers import answer_content
+from hub_agent.http.answers import answer_content, inlined
 
 _READ: Final = {"read": "body", "read_query": "query"}
 _DOCUMENTED: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/")
@@ -91,7 +91,8 @@ def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> dict[str, 
         "info": {
             "title": "Strawberry",
             "version": version,
-            "description": "docs/http.md says what the routes do and answer. Errors are problem details.",
+            "description": "docs/http.md says what the routes do and answer. Errors are problem details. "
+            "A schema without a type is any JSON: arguments and results of skills, payloads of topics.",
         },
         "security": [{"bearer": []}, {"session": []}],
         "paths": paths,
@@ -120,13 +121,13 @@ def _operation(
         for name in re.findall(r"{(\w+)}", path)
     ]
     if "query" in read:
-        schema = read["query"].model_json_schema(ref_template="#/components/schemas/{model}")
+        schema = inlined(read["query"].model_json_schema())
         parameters += [
             {
                 "name": name,
                 "in": "query",
                 "required": name in schema.get("required", ()),
-                "schema": _inlined(each, schema.get("$defs", {})),
+                "schema": each,
             }
             for name, each in schema.get("properties", {}).items()
         ]
@@ -173,14 +174,3 @@ def _models(endpoint: Callable[..., Any]) -> dict[str, type[BaseModel]]:
         if awaited and isinstance(value, type) and issubclass(value, BaseModel):
             found[awaited], awaited = value, ""
     return found
-
-
-def _inlined(schema: Json, definitions: dict[str, Json]) -> Json:
-    """Return a schema with what it refers to put in its place: a parameter has no definitions of its own."""
-    if isinstance(schema, list):
-        return [_inlined(each, definitions) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    return {name: _inlined(each, definitions) for name, each in schema.items()}

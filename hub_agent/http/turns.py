@@ -7,12 +7,14 @@ from starlette.routing import Route
 from chat.http.requests import answer, read, read_query
 from contracts.chat import PushedTurns
 from contracts.errors import Forbidden
+from contracts.wire import Json, rfc3339
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import key_of
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.chat.traces import Traces, TurnFilter
 from hub_registry.access.bearer import Gate
-from hub_registry.devices.directory import Directory
+from hub_registry.devices.directory import Directory, Entry
+from hub_registry.storage.tables import AuditRow
 
 
 def turn_routes(
@@ -41,10 +43,15 @@ def turn_routes(
     async def changes(request: Request) -> Response:
         user = (await may_look(request)).user.id
         found = await log.changes(user, await record.from_on(user, request.path_params["turn"]))
-        for each in found:
-            entry = directory.get(str(each["device"]))
-            each["device_name"] = each["device"] if entry is None else entry.device.display_name
-        return answer({"changes": found})
+        return answer({"changes": [shown(each) for each in found]})
+
+    def shown(row: AuditRow) -> dict[str, Json]:
+        entry: Entry | None = directory.get(row.device)
+        return {
+            **row.model_dump(include={"device", "skill", "method", "outcome"}),
+            "at": rfc3339(row.at),
+            "device_name": row.device if entry is None else entry.display_name,
+        }
 
     return [
         Route("/api/turns", push, methods=["POST"]),

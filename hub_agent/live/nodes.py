@@ -70,14 +70,14 @@ class Nodes:
             CallError: If there is no such device.
         """
         directory = self.directory.seen_by(bearer.user.id)
-        entries = [directory.resolve(device)] if device is not None else directory.entries()
+        entries: list[Entry] = [directory.resolve(device)] if device is not None else directory.entries()
         having = [entry for entry in entries if _SKILL in entry.skills]
         asked = (self.call(bearer, entry.id, "list_nodes", {}) for entry in having)
         found: list[Json] = []
         problems: list[Json] = []
         for entry, nodes in zip(having, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(nodes, StrawberryError):
-                problems.append({"device": entry.key, "problem": nodes.message})
+                problems.append({"device": entry.key, "problem": str(nodes)})
             elif isinstance(nodes, BaseException):
                 raise nodes
             elif isinstance(nodes, list):

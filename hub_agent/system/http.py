@@ -201,7 +201,7 @@ class SystemRoutes:
 
 
 def _shown(line: LogLine) -> dict[str, Any]:
-    level = _NAMES.get(line.level // 10 * 10, "error")
+    level: str = _NAMES.get(line.level // 10 * 10, "error")
     return {"id": line.id, "at": rfc3339(line.at), "level": level, "logger": line.logger, "text": line.text}
 
 

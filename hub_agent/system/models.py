@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -33,7 +33,6 @@ from chat.http.requests import answer, read
 from chat.http.streams import Connections, EventStream, event, farewell
 from contracts.addresses import Endpoint, endpoint
 from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryError
-from contracts.validation import explain
 from contracts.wire import Json, Strict
 from hub_registry.access.bearer import Gate
 
@@ -50,7 +49,7 @@ _LIBRARIES: Final = ("hf.co", "huggingface.co", "ollama.com", "registry.ollama.a
 class _Entries(Strict):
     """All entries, in the order in which they are asked."""
 
-    entries: Annotated[list[dict[str, Json]], Field(max_length=50)]
+    entries: Annotated[list[ModelEntry], Field(max_length=50)]
 
 
 class _Test(Strict):
@@ -61,7 +60,7 @@ class _Test(Strict):
     """
 
     name: str | None = None
-    entry: dict[str, Json] | None = None
+    entry: ModelEntry | None = None
     key: SecretStr | None = None
 
 
@@ -115,12 +114,12 @@ class ModelRoutes:
     async def _write(self, request: Request) -> Response:
         await self._gate.require_admin(request)
         body = await read(request, _Entries)
-        entries = [_entry(fields) for fields in body.entries]
-        twice = {entry.name for entry in entries if sum(entry.name == each.name for each in entries) > 1}
+        names = [entry.name for entry in body.entries]
+        twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise InvalidMessage(f"two models are named {min(twice)!r}", hint="Give each its own name.")
-        await self._require_bound(request, entries)
-        write_entries(self._home, entries)
+        await self._require_bound(request, body.entries)
+        write_entries(self._home, body.entries)
         self._reload()
         return answer(self._shown())
 
@@ -128,7 +127,7 @@ class ModelRoutes:
         bearer = await self._gate.require_admin(request)
         body = await read(request, _Test)
         if body.entry is not None:
-            entry = _entry(body.entry)
+            entry = body.entry
         else:
             found = (each for each in read_entries(self._home) if each.name == body.name)
             entry = next(found, None) or _unknown(body.name)
@@ -265,13 +264,6 @@ def _places(entries: Iterable[ModelEntry]) -> set[tuple[str | None, Endpoint | s
     """Return the origins that entries ask beyond this machine or with a key, each with its variable."""
     asked = (each for each in entries if each.key_variable or not each.on_loopback)
     return {(each.key_variable, endpoint(each.address) or each.address) for each in asked}
-
-
-def _entry(fields: dict[str, Json]) -> ModelEntry:
-    try:
-        return ModelEntry.model_validate(fields)
-    except ValidationError as error:
-        raise InvalidMessage(explain(error, ModelEntry, what="field")) from None
 
 
 def _unknown(name: str | None) -> ModelEntry:

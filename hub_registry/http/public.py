@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import answer, read
 from contracts.devices.joining import DeviceBus, HubCard, ca_document
 from contracts.errors import InvalidMessage
-from contracts.wire import Json, Strict
+from contracts.wire import Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import source_of
 from hub_registry.registry import Registry
@@ -24,7 +24,7 @@ class EnrolBody(Strict):
     """A device that wants to join with an enrolment token."""
 
     token: Annotated[str, Field(max_length=200)]
-    public_key: dict[str, Json]
+    public_key: dict[str, str]
 
 
 def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:

@@ -110,6 +110,7 @@ for way in (
     lambda: devices.hub.HomeAssistantSkill.turn_on(name="script.ask"),
     lambda: devices.hub.HomeAssistantSkill.turn_on(name="script.ask_by_another"),
     lambda: devices.hub.HomeAssistantSkill.call_service("conversation.process", data={"text": "again"}),
+    lambda: devices.hub.HomeAssistantSkill.call_service("automation.trigger", name="Asker"),
 ):
     try:
         way()
@@ -125,5 +126,7 @@ for way in (
         assert speech(await said(brainy, agent, "Ask yourself something through me.")) == "I will not."
     [refusals] = model.requests[-1].results
     assert refusals.count("asks an assistant") == 2
+    # A person would be asked before the other two, and Home Assistant has none.
+    assert refusals.count("needs a person's confirmation") == 2
     assert "it went round" not in refusals
     assert len(model.requests) == 2

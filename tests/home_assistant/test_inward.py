@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import SecretStr
 
@@ -64,6 +65,15 @@ script:
     sequence: [{service: conversation.process, data: {text: hello}}]
   ask_by_another:
     sequence: [{service: script.ask}]
+  ask_by_template:
+    sequence: [{service: "{{ 'conversation.process' }}", data: {text: hello}}]
+  ask_by_automation:
+    sequence: [{service: automation.trigger, target: {entity_id: automation.asker}}]
+automation:
+  - id: asker
+    alias: Asker
+    trigger: [{platform: event, event_type: never}]
+    action: [{service: Conversation.Process, data: {text: hello}}]
 recorder: {commit_interval: 0}
 history:
 """
@@ -245,11 +255,26 @@ async def test_no_call_asks_an_assistant_not_even_through_scripts(
             ("call_service", {"service": "script.ask"}),
             ("turn_on", {"name": "ask"}),
             ("turn_on", {"name": "script.ask_by_another"}),
+            ("turn_on", {"name": "script.ask_by_template"}),
+            ("turn_on", {"name": "script.ask_by_automation"}),
+            ("call_service", {"service": "automation.trigger", "name": "asker"}),
             ("call_service", {"service": "homeassistant.turn_on", "name": "script.ask"}),
         ):
-            status, error = await post(client, call("hub", f"HomeAssistantSkill.{method}", **arguments))
-            assert (status, error["code"]) == (403, "refused"), error
-            assert "asks an assistant" in error["detail"]
+            await is_refused(client, method, **arguments)
+        # The service script.ask, which another script calls, stays that of the renamed entity.
+        update = {"entity_id": "script.ask", "new_entity_id": "script.say"}
+        await assistant.command("config/entity_registry/update", **update)
+        await eventually(
+            lambda: "script.say" in home.hub.live.home_assistant.client.entities.by_id,
+        )
+        await is_refused(client, "turn_on", name="script.ask_by_another")
+
+
+async def is_refused(client: httpx.AsyncClient, method: str, **arguments: Any) -> None:
+    """Assert that a call is refused because it asks an assistant."""
+    status, error = await post(client, call("hub", f"HomeAssistantSkill.{method}", **arguments))
+    assert (status, error["code"]) == (403, "refused"), error
+    assert "asks an assistant" in error["detail"]
 
 
 async def test_renamed_moved_removed_and_hidden_entities_are_followed(

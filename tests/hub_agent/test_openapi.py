@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,12 @@ PUT /api/agents/{name}/files/{path}
 PUT /api/system/restore
 """
 """Requests that change something and take no JSON."""
+
+ANY_JSON = """
+actions args arguments content decision detail images kwargs latest lines output parameters result seen state
+tool_choice value values
+"""
+"""Fields that are any JSON: what skills take and give, payloads of topics, messages in OpenAI's forms."""
 
 ENDLESS = ("/api/bus/tree", "/api/ollama/pull")
 """Streams that do not end by themselves."""
@@ -85,8 +92,30 @@ async def test_every_route_is_in_the_document_with_what_it_reads(tmp_path: Path,
     assert "content" not in operations["DELETE", "/api/tokens/{jti}"]["responses"]["2XX"]
     unknown = [key for key, each in operations.items() if not is_known(each["responses"]["2XX"])]
     assert unknown == []
+    found = set[str]()
+    for (_, path), operation in operations.items():
+        contents = [operation["responses"]["2XX"], operation.get("requestBody", {})]
+        schemas = [each["schema"] for every in contents for each in every.get("content", {}).values()]
+        if path != "/api/openapi.json":
+            found |= {name for each in schemas for name in untyped(each, path)}
+    for name, schema in told["components"]["schemas"].items():
+        found |= set(untyped(schema, name)) - {"OtherError"}
+    assert sorted(found) == ANY_JSON.split()
     chat = operations["POST", "/api/chat"]["requestBody"]["content"]["application/json"]["schema"]
     assert "message" in told["components"]["schemas"][chat["$ref"].rpartition("/")[2]]["required"]
+
+
+def untyped(schema: Any, name: str) -> Iterator[str]:
+    """The fields below a schema that may be any JSON, or any object."""
+    more = schema.get("items", schema.get("additionalProperties"))
+    is_any_object = schema.get("type") == "object" and "properties" not in schema and more in (None, True)
+    if is_any_object or not schema.keys() - {"title", "description", "default"}:
+        yield name
+    for member, each in schema.get("properties", {}).items():
+        yield from untyped(each, member)
+    for each in (more, *(way for kind in ("anyOf", "oneOf", "allOf") for way in schema.get(kind, ()))):
+        if isinstance(each, dict):
+            yield from untyped(each, name)
 
 
 def answered(operation: dict[str, Any]) -> Any:

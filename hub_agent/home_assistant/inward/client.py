@@ -11,7 +11,7 @@ from contracts.errors import Disconnected, LinkError, LoginRefused, NotFound
 from contracts.rates import Backoff
 from contracts.wire import Json, rfc3339
 from hub_agent.home_assistant.inward.connection import HomeAssistantConnection, Refused, open_connection
-from hub_agent.home_assistant.inward.entities import Entity, EntityIndex, State
+from hub_agent.home_assistant.inward.entities import UNKNOWN, Entity, EntityIndex, State
 from hub_agent.home_assistant.inward.registry import Registries, changed_states, read_registries
 from hub_agent.home_assistant.inward.topics import StateTopics
 from hub_agent.settings import HomeAssistantAccess
@@ -33,6 +33,9 @@ _CHANGES: Final = (
     "device_registry_updated",
     "entity_registry_updated",
 )
+_SERVICE_KEYS: Final = ("service", "action", "service_template")
+_STARTERS: Final = frozenset({"automation", "homeassistant", "script"})
+"""Domains whose services start scripts and automations."""
 
 
 class HomeAssistant:
@@ -119,11 +122,22 @@ class HomeAssistant:
 
     async def services_of(self, script: str) -> frozenset[str]:
         """See `House`."""
-        try:
-            found = await self._connected().ask(f"{script.partition('.')[0]}/config", entity_id=script)
-        except Refused:
-            return frozenset()
-        return frozenset(services_in(found))
+        domain, _, name = script.partition(".")
+        # The service of a script keeps its name when its entity gets another id.
+        entries = self._registries.entries.items()
+        own = (
+            id_ for id_, each in entries if each.get("platform") == domain and each.get("unique_id") == name
+        )
+        services = set[str]()
+        for entity in {script, *own}:
+            try:
+                config = await self._connected().ask(f"{domain}/config", entity_id=entity)
+            except Refused as error:
+                if error.code != "not_found":
+                    raise
+            else:
+                services.update(services_in(config))
+        return frozenset(services)
 
     async def history(self, entity: Entity, since: float) -> list[State]:
         """See `House`."""
@@ -233,18 +247,31 @@ class HomeAssistant:
 
 
 def services_in(config: Any) -> Iterator[str]:
-    """Iterate over the services that the configuration of a script may call.
+    """Iterate over the services that the configuration of a script may call; `UNKNOWN` for a template.
 
-    Scripts are among them also where another service starts them: each is a service of its own name.
+    Scripts and automations are among them also where another service starts them.
     """
     match config:
         case dict():
-            for key, value in config.items():
-                if key in ("service", "action") and isinstance(value, str):
-                    yield value
+            named = [config[key] for key in _SERVICE_KEYS if isinstance(config.get(key), str)]
+            yield from map(_service, named)
+            targets = [config, config.get("target"), config.get("data")]
+            starts = any(each.partition(".")[0].strip().lower() in _STARTERS for each in named)
+            if starts and any(
+                "{" in str(each.get("entity_id")) for each in targets if isinstance(each, dict)
+            ):
+                yield UNKNOWN
+            for value in config.values():
                 yield from services_in(value)
         case list():
             for each in config:
                 yield from services_in(each)
         case str():
-            yield from (name for each in config.split(",") if (name := each.strip()).startswith("script."))
+            names = (each.strip().lower() for each in config.split(","))
+            yield from (each for each in names if each.startswith(("script.", "automation.")))
+
+
+def _service(named: str) -> str:
+    service = named.strip().lower()
+    domain, _, rest = service.partition(".")
+    return UNKNOWN if "{" in domain or (domain in _STARTERS and "{" in rest) else service

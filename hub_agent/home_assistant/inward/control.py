@@ -2,13 +2,13 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
 from contracts.errors import Forbidden, InvalidMessage
 from contracts.wire import Json
-from hub_agent.home_assistant.inward.entities import Entity, House
+from hub_agent.home_assistant.inward.entities import UNKNOWN, Entity, House
 from hub_agent.own_skills import Asking
 
 MOST_UNASKED: Final = 5
@@ -22,8 +22,9 @@ _DOOR_WORDS: Final = re.compile(
 ``Garagentor``, ``Haustür``; a ``Rolloaktor`` or ``Motor`` is none."""
 _PROGRAMS: Final = frozenset({"automation", "script"})
 """What they do is not known here."""
-_CONVERSATIONS: Final = frozenset({"conversation", "assist_pipeline", "assist_satellite"})
+_CONVERSATIONS: Final = frozenset({"ai_task", "assist_pipeline", "assist_satellite", "conversation"})
 """Their services ask an assistant, which may be this one: it would go round for ever."""
+_TRIGGER: Final = "automation.trigger"
 _SCRIPT_SERVICES: Final = frozenset({"turn_on", "turn_off", "toggle", "reload"})
 """Those of the domain ``script`` that are no scripts themselves."""
 _MOST_SCRIPTS: Final = 32
@@ -63,7 +64,7 @@ class Control:
             CallError: ``needs_confirmation``.
         """
         members = _with_members(house, entities)
-        scripts = [each.id for each in members if each.domain == "script" or service == "automation.trigger"]
+        scripts = [each.id for each in members if each.domain == "script" or service == _TRIGGER]
         if _is_script(service):
             scripts.append(service)
         await _check_conversation(house, {service}, scripts)
@@ -98,21 +99,31 @@ def _is_script(service: str) -> bool:
     return domain == "script" and name not in _SCRIPT_SERVICES
 
 
-async def _check_conversation(house: House, services: Iterable[str], scripts: Iterable[str]) -> None:
+def _is_automation(name: str) -> bool:
+    return name.startswith("automation.") and name != _TRIGGER
+
+
+async def _check_conversation(house: House, services: Collection[str], scripts: Iterable[str]) -> None:
     """Check that neither services nor what scripts call, directly or through others, ask an assistant.
 
     Raises:
         Forbidden: If one does, or there are too many to know.
     """
-    waiting, seen = list(scripts), set[str]()
+    waiting, seen, script = list(scripts), set[str](), ""
     while True:
+        if UNKNOWN in services:
+            raise Forbidden(
+                f"{script} is never started from here: whether it asks an assistant is not known",
+                hint="A template in it names a service, or what it starts.",
+            )
         asked = next((each for each in services if each.partition(".")[0] in _CONVERSATIONS), None)
         if asked is not None:
             raise Forbidden(
                 f"{asked} is never called from here: it asks an assistant, which may be this one",
                 hint="Answer the person yourself.",
             )
-        waiting += [each for each in services if _is_script(each)]
+        triggers = _TRIGGER in services
+        waiting += [each for each in services if _is_script(each) or (triggers and _is_automation(each))]
         waiting = [each for each in waiting if each not in seen]
         if not waiting:
             return

@@ -113,6 +113,10 @@ class Entity:
         return frozenset().union(*map(naming_words, texts))
 
 
+UNKNOWN: Final = "?"
+"""A service whose name only a template tells."""
+
+
 class House(Protocol):
     """Who keeps the entities: Home Assistant, or Zigbee2MQTT."""
 
@@ -136,7 +140,9 @@ class House(Protocol):
         ...
 
     async def services_of(self, script: str) -> frozenset[str]:
-        """Return the services that a script or automation may call, by its id; none where that is not known.
+        """Return the services that a script or automation may call, by its id or that of its service.
+
+        `UNKNOWN` is among them where only a template tells; so are scripts and automations that it names.
 
         Raises:
             StrawberryError: If it is not there.

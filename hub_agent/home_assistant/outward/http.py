@@ -12,7 +12,7 @@ from chat.http.requests import answer, read
 from contracts.errors import NotFound
 from contracts.wire import Json, Strict, rfc3339
 from hub_agent.home_assistant.outward import Outward
-from hub_agent.home_assistant.outward.exposures import Exposure
+from hub_agent.home_assistant.outward.exposures import Exposure, Exposures
 from hub_agent.home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.devices.directory import Directory, Entry
@@ -98,12 +98,13 @@ def _decisions(outward: Outward, directory: Directory, bearer: Bearer) -> list[E
     ]
 
 
+def _item(exposures: Exposures, path: str, name: str, kind: str) -> dict[str, Json]:
+    return {"path": path, "name": name, "kind": kind, "shown": exposures.find(path) is not None}
+
+
 def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, Json]:
     exposures, publishing = outward.exposures, outward.publishing
     home = publishing.home if publishing is not None else None
-
-    def item(path: str, name: str, kind: str) -> dict[str, Json]:
-        return {"path": path, "name": name, "kind": kind, "shown": exposures.find(path) is not None}
 
     devices: list[Json] = []
     for entry in directory.seen_by(bearer.user.id).entries():
@@ -112,18 +113,22 @@ def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, 
             members = publishing.entities_of(entry) if publishing is not None else ()
             entities = [
                 {
-                    **item(path, entity.label, entity.component),
+                    **_item(exposures, path, entity.label, entity.component),
                     "shown": publishing is not None and publishing.is_shown(entry, path, entity),
                     "only_by_name": entity.only_by_name,
                 }
                 for path, entity in members
                 if entity.skill == skill
             ]
-            skills.append({**item(f"{entry.id}.{skill}", skill, "skill"), "entities": entities})
-        devices.append({**item(entry.id, entry.display_name, "device"), "skills": skills})
+            skills.append({**_item(exposures, f"{entry.id}.{skill}", skill, "skill"), "entities": entities})
+        devices.append({**_item(exposures, entry.id, entry.display_name, "device"), "skills": skills})
     notifies = "notify" if outward.discovery == "device" else "text"
-    own = [item(CHAT, "Chat", "text"), item(WATCHERS, "Watchers", "event"), item(NOTIFY, "Notify", notifies)]
-    own += [item(path, f"Watcher {name}", "event") for path, name in _watchers(outward)]
+    own = [
+        _item(exposures, CHAT, "Chat", "text"),
+        _item(exposures, WATCHERS, "Watchers", "event"),
+        _item(exposures, NOTIFY, "Notify", notifies),
+    ]
+    own += [_item(exposures, path, f"Watcher {name}", "event") for path, name in _watchers(outward)]
     return {
         "broker": {"url": home.broker, **home.health()} if home is not None else None,
         "home_assistant": publishing.status if publishing is not None else "",

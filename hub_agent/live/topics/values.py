@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Final, TypedDict
 
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import Found
@@ -81,6 +81,13 @@ def check_visible(user: User, filter_: str, link: LinkName) -> None:
         raise Forbidden(
             f"nothing on {filter_} is shown to {user.display_name}", hint=_of_home(filter_) or hint
         )
+
+
+class ShownGap(TypedDict):
+    """A gap as people and models are shown it."""
+
+    since: str
+    until: str | None
 
 
 class BusValues:
@@ -236,7 +243,7 @@ class BusValues:
         event = UserEvent(at=datetime.now(UTC), subject=place["kind"], data=payload)
         await self.feed.publish(topic, event.model_dump_json().encode(), qos=topics.USER_EVENT.qos)
 
-    def gaps(self, link: LinkName, *, since: float | None) -> list[dict[str, Json]]:
+    def gaps(self, link: LinkName, *, since: float | None) -> list[ShownGap]:
         """Return the times in which nothing was heard, as people and models are shown them."""
         return [described_gap(gap) for gap in self.feed.gaps(link, since=since)]
 
@@ -266,7 +273,7 @@ def described(sample: Sample) -> dict[str, Json]:
     }
 
 
-def described_gap(gap: Gap) -> dict[str, Json]:
+def described_gap(gap: Gap) -> ShownGap:
     """Return a gap as people and models are shown it."""
     return {"since": moment(gap.since), "until": None if gap.until is None else moment(gap.until)}
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypedDict
+from typing import Final, NotRequired, TypedDict
 
 from contracts.errors import StrawberryError
 from contracts.wire import Json
@@ -16,7 +16,7 @@ from hub_agent.live.captures.captures import Captures
 from hub_agent.live.captures.files.numbers import Line, Lines, rested
 from hub_agent.live.captures.spec import TopicChoice
 from hub_agent.live.topics import Feed, Gap, Sample, field
-from hub_agent.live.topics.values import described_gap, moment
+from hub_agent.live.topics.values import ShownGap, described_gap, moment
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import WatchedValue, is_watching, sources_of
@@ -40,6 +40,14 @@ _RECALL_S: Final = 3.0
 _log = logging.getLogger(__name__)
 
 
+class Fired(TypedDict):
+    """When a watcher would have fired, and on which values; ``decision`` where a model was asked."""
+
+    at: str
+    values: dict[str, Json]
+    decision: NotRequired[Json]
+
+
 class Report(TypedDict):
     """The outcome of a back-test.
 
@@ -54,12 +62,12 @@ class Report(TypedDict):
         lines: The numbers by name, with as many points as a plot shows.
     """
 
-    would_have_fired: list[dict[str, Json]]
+    would_have_fired: list[Fired]
     fired: int
     evaluated: int
     unknown: int
     reason: str
-    gaps: list[dict[str, Json]]
+    gaps: list[ShownGap]
     lines: dict[str, Line]
 
 
@@ -229,7 +237,7 @@ def _each_once(items: Iterable[Sample | Gap]) -> Iterator[Sample | Gap]:
         yield item
 
 
-def _joined(gaps: Sequence[Gap]) -> list[dict[str, Json]]:
+def _joined(gaps: Sequence[Gap]) -> list[ShownGap]:
     """Return gaps as they are shown, with those joined that overlap: each recording has its own."""
     together: list[Gap] = []
     for gap in sorted(gaps, key=lambda gap: gap.since):

@@ -150,9 +150,9 @@ class Edit(Strict):
     """
 
     instruction: str | None = None
-    topics: Any = None
+    topics: dict[str, WatchedValue | str] | list[WatchedValue | str] | None = None
     predicate: str | None = None
-    allow: Any = None
+    allow: tuple[Allowed, ...] | None = None
     every_s: float | None = None
     on_change: bool | None = None
     schedule: str | None = None

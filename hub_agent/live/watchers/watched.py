@@ -10,17 +10,13 @@ from typing import Final
 from agent_core.tools.skill_calls import shown_arguments
 from contracts.rates import Backoff
 from contracts.wire import Json, rfc3339
-from hub_agent.live.watchers.decisions.evaluation import calls_of, entry_json
+from hub_agent.live.watchers.decisions.evaluation import calls_of
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue
+from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue, sources_of
 from hub_agent.live.watchers.predicates import Evaluator, Verdict
 from hub_agent.live.watchers.predicates.firing import Firing
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
-
-_LAST: Final = ("at", "decision", "reason", "actions")
-"""What is shown of the last decision."""
-
 
 _RECHECK_S: Final = 60.0
 _LONGEST_RECHECK_S: Final = 900.0
@@ -123,7 +119,7 @@ def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | N
         "note": row.note,
         "truth": verdict.truth if verdict is not None else None,
         "reason": reason,
-        "topics": row.topics,
+        "topics": {name: each.model_dump(exclude_none=True) for name, each in sources_of(row).items()},
         "every_s": row.every_s,
         "on_change": row.every_s is None and row.schedule is None,
         "schedule": row.schedule,
@@ -135,8 +131,12 @@ def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | N
         "evaluations": row.evaluations,
         "model_calls": row.model_calls,
         "tokens": row.tokens,
-        "last": {key: value for key, value in entry_json(last).items() if key in _LAST} if last else None,
+        "last": _last(last) if last is not None else None,
     }
+
+
+def _last(entry: DecisionRow) -> dict[str, Json]:
+    return {"at": rfc3339(entry.at), **entry.model_dump(include={"decision", "reason", "actions"})}
 
 
 def calls_json(row: WatcherRow) -> list[Json]:

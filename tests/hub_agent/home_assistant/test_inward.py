@@ -249,10 +249,16 @@ async def test_zigbee2mqtt_alone_has_the_same_sentences_and_methods(tmp_path: Pa
         {"script.a": {"service": "script.turn_on", "target": {"entity_id": ["script.b"]}}},
         {"script.a": {"action": "homeassistant.turn_on", "data": {"entity_id": "light.x, script.b"}}},
         {f"script.{at or 'a'}": {"service": f"script.{at + 1}"} for at in range(40)},
+        {"script.a": {"service_template": " Conversation.Process"}},
+        {"script.a": {"service": "{{ 'conversation' }}.process"}},
+        {"script.a": {"service": "script.{{ 'b' }}"}},
+        {"script.a": {"action": "homeassistant.toggle", "target": {"entity_id": "{{ 'script.b' }}"}}},
+        {"script.a": {"service": "automation.trigger", "entity_id": "automation.b"}},
     ],
 )
 async def test_no_way_through_scripts_leads_to_an_assistant(scripts: dict[str, Any]) -> None:
-    known = {"script.b": {"service": "conversation.process"}, **scripts}
+    ask = {"service": "conversation.process"}
+    known = {"script.b": ask, "automation.b": ask, **scripts}
 
     async def services_of(script: str) -> frozenset[str]:
         return frozenset(services_in({"sequence": [known.get(script)]}))
@@ -262,6 +268,12 @@ async def test_no_way_through_scripts_leads_to_an_assistant(scripts: dict[str, A
     script = Entity("script.a", "A")
     with pytest.raises(Forbidden, match="assistant"):
         await Control().check(asking, house, [script], service="script.turn_on", data={}, patterns=())
+
+
+async def test_a_template_in_a_script_that_can_start_nothing_is_allowed() -> None:
+    lamp = {"service": "light.turn_{{ 'on' }}", "target": {"entity_id": "{{ lamp }}"}}
+    other = {"service": "automation.turn_off", "target": {"entity_id": "automation.b"}}
+    assert set(services_in([lamp, other])) == {"light.turn_{{ 'on' }}", "automation.turn_off", "automation.b"}
 
 
 async def test_a_script_asks_once_text_from_outside_was_read() -> None:

@@ -26,7 +26,7 @@ def listed(series: Series) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "bytes": found[name].st_size,
+            "bytes": int(found[name].st_size),
             "changed_at": rfc3339(datetime.fromtimestamp(found[name].st_mtime, UTC)),
         }
         for name in names
