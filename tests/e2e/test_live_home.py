@@ -14,23 +14,7 @@ What an agent for a home is expected to do, and where it is shown:
 - real programs of a device: all of nodes
 - protocol buffers: protocol buffers are numbers
 
-What other agents say that they cannot do, and where it is shown that this one can:
-
-- a model claims what it did not do: what a model claims
-- a model takes too many steps: `test_loop.py`, at its last step a turn ends with a summary
-- a watcher costs a call of the large model each time: a watcher with two conditions; `test_watchers.py` of
-  `hub_agent`, a model of their own, the evaluations of a minute
-- nobody is told what a watcher did: a person follows what happens on the command line
-- early parts of a long conversation are lost: `test_long_conversations.py`
-- compressed or binary data is `<binary data>`: `test_decoding.py`
-- one machine only: `test_main_job.py` and all of `test_people.py`
-- CSV with other fields, no compression, limits of a capture alone, no clean-up: `test_capture_files.py`, a
-  new column, rolled by size, the oldest files go, a folder that is over its budget
-- no login, no limit of requests: `test_route_rights.py`, `test_quotas.py`
-- one conversation for each WebSocket: what a turn does is streamed
-
-What still holds: a small model misreads an ambiguous request, though it gets skills as native tools, and in
-watchers only chooses from a schema. The type of a protobuf message is set for its topic: MQTT carries none.
+What other agents say that they cannot do is in `docs/live.md`, each with its test.
 """
 
 import json

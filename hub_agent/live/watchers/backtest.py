@@ -54,7 +54,6 @@ class Report(TypedDict):
     Attributes:
         would_have_fired: The first thousand, each with its time and values.
         fired: How many there are.
-        samples: How many recorded values of the watcher's topics there are.
         evaluated: How often the predicate was evaluated.
         unknown: How often it was unknown.
         reason: Why it was unknown the last time.

@@ -74,14 +74,12 @@ class Engine:
         row: WatcherRow,
         *,
         last: DecisionRow | None = None,
-        is_new: bool = False,
         earlier: Sequence[DecisionRow] = (),
     ) -> None:
         """Watch from now on.
 
         Args:
-            last: The newest decision in its history.
-            is_new: Whether what its owner was told before does not count.
+            last: The newest decision, where what its owner was told before counts.
             earlier: The last decisions, newest first, where it goes on as it was before a restart of the hub.
 
         Raises:
@@ -93,7 +91,7 @@ class Engine:
         watched = Watched(row, sources, evaluator, schedule, Firing(armed=row.armed), last=last)
         if last is not None and last.decision == "failed":
             # The owner was told of it before the restart or the pause.
-            watched.failures = int(not is_new)
+            watched.failures = 1
         elif last is not None and last.seen:
             watched.asked_with = last.seen
         if earlier:
@@ -144,7 +142,7 @@ class Engine:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
         missed = [watched for watched in list(self._watched.values()) if self._miss(watched, gap)]
         if missed and gap.until is not None and gap.until - gap.since > _SHORT_GAP_S:
-            text = f"{_moment(gap.since):%Y-%m-%d %H:%M:%S} to {_moment(gap.until):%Y-%m-%d %H:%M:%S} UTC"
+            text = f"{_clock(gap.since)} to {_clock(gap.until)} UTC"
             for watched in missed:
                 watched.gaps.append(text)
             self._tasks.create_task(self._tell_gap(missed, gap, text), name="gap of watchers")
@@ -210,7 +208,7 @@ class Engine:
     def _open_gaps(self, watched: Watched) -> list[str]:
         links = {source.link for source in watched.sources.values()}
         gaps = [gap for link in links for gap in self._feed.gaps(link) if gap.until is None]
-        return [f"since {_moment(gap.since):%Y-%m-%d %H:%M:%S} UTC, until now" for gap in gaps]
+        return [f"since {_clock(gap.since)} UTC, until now" for gap in gaps]
 
     async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
         row = watched.row
@@ -419,6 +417,10 @@ class Engine:
             await self._evaluations.store.save(*rows)
         except StorageError as error:
             _log.error("watchers are written later: %s", error)
+
+
+def _clock(at: float) -> str:
+    return f"{_moment(at):%Y-%m-%d %H:%M:%S}"
 
 
 def _moment(at: float) -> datetime:

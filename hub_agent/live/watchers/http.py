@@ -1,6 +1,6 @@
 """Watchers over HTTP."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
-from contracts.wire import Strict
+from contracts.wire import Json, Strict
 from hub_agent.live.times import parse_since
 from hub_agent.live.watchers.definition import By, Edit, WatcherRequest
 from hub_agent.live.watchers.timers import Timers
@@ -62,6 +62,7 @@ def watcher_routes(
         may_confirm: Whether a person confirms calls through a caller; see `Assistant.may_confirm`.
     """
     may_look, may_change = gate.require_user("chat"), gate.require_user("call")
+    one = "/api/watchers/{name}"
 
     def by(bearer: Bearer) -> By:
         return By(bearer.user, bearer.claims.jti, may_confirm=may_confirm(bearer), of_all=bearer.is_admin)
@@ -93,24 +94,20 @@ def watcher_routes(
         edit = await read(request, Edit, optional=True)
         return answer(await watchers.approve(name, person, edit))
 
-    async def pause(request: Request) -> Response:
-        return answer(await watchers.pause(*await changing(request)))
+    def acting(act: Callable[[str, By], Awaitable[Json]]) -> Route:
+        async def handle(request: Request) -> Response:
+            return answer(await act(*await changing(request)))
 
-    async def resume(request: Request) -> Response:
-        return answer(await watchers.resume(*await changing(request)))
-
-    async def run(request: Request) -> Response:
-        return answer(await watchers.run(*await changing(request)))
+        return Route(f"{one}/{act.__name__}", handle, methods=["POST"])
 
     async def test(request: Request) -> Response:
         name, person = await changing(request)
         body = await read(request, TestBody)
-        since = parse_since(body.since) if body.since is not None else None
         report = {
             **await watchers.test(
                 name,
                 person,
-                since=since,
+                since=parse_since(body.since) if body.since is not None else None,
                 capture=body.capture or "",
                 with_model=body.model,
                 predicate=body.predicate,
@@ -130,7 +127,6 @@ def watcher_routes(
         body = await read(request, SnoozeBody)
         return answer(await watchers.snooze(name, person, seconds=body.seconds))
 
-    one = "/api/watchers/{name}"
     return [
         Route("/api/watchers", list_watchers, methods=["GET"]),
         Route("/api/watchers", create, methods=["POST"]),
@@ -139,8 +135,9 @@ def watcher_routes(
         Route(one, remove, methods=["DELETE"]),
         *(
             Route(f"{one}/{handler.__name__}", handler, methods=["POST"])
-            for handler in (approve, pause, predicate, resume, run, snooze, test)
+            for handler in (approve, predicate, snooze, test)
         ),
+        *map(acting, (watchers.pause, watchers.resume, watchers.run)),
     ]
 
 

@@ -425,7 +425,7 @@ class Watchers:
         self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()
     ) -> None:
         self._evaluations.limits.forget(row.name)
-        await self._engine.start(row, last=self._last_of(row), is_new=is_new, earlier=earlier)
+        await self._engine.start(row, last=None if is_new else self._last_of(row), earlier=earlier)
 
     @asynccontextmanager
     async def _changing(self, name: str, by: By, change: str) -> AsyncIterator[WatcherRow]:
