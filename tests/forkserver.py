@@ -1,15 +1,17 @@
-"""A server that forks a process with the product imported, for each ``strawberry`` command of a test.
+"""A server that forks a process with the product imported, for each test worker and ``strawberry`` command.
 
-Importing the product takes a second of processor time or two, and the tests start hundreds of commands.
-`install` makes ``subprocess`` (and asyncio, which uses it) fork them from one server per test worker. A
-forked command differs from a new interpreter in ``/proc/…/cmdline``, in the memory it shares, and in what it
-has imported and computed already; a forked hub keeps no spare sandbox process. A test about one of these
-starts `SCRIPT`, which is never forked.
+Importing the product and what tests it takes seconds of processor time, and the tests start hundreds of
+commands. `install` makes ``subprocess`` (and asyncio, which uses it) fork them: the workers of pytest-xdist
+from one server, and their commands from a copy of it that each worker keeps. A forked command differs from a
+new interpreter in ``/proc/…/cmdline``, in the memory it shares, and in what it has imported and computed
+already; a forked hub keeps no spare sandbox process. A test about one of these starts `SCRIPT`, which is
+never forked.
 """
 
 import asyncio
 import atexit
 import ctypes
+import functools
 import gc
 import importlib
 import inspect
@@ -30,12 +32,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO, cast
 
+from execnet.gateway_io import popen_bootstrapline
+
 MODULE: Final = "deploy.cli.main"
 COMMAND: Final = [sys.executable, "-m", MODULE]
 OBSERVED: Final = [sys.executable, "-m", "tests.chaos.observed"]
 """The command as a process that can be looked into."""
 WATCHED: Final = [sys.executable, "-m", "tests.adversary.watched"]
 """The command with its event loops watched."""
+WORKER: Final = [sys.executable, "-u", "-c", popen_bootstrapline]
+"""A worker of pytest-xdist."""
 SCRIPT: Final = [str(Path(sys.executable).with_name("strawberry"))]
 
 _ROOT: Final = Path(__file__).parents[1]
@@ -45,6 +51,12 @@ _LAZY: Final = (
     "uvicorn.protocols.http.httptools_impl",
     "sqlalchemy.dialects.sqlite",
     "ollama",
+    # What only tests use.
+    "hypothesis.strategies",
+    "mcp.client",
+    "numpy",
+    "openai",
+    "pytest",
 )
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _READY: Final = b"ready"
@@ -60,8 +72,8 @@ _OWN_NETWORK: Final = _NETWORK.stat().st_ino if _NETWORK.exists() else 0
 
 
 def install() -> None:
-    """Fork the ``strawberry`` commands that this process starts; without Linux, leave them as they are."""
-    if sys.platform == "linux":
+    """Fork the workers and commands that this process starts; without Linux, leave them as they are."""
+    if sys.platform == "linux" and inspect.getmodule(subprocess.Popen._execute_child) is subprocess:  # type: ignore[attr-defined]
         _install(_Client())
 
 
@@ -86,9 +98,11 @@ _PIPES: Final = (*_STREAMS, "p2cwrite", "c2pread", "errread")
 
 
 def _can_fork(options: Mapping[str, Any]) -> bool:
-    """Whether these are the arguments of a plain ``strawberry`` command."""
+    """Whether these are the arguments of a worker or of a plain ``strawberry`` command."""
     args = options["args"]
-    if not isinstance(args, list | tuple) or _plain(args)[: len(COMMAND)] not in (COMMAND, OBSERVED, WATCHED):
+    if not isinstance(args, list | tuple):
+        return False
+    if args != WORKER and _plain(args)[: len(COMMAND)] not in (COMMAND, OBSERVED, WATCHED):
         return False
     special = ("preexec_fn", "pass_fds", "shell", "gid", "gids", "uid")
     if any(options[name] not in (None, (), False) for name in special):
@@ -108,7 +122,7 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Client:
-    """The end of a test worker; it starts the server at the first command and ends it with the worker.
+    """The end of what starts processes; it starts the server at the first of them, and ends it with itself.
 
     Args:
         server: The connection to one that runs.
@@ -141,7 +155,7 @@ class _Client:
     def _start() -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            words = [sys.executable, "-m", "tests.forkserver", str(theirs.fileno())]
+            words = [sys.executable, "-c", f"from tests.forkserver import main; main({theirs.fileno()})"]
             server = subprocess.Popen(words, cwd=_ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
 
         if ours.recv(len(_READY)) != _READY:
@@ -172,8 +186,9 @@ def _adopting() -> Iterator[None]:
 # -- in the server ------------------------------------------------------------------------------------
 
 
-def _main() -> None:
-    with socket.socket(fileno=int(sys.argv[1])) as client:
+def main(descriptor: int) -> None:
+    """Serve the client at the other end of a socket until it has gone."""
+    with socket.socket(fileno=descriptor) as client:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _import_product()
         client.send(_READY)
@@ -183,14 +198,8 @@ def _main() -> None:
 
 
 def _import_product() -> None:
-    from hub_agent.settings import HubSettings, SandboxSettings
     from hub_web.loading import load_server
-    from tests import reused
-    from tests.hub_agent.home import open_home
 
-    # A hub starts a sandbox process ahead: half a second of processor time, for few tests.
-    HubSettings.model_fields["sandbox"].default = SandboxSettings(spares=0)
-    HubSettings.model_rebuild(force=True)
     for package in _PACKAGES:
         path = importlib.import_module(package).__path__
         for module in pkgutil.walk_packages(path, f"{package}."):
@@ -200,6 +209,26 @@ def _import_product() -> None:
     for name in _LAZY:
         importlib.import_module(name)
     load_server()
+    _keep()
+
+
+def _keep() -> None:
+    """Let what is there now stay, so that the collector of a child neither walks nor copies it."""
+    assert threading.active_count() == 1
+    gc.collect()
+    gc.freeze()
+
+
+@functools.cache
+def _warm_up() -> None:
+    """Do once what is as good for all commands."""
+    from hub_agent.settings import HubSettings, SandboxSettings
+    from tests import reused
+    from tests.hub_agent.home import open_home
+
+    # A hub starts a sandbox process ahead: half a second of processor time, for few tests.
+    HubSettings.model_fields["sandbox"].default = SandboxSettings(spares=0)
+    HubSettings.model_rebuild(force=True)
     reused.install()
 
     async def open_once() -> None:
@@ -209,10 +238,7 @@ def _import_product() -> None:
 
     # What the first hub of a process computes, those that are forked have already.
     asyncio.run(open_once())
-    assert threading.active_count() == 1
-    # What is there now stays, so that the collector of a child neither walks nor copies it.
-    gc.collect()
-    gc.freeze()
+    _keep()
 
 
 def _serve(client: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -222,6 +248,8 @@ def _serve(client: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         if not data:
             return None
         order = json.loads(data)
+        if order["module"] != "-c":
+            _warm_up()
         read, write = os.pipe()
         between = os.fork()
         if between == 0:
@@ -263,12 +291,12 @@ def _fork_server() -> socket.socket:
 
 def _run(order: dict[str, Any], streams: list[int]) -> None:
     """Become the command as a new interpreter would be it."""
-    if order["words"][:1] == ["up"]:
-        _install(_Client(_fork_server()))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     for own, given in enumerate(streams):
         os.dup2(given, own)
         os.close(given)
+    if order["module"] == "-c" or order["words"][:1] == ["up"]:
+        _install(_Client(_fork_server()))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(order["directory"])
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -277,6 +305,9 @@ def _run(order: dict[str, Any], streams: list[int]) -> None:
     sys.argv[1:] = order["words"]
     sys.path[:1] = [order["directory"], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     try:
+        if order["module"] == "-c":
+            exec(order["words"][0], vars(sys.modules["__main__"]))
+            _leave(0)
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if isinstance(ended.code, int):
@@ -310,7 +341,3 @@ def _open_streams(*, unbuffered: bool) -> None:
     for name, stream in streams.items():
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-
-
-if __name__ == "__main__":
-    _main()
