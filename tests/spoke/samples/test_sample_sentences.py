@@ -24,70 +24,74 @@ def test_every_template_can_be_used(sentences):
     assert sentences.problems == {}
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "path", "arguments"),
-    [
-        ("en", "What time is it?", "TimeSkill.time", {}),
-        ("de", "Wie spät ist es?", "TimeSkill.time", {}),
-        ("en", "what is the date", "TimeSkill.date", {}),
-        ("de", "welches Datum ist heute", "TimeSkill.date", {}),
-        ("en", "turn on the lamp", "LampSkill.turn_on", {}),
-        ("en", "Switch the lamp off.", "LampSkill.turn_off", {}),
-        ("de", "Schalte die Lampe ein", "LampSkill.turn_on", {}),
-        ("de", "mach die Lampe aus", "LampSkill.turn_off", {}),
-        ("en", "dim the lamp to 30 percent", "LampSkill.set_brightness", {"percent": 30}),
-        ("de", "dimme die Lampe auf 30 Prozent", "LampSkill.set_brightness", {"percent": 30}),
-        ("en", "is the lamp on", "LampSkill.status", {}),
-        ("en", "pause the music", "MediaSkill.pause", {}),
-        ("en", "next song", "MediaSkill.next_track", {}),
-        ("de", "nächstes Lied", "MediaSkill.next_track", {}),
-        ("en", "what is playing", "MediaSkill.now_playing", {}),
-        ("en", "set the volume to 40", "MediaSkill.set_volume", {"percent": 40}),
-        ("en", "turn up the volume", "MediaSkill.change_volume", {}),
-        ("en", "turn up the volume on the PC", "MediaSkill.change_volume", {}),
-        ("en", "turn up the volume by 20 percent", "MediaSkill.change_volume", {"by": 20}),
-        ("en", "turn the music down", "MediaSkill.turn_down", {}),
-        ("de", "mach die Musik lauter", "MediaSkill.change_volume", {}),
-        ("de", "stelle die Lautstärke auf 40 Prozent", "MediaSkill.set_volume", {"percent": 40}),
-        ("en", "how much memory is free", "SystemSkill.memory", {}),
-        ("de", "wie lange läuft der Computer schon", "SystemSkill.uptime", {}),
-        ("en", "list my notes", "NotesSkill.list_notes", {}),
-        ("de", "zeige mir meine Notizen", "NotesSkill.list_notes", {}),
-    ],
-)
-def test_an_everyday_sentence_means_one_call(language, text, path, arguments, sentences):
-    call = sentences.match(text, language=language, current="pc")
-    assert isinstance(call, SentenceCall)
-    assert call.target.path == f"devices.pc.{path}"
-    assert call.arguments == arguments
+EVERYDAY = [
+    ("en", "What time is it?", "TimeSkill.time", {}),
+    ("de", "Wie spät ist es?", "TimeSkill.time", {}),
+    ("en", "what is the date", "TimeSkill.date", {}),
+    ("de", "welches Datum ist heute", "TimeSkill.date", {}),
+    ("en", "turn on the lamp", "LampSkill.turn_on", {}),
+    ("en", "Switch the lamp off.", "LampSkill.turn_off", {}),
+    ("de", "Schalte die Lampe ein", "LampSkill.turn_on", {}),
+    ("de", "mach die Lampe aus", "LampSkill.turn_off", {}),
+    ("en", "dim the lamp to 30 percent", "LampSkill.set_brightness", {"percent": 30}),
+    ("de", "dimme die Lampe auf 30 Prozent", "LampSkill.set_brightness", {"percent": 30}),
+    ("en", "is the lamp on", "LampSkill.status", {}),
+    ("en", "pause the music", "MediaSkill.pause", {}),
+    ("en", "next song", "MediaSkill.next_track", {}),
+    ("de", "nächstes Lied", "MediaSkill.next_track", {}),
+    ("en", "what is playing", "MediaSkill.now_playing", {}),
+    ("en", "set the volume to 40", "MediaSkill.set_volume", {"percent": 40}),
+    ("en", "turn up the volume", "MediaSkill.change_volume", {}),
+    ("en", "turn up the volume on the PC", "MediaSkill.change_volume", {}),
+    ("en", "turn up the volume by 20 percent", "MediaSkill.change_volume", {"by": 20}),
+    ("en", "turn the music down", "MediaSkill.turn_down", {}),
+    ("de", "mach die Musik lauter", "MediaSkill.change_volume", {}),
+    ("de", "stelle die Lautstärke auf 40 Prozent", "MediaSkill.set_volume", {"percent": 40}),
+    ("en", "how much memory is free", "SystemSkill.memory", {}),
+    ("de", "wie lange läuft der Computer schon", "SystemSkill.uptime", {}),
+    ("en", "list my notes", "NotesSkill.list_notes", {}),
+    ("de", "zeige mir meine Notizen", "NotesSkill.list_notes", {}),
+]
 
 
-@pytest.mark.parametrize("text", ["lamp", "turn on the", "the music", "what is", "set the volume to 400"])
-def test_what_is_not_such_a_sentence_runs_nothing(text, sentences):
-    assert sentences.match(text, language="en", current="pc") is None
+def test_an_everyday_sentence_means_one_call(sentences):
+    for language, text, path, arguments in EVERYDAY:
+        call = sentences.match(text, language=language, current="pc")
+        assert isinstance(call, SentenceCall), text
+        assert call.target.path == f"devices.pc.{path}", text
+        assert call.arguments == arguments, text
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "answer"),
-    [
-        ("en", "what time is it", r"It is \d\d:\d\d\."),
-        ("en", "dim the lamp to 40 percent", r"The lamp is on, at 40 %\."),
-        ("en", "is the lamp on", r"The lamp is off\."),
-        ("de", "dimme die Lampe auf 40 Prozent", r"Die Lampe ist an, mit 40 %\."),
-        ("en", "how much memory is in use", r"[\d.]+ of [\d.]+ GB of memory are in use\."),
-        ("en", "how much disk space is free", r"[\d.]+ [GT]B of [\d.]+ [GT]B are free on the disk\."),
-        ("en", "how busy is this computer", r"The processor is [\d.]+ % busy\."),
-        (
-            "en",
-            "how long has the computer been running",
-            r"The computer has been running for \d+ (d|h|min|s)\b.*\.",
-        ),
-        ("de", "wie lange läuft der Computer", r"Der Computer läuft seit \d+ (d|h|min|s)\b.*\."),
-        ("en", "list my notes", r"Nothing\."),
-    ],
-)
-async def test_an_answer_is_a_sentence(language, text, answer, sentences, runner):
-    call = sentences.match(text, language=language, current="pc")
-    method = call.target.method
-    result = await runner.run(call.target.skill, method.name, [], call.arguments)
-    assert re.fullmatch(answer, response_text(method, result, call.arguments, language=call.language))
+NO_SENTENCE = ["lamp", "turn on the", "the music", "what is", "set the volume to 400"]
+
+
+def test_what_is_not_such_a_sentence_runs_nothing(sentences):
+    for text in NO_SENTENCE:
+        assert sentences.match(text, language="en", current="pc") is None, text
+
+
+ANSWERS = [
+    ("en", "what time is it", r"It is \d\d:\d\d\."),
+    ("en", "is the lamp on", r"The lamp is off\."),
+    ("en", "dim the lamp to 40 percent", r"The lamp is on, at 40 %\."),
+    ("de", "dimme die Lampe auf 40 Prozent", r"Die Lampe ist an, mit 40 %\."),
+    ("en", "how much memory is in use", r"[\d.]+ of [\d.]+ GB of memory are in use\."),
+    ("en", "how much disk space is free", r"[\d.]+ [GT]B of [\d.]+ [GT]B are free on the disk\."),
+    ("en", "how busy is this computer", r"The processor is [\d.]+ % busy\."),
+    (
+        "en",
+        "how long has the computer been running",
+        r"The computer has been running for \d+ (d|h|min|s)\b.*\.",
+    ),
+    ("de", "wie lange läuft der Computer", r"Der Computer läuft seit \d+ (d|h|min|s)\b.*\."),
+    ("en", "list my notes", r"Nothing\."),
+]
+
+
+async def test_an_answer_is_a_sentence(sentences, runner):
+    for language, text, answer in ANSWERS:
+        call = sentences.match(text, language=language, current="pc")
+        method = call.target.method
+        result = await runner.run(call.target.skill, method.name, [], call.arguments)
+        said = response_text(method, result, call.arguments, language=call.language)
+        assert re.fullmatch(answer, said), said

@@ -81,55 +81,56 @@ async def test_an_unknown_time_zone_is_an_error_that_helps(zone, call):
     assert "find_time_zones" in error.message
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("1 + 1", 2),
-        ("(3 + 4) * 2", 14),
-        ("2 ^ 10", 1024),
-        ("7 // 2 - 7 % 4", 0),
-        ("-2 ** 2", -4),
-        ("6 ÷ 4", 1.5),
-        ("sqrt(16) + round(pi, 2)", 7.14),
-        ("max(1, 2.5, 2)", 2.5),
-        ("factorial(20) / 1", 2432902008176640000.0),
-        ("1 ** 9 ** 9", 1),
-        ("10 ** -3", 0.001),
-    ],
-)
-async def test_arithmetic_is_right(expression, value, call):
-    assert await call("CalculatorSkill.calculate", expression=expression) == pytest.approx(value)
+ARITHMETIC = [
+    ("1 + 1", 2),
+    ("(3 + 4) * 2", 14),
+    ("2 ^ 10", 1024),
+    ("7 // 2 - 7 % 4", 0),
+    ("-2 ** 2", -4),
+    ("6 ÷ 4", 1.5),
+    ("sqrt(16) + round(pi, 2)", 7.14),
+    ("max(1, 2.5, 2)", 2.5),
+    ("factorial(20) / 1", 2432902008176640000.0),
+    ("1 ** 9 ** 9", 1),
+    ("10 ** -3", 0.001),
+]
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "__import__('os').getcwd()",
-        "(1).__class__",
-        "[x for x in (1,)]",
-        "lambda: 1",
-        "'a' * 9",
-        "x",
-        "True",
-        "1 +",
-        "",
-        "9 ** 9 ** 9",
-        "10 ** 5000",
-        "factorial(10 ** 9)",
-        "round(5, -10 ** 12)",
-        "1e308 * 10",
-        "1 / 0",
-        "sqrt(-1)",
-        "(-8) ** 0.5",
-        "log(0)",
-        "(" * 500 + ")" * 500,
-        "1" * 5_000,
-        "sqrt(1, 2, 3)",
-    ],
-)
-async def test_what_is_no_arithmetic_or_too_much_is_refused(expression, call):
-    error = await error_of(call("CalculatorSkill.calculate", expression=expression))
-    assert error.code is ErrorCode.SKILL_ERROR
+async def test_arithmetic_is_right(call):
+    for expression, value in ARITHMETIC:
+        found = await call("CalculatorSkill.calculate", expression=expression)
+        assert found == pytest.approx(value), expression
+
+
+NO_ARITHMETIC = [
+    "__import__('os').getcwd()",
+    "(1).__class__",
+    "[x for x in (1,)]",
+    "lambda: 1",
+    "'a' * 9",
+    "x",
+    "True",
+    "1 +",
+    "",
+    "9 ** 9 ** 9",
+    "10 ** 5000",
+    "factorial(10 ** 9)",
+    "round(5, -10 ** 12)",
+    "1e308 * 10",
+    "1 / 0",
+    "sqrt(-1)",
+    "(-8) ** 0.5",
+    "log(0)",
+    "(" * 500 + ")" * 500,
+    "1" * 5_000,
+    "sqrt(1, 2, 3)",
+]
+
+
+async def test_what_is_no_arithmetic_or_too_much_is_refused(call):
+    for expression in NO_ARITHMETIC:
+        error = await error_of(call("CalculatorSkill.calculate", expression=expression))
+        assert error.code is ErrorCode.SKILL_ERROR, expression
 
 
 async def test_the_system_describes_itself(call, sink):
