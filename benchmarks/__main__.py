@@ -17,8 +17,8 @@ from typing import Final
 from benchmarks.part import PARTS, ROWS
 from benchmarks.table import Row, as_json, as_table, not_measured
 
-_PATIENCE_S: Final = 240
-"""How long one part may take; the longest takes a minute on two cores."""
+_PATIENCE_S: Final = 1_200
+"""How long one part may take; speech takes the longest, some eight minutes on two cores."""
 
 _GRACE_S: Final = 10
 """How long a part that is ended may take to end its own processes."""

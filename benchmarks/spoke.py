@@ -1,11 +1,13 @@
-"""What a headless spoke costs: its memory, and the time until the hub has its skills."""
+"""What a spoke costs: its memory, also with a voice, the time until the hub has its skills; and the tray."""
 
 import asyncio
+import os
 import statistics
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -14,23 +16,26 @@ import psutil
 from benchmarks.measure import Effort, median_ms, run_nothing
 from benchmarks.table import Reach, Row, not_measured
 from contracts import topics
+from spoke.settings import SpokeSettings
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.spoke.home import DEVICE, BusSide, StandInHub, on_bus, serving, wait_for
+from voice.settings import VoiceSettings
 
 _STARTS: Final = 5
 _SETTLE_S: Final = 1.0
 _CALLS: Final = 200
+_STEADY_S: Final = 5.0
+_STEADY_MB: Final = 0.5
 
 _SPOKE: Final = """
 import asyncio, sys
-from pathlib import Path
 from pydantic import SecretStr
 from spoke.app import open_spoke
 from spoke.settings import SpokeSettings
 
 async def main():
-    settings = SpokeSettings(home=Path(sys.argv[1]), hub_url=sys.argv[2], samples=True)
-    async with open_spoke(settings, token=SecretStr(sys.argv[3])):
+    settings = SpokeSettings.model_validate_json(sys.argv[1])
+    async with open_spoke(settings, token=SecretStr(sys.argv[2])):
         await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -44,11 +49,54 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
     with Mosquitto(directory) as mosquitto, serving(StandInHub(brokers=[mosquitto.url])) as hub:
         async with on_bus(hub, mosquitto.url) as bus:
             await bus.say_online("bench")
-            return await _measure(directory / "home", hub, bus, starts=effort.repeats(_STARTS))
+            home, token = directory / "home", hub.invite().get_secret_value()
+            return [
+                *await _measure(home, hub, bus, token, starts=effort.repeats(_STARTS)),
+                await _listening(home, hub, bus, token),
+                await _tray(home),
+            ]
 
 
-async def _measure(home: Path, hub: StandInHub, bus: BusSide, *, starts: int) -> list[Row]:
-    token = hub.invite().get_secret_value()
+async def _listening(home: Path, hub: StandInHub, bus: BusSide, token: str) -> Row:
+    work = "memory of a spoke that listens"
+    if find_spec("pocketsphinx") is None:
+        return not_measured(work, "pip install 'strawberry-home[voice]'")
+    microphone = home / "microphone"
+    os.mkfifo(microphone)
+    loudspeaker = f"file:{home / 'spoken.wav'}"
+    voice = VoiceSettings(enabled=True, microphone=f"file:{microphone}", loudspeaker=loudspeaker)
+    async with _spoke(home, hub.url, token, voice) as process:
+        await _registered(bus)
+        return Row(work, await _settled_mb(process), "MB")
+
+
+async def _tray(home: Path) -> Row:
+    work = "memory of strawberry tray"
+    if find_spec("PySide6") is None:
+        return not_measured(work, "pip install 'strawberry-home[desktop]'")
+    window = {"QT_QPA_PLATFORM": "offscreen", "STRAWBERRY_HOME": str(home)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "deploy.cli.main", "tray", "--no-tray"),
+        env=os.environ | window,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        return Row(work, await _settled_mb(process), "MB")
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _settled_mb(process: asyncio.subprocess.Process) -> float:
+    """Wait until models are loaded and windows are drawn: the memory does not change any more."""
+    before, now = 0.0, _resident_mb(process)
+    while abs(now - before) > _STEADY_MB:
+        await asyncio.sleep(_STEADY_S)
+        before, now = now, _resident_mb(process)
+    return now
+
+
+async def _measure(home: Path, hub: StandInHub, bus: BusSide, token: str, *, starts: int) -> list[Row]:
     started: list[float] = []
     idle = busy = 0.0
     # The first start joins as well and is not counted.
@@ -75,9 +123,12 @@ async def _measure(home: Path, hub: StandInHub, bus: BusSide, *, starts: int) ->
 
 
 @asynccontextmanager
-async def _spoke(home: Path, url: str, token: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _spoke(
+    home: Path, url: str, token: str, voice: VoiceSettings | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    settings = SpokeSettings(home=home, hub_url=url, samples=True, voice=voice or VoiceSettings())
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _SPOKE, str(home), url, token, stderr=asyncio.subprocess.DEVNULL
+        sys.executable, "-c", _SPOKE, settings.model_dump_json(), token, stderr=asyncio.subprocess.DEVNULL
     )
     try:
         yield process

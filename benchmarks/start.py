@@ -17,6 +17,7 @@ from contracts.errors import SandboxError
 from sandbox_host import install
 
 _UPS: Final = 8
+_FIRST_UPS: Final = 4
 _MISTAKES: Final = 20
 _SETTLE_S: Final = 1.0
 _PATIENCE_S: Final = 30
@@ -27,7 +28,22 @@ _READY: Final = "strawberry up, sandbox in place: process start to Ready, beside
 async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; the homes lie in the directory."""
     used, wrong = await asyncio.to_thread(_make_homes, directory)
-    return [*await _mistakes(used, wrong, effort), *await _starts(used, effort)]
+    return [
+        *await _mistakes(used, wrong, effort),
+        *await _starts(used, effort),
+        await _first_start(directory, effort),
+    ]
+
+
+async def _first_start(directory: Path, effort: Effort) -> Row:
+    """Start ``strawberry up`` where there is no home yet: it makes keys and databases, and has no sandbox."""
+    ready, nothing = [], []
+    for number in range(effort.repeats(_FIRST_UPS)):
+        nothing.append(await milliseconds(run_nothing))
+        begun, ready_at, *_ = await _up(directory / f"new{number}")
+        ready.append((ready_at - begun) * 1000)
+    work = "strawberry up, the very first start: process start to Ready, beside python -c pass"
+    return Row(work, statistics.median(ready), "ms", reference=statistics.median(nothing))
 
 
 def _make_homes(directory: Path) -> tuple[Path, Path]:

@@ -46,11 +46,6 @@ def open_engines(settings: VoiceSettings) -> Engines:
     )
 
 
-def is_found(name: str) -> bool:
-    """Return whether an engine is a server that announces itself in the network: anybody's."""
-    return name == "wyoming"
-
-
 def open_microphone(name: str) -> Microphone:
     """Return the microphone with this name; it is opened where it is entered."""
     if name.startswith(_FILE):

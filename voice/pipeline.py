@@ -16,7 +16,7 @@ from chat.tasks import open_tasks
 from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.errors import SoundError, SpeechError, StrawberryError
 from voice.engines import SpeechToText, TextToSpeech, Transcript
-from voice.opening import Engines, is_found
+from voice.opening import Engines
 from voice.settings import VoiceSettings
 from voice.sound.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 from voice.speaking import Sentences, Tone, answers, error_phrase, is_yes, phrase, question, tone
@@ -99,17 +99,14 @@ class Utterance:
 
     async def put(self, frame: bytes) -> None:
         """Add the next frame."""
-        before = self._endpointer.phase
         phase = self._endpointer.heard(frame)
         self._frames.append(frame)
         if phase is Phase.BEFORE:
             del self._frames[:-_BEFORE]
-        if phase is not Phase.BEFORE:
+        else:
             self.ended = phase in (Phase.ENDED, Phase.NOTHING)
             async with self._more:
                 self._more.notify_all()
-        if before is Phase.BEFORE and phase is Phase.SPEECH:
-            _log.debug("speech began")
 
     async def close(self) -> None:
         """End it here."""
@@ -375,7 +372,7 @@ class Pipeline:
         return {
             name: engine.of(answers(self._language)) if isinstance(engine, PocketSphinx) else engine
             for name, engine in self._engines.speech_to_text.items()
-            if not is_found(name)
+            if name != "wyoming"
         }
 
     async def _say(self, text: str) -> None:

@@ -6,6 +6,7 @@ nothing is listened to.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
@@ -97,8 +98,7 @@ class Satellite:
         self._changed = changed
         self._server: Server | None = None
         self._left = 0  # frames that may still go out for the present request
-        self._levels = [-96.0] * _LOUDNESS
-        self._at = 0
+        self._levels: deque[float] = deque(maxlen=_LOUDNESS)
         self._pieces: asyncio.Queue[Sound | None] = asyncio.Queue()
         self._unplayed = 0
         self._playing: asyncio.Task[None] | None = None
@@ -108,8 +108,7 @@ class Satellite:
         server = self._server
         if server is None:
             return
-        self._levels[self._at % _LOUDNESS] = level(frame)
-        self._at += 1
+        self._levels.append(level(frame))
         try:
             if self._left:
                 self._left -= 1
@@ -141,7 +140,7 @@ class Satellite:
         if self._server is not None:
             self._changed(False)
         self._server, self._left = None, 0
-        self._levels = [-96.0] * _LOUDNESS
+        self._levels.clear()
         self.wanted.clear()
         self._wake.reset()
         self.silence()

@@ -58,6 +58,11 @@ _NO: Final = {
     "en": ("no", "no thanks", "no thank you", "stop", "cancel", "don't do it"),
     "de": ("nein", "nein danke", "stopp", "abbrechen"),
 }
+_NEAR_YES: Final = {
+    "en": ("guess", "guest", "yet", "yeah", "yesterday", "gas", "chess"),
+    "de": ("ja", "bitte"),
+}
+"""Neither yes nor no: a grammar without them takes them for a yes. With many more, "no" is rejected."""
 
 Tone = Literal["awake", "understood", "nothing"]
 
@@ -146,9 +151,9 @@ def question(wanted: ConfirmationWanted, language: str) -> str:
 
 
 def answers(language: str) -> tuple[str, ...]:
-    """Return what may be said to a question."""
+    """Return what may be said to a question, and what is only near a yes."""
     primary = _primary(language)
-    return (*_YES.get(primary, _YES["en"]), *_NO.get(primary, _NO["en"]))
+    return tuple(each for texts in (_YES, _NO, _NEAR_YES) for each in texts.get(primary, texts["en"]))
 
 
 def is_yes(text: str, language: str) -> bool | None:

@@ -1,16 +1,23 @@
 """What `make dist` builds is complete, and is all that a machine needs."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+import urllib.request
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.house import wait_for
+from tests.docs.test_documents import blocks_of
+from tests.e2e.house import PATIENCE_S, wait_for
 from tests.install.conftest import ROOT, build
 from tests.model_server import Says, ScriptedModel
 
@@ -18,6 +25,8 @@ _PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["root_packages"]
 )
 _FOLDERS = tuple(f"{package}/" for package in _PACKAGES)
+_PATIENT_S = 4 * PATIENCE_S
+"""Nothing is compiled yet in an environment that was just made."""
 
 
 @pytest.mark.slow
@@ -44,38 +53,78 @@ def test_wheel_and_source_archive_have_the_files_of_the_packages_and_no_others(t
     assert {each for each in names if each.startswith(_FOLDERS)} == expected
 
 
+@dataclass
+class Tried:
+    """A wheel that is installed and runs.
+
+    Attributes:
+        said: Returns what `strawberry up` has printed.
+    """
+
+    programs: Path
+    said: Callable[[], str]
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        path = {"PATH": f"{self.programs}:{os.environ['PATH']}"}
+        return subprocess.run(
+            words, env=os.environ | path, capture_output=True, text=True, timeout=_PATIENT_S, check=False
+        )
+
+
+@contextmanager
+def running(venv: Path) -> Iterator[Tried]:
+    """Run `strawberry up` of an environment, with a model, until the block ends."""
+    folder = venv.parent
+    (folder / "home").mkdir()
+    with ScriptedModel(lambda _: Says(text="Here.")) as model, (folder / "up.log").open("w+") as log:
+        (folder / "home" / "strawberry.toml").write_text(
+            f'[[models]]\nname = "house"\nprovider = "openai"\nmodel = "m"\nbase_url = "{model.base_url}"\n'
+        )
+        command = [str(venv / "bin" / "strawberry"), "up", "--http-port", "0", "--mqtt-port", "0"]
+        with subprocess.Popen(command, stdout=log, stderr=log) as up:
+            try:
+                said = lambda: Path(log.name).read_text("utf-8")  # noqa: E731
+                ready = lambda: "Ready" in said() or up.poll() is not None  # noqa: E731
+                wait_for(ready, what="strawberry up", patience=_PATIENT_S)
+                yield Tried(venv / "bin", said)
+                up.send_signal(2)
+                assert up.wait(_PATIENT_S) == 0, said()
+            finally:
+                up.kill()
+
+
 @pytest.mark.slow
 def test_an_empty_venv_needs_the_wheel_alone(built: list[Path], elsewhere: Path) -> None:
-    """The first minute, with neither TensorZero nor Deno: sentences, and a model that is asked directly."""
+    """Sentences, and a model that is asked directly, with neither TensorZero nor Deno."""
     venv = elsewhere / "venv"
-    strawberry = str(venv / "bin" / "strawberry")
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     install = [str(venv / "bin" / "pip"), "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
     subprocess.run([*install, str(built[0])], check=True)
+    with running(venv) as tried:
+        assert "strawberry-home[sandbox]" in tried.said()
+        assert tried.run("strawberry", "chat", "turn on the lamp").stdout.strip() == "The lamp is on."
+        assert tried.run("strawberry", "chat", "what is the meaning of it?").stdout.strip() == "Here."
+        assert "strawberry-home[sandbox]" in tried.run("strawberry", "exec", "6 * 7").stderr
 
-    def run(*words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run([strawberry, *words], capture_output=True, text=True, timeout=120, check=False)
 
-    with ScriptedModel(lambda _: Says(text="Here.")) as model, (elsewhere / "up.log").open("w+") as log:
-        (elsewhere / "home").mkdir()
-        (elsewhere / "home" / "strawberry.toml").write_text(
-            f'[[models]]\nname = "house"\nprovider = "openai"\nmodel = "m"\nbase_url = "{model.base_url}"\n'
-        )
-        ports = ("--http-port", "0", "--mqtt-port", "0")
-        with subprocess.Popen([strawberry, "up", *ports], stdout=log, stderr=log) as up:
-            try:
-                said = lambda: Path(log.name).read_text("utf-8")  # noqa: E731
-                wait_for(lambda: "Ready" in said() or up.poll() is not None, what="strawberry up")
-                assert "strawberry-home[sandbox]" in said()
-                assert run("chat", "turn on the lamp").stdout.strip() == "The lamp is on."
-                assert run("chat", "what is the meaning of it?").stdout.strip() == "Here."
-                assert "strawberry-home[sandbox]" in run("exec", "6 * 7").stderr
-                up.send_signal(2)
-                assert up.wait(60) == 0, said()
-            finally:
-                up.kill()
-    kept = run("--version").stdout.split()
-    assert kept[0] == "strawberry"
+@pytest.mark.slow
+def test_the_wheel_with_the_hub_runs_the_first_minute_of_the_readme(
+    built: list[Path], elsewhere: Path
+) -> None:
+    """All its commands, with the sandbox that it fetches, and a model by TensorZero."""
+    uv, venv = str(Path(sys.executable).with_name("uv")), elsewhere / "venv"
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(venv)], check=True)
+    install = [uv, "pip", "install", "--quiet", "--python", str(venv), "--constraints"]
+    subprocess.run([*install, str(ROOT / "constraints.txt"), f"{built[0]}[hub]"], check=True)
+    commands = [line[2:] for line in blocks_of(ROOT / "README.md", "console")[0].splitlines()]
+    assert any("exec" in command for command in commands)
+    with running(venv) as tried:
+        for command in commands:
+            done = tried.run("bash", "-euc", command)
+            assert (done.returncode, bool(done.stdout)) == (0, True), f"{command}: {done.stderr}"
+        assert tried.run("strawberry", "chat", "what is the meaning of it?").stdout.strip() == "Here."
+        with urllib.request.urlopen(re.findall(r"http://\S+", tried.said())[0]) as page:
+            assert b"Strawberry" in page.read()
 
 
 @pytest.mark.slow

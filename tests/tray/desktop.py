@@ -67,7 +67,12 @@ class Desktop:
         config = self.home / "config"
         config.mkdir(parents=True)
         home = str(self.home)
+        opener = self.home / "bin" / "xdg-open"
+        opener.parent.mkdir()
+        opener.write_text(f'#!/bin/sh\nprintf %s "$1" > {self.opened}\n')
+        opener.chmod(0o755)
         self.environment = {
+            "PATH": f"{opener.parent}:{os.environ['PATH']}",
             "HOME": home,
             "XDG_CONFIG_HOME": str(config),
             "XDG_RUNTIME_DIR": home,
@@ -127,6 +132,11 @@ class Desktop:
             return look()
 
         wait_for(seen, what=what)
+
+    @property
+    def opened(self) -> Path:
+        """The file with the address that was opened last, in place of a browser."""
+        return self.home / "opened"
 
     @property
     def _output(self) -> Path:

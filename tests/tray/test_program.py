@@ -31,6 +31,9 @@ def test_the_icon_in_the_panel_opens_the_window(program: Program, spoke: Spoke, 
         ),
         what="the conversation in the menu",
     )
+    program.click("Open the web UI")
+    url = program.house.url
+    wait_for(lambda: desktop.opened.exists() and desktop.opened.read_text() == url, what="the web UI")
     program.click("Quit")
     assert program.process.wait(PATIENCE_S) == 0
     # Closing it leaves the spoke serving.

@@ -14,6 +14,7 @@ from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
 from contracts.errors import HubUnreachable, SpeechError
 from tests.hub_registry.spokes import eventually
 from tests.voice.room import SETTINGS, Notes, Room, ScriptedChat
+from tests.voice.spoken import frames, spoken
 from voice.engines import Transcript
 from voice.engines.espeak import Espeak
 from voice.engines.micro_wakeword import MicroWakeWords
@@ -23,7 +24,7 @@ from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
 from voice.sound.audio import RATE, Sound, resampled
 from voice.sound.files import FileLoudspeaker, FileMicrophone
-from voice.speaking import error_phrase, tone
+from voice.speaking import answers, error_phrase, is_yes, tone
 
 pytestmark = pytest.mark.voice
 
@@ -137,6 +138,13 @@ async def test_a_question_is_answered_by_voice(room, grammar, answer, approved):
         await room.say(answer)
         await eventually(lambda: chat.approved)
         assert chat.approved == [approved]
+
+
+@pytest.mark.parametrize("said", ["guess", "yet", "yesterday"])
+async def test_a_word_that_sounds_like_a_yes_is_none(grammar, said):
+    sound = spoken(said, voice="espeak:en-gb")
+    heard = await grammar.of(answers("en")).transcribe(frames(sound), language="en")
+    assert is_yes(heard.text, "en") is None
 
 
 async def test_no_answer_to_a_question_is_a_no(room, grammar):

@@ -13,6 +13,7 @@ _HEADER: Final = 44
 """Bytes of the WAV header that it begins with."""
 _RATE_AT: Final = slice(24, 28)
 _PIECE: Final = 8_192
+_WORDS_PER_MINUTE: Final = "160"
 
 
 class Espeak:
@@ -20,19 +21,17 @@ class Espeak:
 
     Args:
         voice: Name of a voice; None for that of the language.
-        words_per_minute: How fast it speaks.
 
     Raises:
         SpeechError: If it is not installed.
     """
 
-    def __init__(self, *, voice: str | None = None, words_per_minute: int = 160) -> None:
+    def __init__(self, *, voice: str | None = None) -> None:
         program = shutil.which("espeak-ng")
         if program is None:
             raise SpeechError("espeak-ng is not installed", hint="Install it: apt install espeak-ng")
         self._program = program
         self._voice = voice
-        self._speed = str(words_per_minute)
 
     def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
         """See `voice.engines.TextToSpeech`."""
@@ -42,7 +41,7 @@ class Espeak:
         pipe = asyncio.subprocess.PIPE
         # Standard input, so that the text is in no list of processes.
         process = await asyncio.create_subprocess_exec(
-            self._program, "-v", voice, "-s", self._speed, "--stdin", "--stdout",
+            self._program, "-v", voice, "-s", _WORDS_PER_MINUTE, "--stdin", "--stdout",
             stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         assert process.stdin is not None

@@ -129,21 +129,15 @@ class WyomingSpeechToText:
 
     Args:
         where: The server, or what finds one.
-        model: Of the server; its own choice where empty.
     """
 
-    def __init__(
-        self, where: Address | Finder, *, model: str = "", deadlines: Deadlines | None = None
-    ) -> None:
+    def __init__(self, where: Address | Finder, *, deadlines: Deadlines | None = None) -> None:
         self._server = _Server(where, deadlines or Deadlines())
-        self._model = model
 
     async def transcribe(self, frames: AsyncIterator[bytes], *, language: str) -> Transcript:
         """See `SpeechToText`; the frames go out as they come."""
         async with self._server.connect() as connection:
-            await connection.send(
-                Transcribe(name=self._model or None, language=_primary(language)), start_of(RATE)
-            )
+            await connection.send(Transcribe(language=_primary(language)), start_of(RATE))
             async for frame in frames:
                 await connection.send(chunk_of(Sound(frame, RATE)))
             await connection.send(AudioStop())
@@ -158,21 +152,16 @@ class WyomingTextToSpeech:
 
     Args:
         where: The server, or what finds one.
-        voice: Of the server; the one of the language where empty.
     """
 
-    def __init__(
-        self, where: Address | Finder, *, voice: str = "", deadlines: Deadlines | None = None
-    ) -> None:
+    def __init__(self, where: Address | Finder, *, deadlines: Deadlines | None = None) -> None:
         self._server = _Server(where, deadlines or Deadlines())
-        self._voice = voice
 
     async def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
         """See `TextToSpeech`."""
-        voice = SynthesizeVoice(name=self._voice) if self._voice else SynthesizeVoice(language=language)
         deadlines = self._server.deadlines
         async with self._server.connect() as connection:
-            await connection.send(Synthesize(text=text, voice=voice))
+            await connection.send(Synthesize(text=text, voice=SynthesizeVoice(language=language)))
             size, within_s = 0, deadlines.answer_s
             while True:
                 async with asyncio.timeout(within_s):

@@ -64,20 +64,12 @@ class Loudspeaker(_Opened, Protocol):
         ...
 
 
-def samples_of(sound: bytes) -> "array.array[int]":
-    """Return samples as numbers."""
-    samples = array.array("h", sound[: len(sound) // 2 * 2])
-    if sys.byteorder == "big":
-        samples.byteswap()
-    return samples
-
-
 def level(frame: bytes) -> float:
     """Return how loud a frame is, in decibels below full scale: -96 is silence, 0 the loudest."""
-    samples = samples_of(frame)
-    if not samples:
-        return -96.0
-    power = sum(sample * sample for sample in samples) / len(samples)
+    samples = array.array("h", frame[: len(frame) // 2 * 2])
+    if sys.byteorder == "big":
+        samples.byteswap()
+    power = sum(sample * sample for sample in samples) / max(1, len(samples))
     return max(-96.0, 10 * math.log10(power / 2**30)) if power else -96.0
 
 
