@@ -131,9 +131,9 @@ class Topic(Generic[Payload]):
             message = self.payload.validate_json(payload)
             check_numbers(payload)
         except ValidationError as error:
-            raise InvalidMessage(f"{self.template}: {explain(error, what='field')}") from None
+            raise InvalidMessage(explain(error, what="field")) from None
         except ValueError as error:
-            raise InvalidMessage(f"{self.template}: {error}") from None
+            raise InvalidMessage(str(error)) from None
         return message
 
 

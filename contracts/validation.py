@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails
 
 from contracts.errors import InvalidMessage
@@ -20,6 +20,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _LONGEST_VALUE: Final = 60
 _SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|Data|URL|Bytes) should ")
+_LINE: Final = re.compile(r"line (\d+) column (\d+)")
 _FIRST: Final = ("extra_forbidden", "missing")
 """A misspelt name is both an unknown and a missing one; the unknown one shows the mistake."""
 
@@ -37,10 +38,39 @@ def _time_zone(name: str) -> str:
     return name
 
 
-Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$", max_length=35)]
+_FORMS: Final[dict[str, str]] = {}
+"""By pattern, how a person is told it."""
+_KINDS: Final = {
+    "json_invalid": "is no valid JSON",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "must be a number"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "must be a list"),
+}
+"""By pydantic's type of a mistake, what is told of it; of the others its own message."""
+
+
+def matching(pattern: str, form: str) -> Any:
+    """Return the constraint of a string by a pattern, with what a person is told of it: ``a host name``."""
+    _FORMS[pattern] = form
+    return Field(pattern=pattern, description=form)
+
+
+Language = Annotated[
+    str,
+    matching(r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$", "a language such as de or pt-BR"),
+    StringConstraints(max_length=35),
+]
 """BCP 47, for example ``de`` or ``pt-BR``."""
 TimeZone = Annotated[str, StringConstraints(max_length=64), AfterValidator(_time_zone)]
 """IANA name, for example ``Europe/Berlin``."""
+WebAddress = Annotated[str, matching(r"^https?://", "an address that begins with http:// or https://")]
+VariableName = Annotated[
+    str, matching(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable, not the key itself")
+]
+"""Of an environment variable that holds a secret."""
 
 
 def check_numbers(payload: bytes) -> None:
@@ -103,8 +133,7 @@ def explain_mistake(
     """Describe one mistake of a validation in one line.
 
     Args:
-        model: What was validated. An unknown name is compared with its fields, and the description of a
-            field with a pattern replaces the pattern.
+        model: What was validated. An unknown name is compared with its fields.
         what: Noun for a field: ``setting``, ``field``, ``argument``.
         root: Name of the value as a whole, where it has one.
         show_value: Whether to quote the wrong value. Not where a person may have pasted a key.
@@ -132,10 +161,13 @@ def explain_mistake(
             reason = str(mistake["ctx"]["error"])
             return (f"{place}: {reason}" if place else reason) + given
         case "string_pattern_mismatch":
-            field = model.model_fields.get(name) if model is not None else None
-            form = field.description if field is not None else None
+            form = _FORMS.get(mistake["ctx"]["pattern"])
             rule = f"be {form}" if form else f"match {mistake['ctx']['pattern']}"
             return f"{place or 'it'} must {rule}{given}"
+        case kind if kind in _KINDS:
+            if kind == "json_invalid" and (where := _LINE.search(mistake["msg"])):
+                given = f" (line {where[1]}, column {where[2]})"
+            return f"{place or 'it'} {_KINDS[kind]}{given}"
         case _:
             message, replaced = _SHOULD.subn("must ", mistake["msg"].partition(" after validation")[0])
             message = message if replaced else f"is not valid: {message[:1].lower()}{message[1:]}"

@@ -14,6 +14,7 @@ from agent_core.tools.toolset import ToolLimits
 from contracts.addresses import HTTP_PORT, HTTPS_PORT
 from contracts.devices.joining import Login
 from contracts.names import InstanceName
+from contracts.validation import matching
 
 BusKind = Literal["embedded", "mosquitto", "shared"]
 """Our own broker; a Mosquitto that was set up for this home; a broker that others administer."""
@@ -72,8 +73,8 @@ class HttpTable(_Settings):
         connections: At once, of each listener; see `chat.http.connections`. Two thirds may be WebSockets.
     """
 
-    base_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
-    names: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], ...] = ()
+    base_path: Annotated[str, matching(r"^(/[A-Za-z0-9._~-]+)*$", "a path such as /strawberry")] = ""
+    names: tuple[Annotated[str, matching(r"^[a-z0-9.-]+$", "a host name in small letters")], ...] = ()
     trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
     # A page of the web UI makes some ten requests when it opens, and a few a second after that.
     requests_per_minute: Annotated[int, Field(ge=60, le=10_000_000)] = 6_000

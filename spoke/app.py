@@ -178,6 +178,7 @@ async def open_spoke(
             hub_key=enrolment.hub_key,
             executor=host.execute,
             admission=host.admit,
+            on_renamed=membership.renamed,
             clock=clock,
         )
         words = None

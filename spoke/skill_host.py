@@ -68,9 +68,8 @@ class SkillHost:
     async def __aenter__(self) -> Self:
         await self._runner.__aenter__()
         for problem in self.problems:
-            _log.warning(
-                "not loaded: %s: %s%s", problem.path, problem.message, problem.hint and f" ({problem.hint})"
-            )
+            hint = problem.hint and f" ({problem.hint})"
+            _log.warning("%s: %s: %s%s", problem.what, problem.path, problem.message, hint)
         return self
 
     async def __aexit__(

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from contracts.addresses import LOOPBACK
-from contracts.validation import Language
+from contracts.validation import Language, matching
 
 _SERVER = r"wyoming|wyoming://[A-Za-z0-9.:\[\]-]+:\d{1,5}"
-Listener = Annotated[str, Field(pattern=rf"^(pocketsphinx|{_SERVER})$")]
-Speaker = Annotated[str, Field(pattern=rf"^(espeak|{_SERVER})$")]
+_SERVERS = "wyoming or an address such as wyoming://host:10300"
+Listener = Annotated[str, matching(rf"^(pocketsphinx|{_SERVER})$", f"pocketsphinx, {_SERVERS}")]
+Speaker = Annotated[str, matching(rf"^(espeak|{_SERVER})$", f"espeak, {_SERVERS}")]
 
 
 def _address(text: str) -> str:
@@ -67,7 +68,7 @@ class VoiceSettings(BaseModel):
     microphone: str = ""
     loudspeaker: str = ""
     language: Language | None = None
-    voice: Annotated[str, Field(pattern=r"^[A-Za-z0-9+-]+$")] | None = None
+    voice: Annotated[str, matching(r"^[A-Za-z0-9+-]+$", "a name such as en-gb")] | None = None
     barge_in: Literal["wake_word", "speech", "off"] = "wake_word"
     tones: bool = True
     silence_s: Annotated[float, Field(ge=0.2, le=3)] = 0.6

@@ -23,7 +23,7 @@ from agent_core.models.ollama import ollama_address
 from agent_core.models.providers import PROVIDERS, Provider
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError
-from contracts.validation import did_you_mean, explain
+from contracts.validation import VariableName, did_you_mean, explain, matching
 
 LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
 """While this environment variable is set, only models on loopback are asked; tests set it."""
@@ -57,18 +57,15 @@ class ModelEntry(BaseModel):
 
     name: Annotated[
         str,
-        Field(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
-            description="at most 64 letters, digits, '_', '.' and '-', a letter or digit first",
+        matching(
+            r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
+            "at most 64 letters, digits, '_', '.' and '-', a letter or digit first",
         ),
     ]
     provider: str
     model: Annotated[str, Field(min_length=1)]
     base_url: str | None = None
-    api_key_env: Annotated[
-        str | None,
-        Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="the name of a variable, not the key itself"),
-    ] = None
+    api_key_env: VariableName | None = None
     tools: ToolMode = "code"
     max_output_tokens: Annotated[int, Field(gt=0)] = 4096
     max_context_tokens: Annotated[int, Field(ge=1024)] | None = None

@@ -57,6 +57,8 @@ _MAX_NESTED: Final = 4
 _MAX_CHOICES: Final = 8
 """Deeper or with more choices, a schema counts as free text, so that looking takes no time."""
 _SLOT: Final = re.compile(r"\{([^{}]*)\}")
+_ESCAPED: Final = re.compile(r"\\.")
+_BRACKETS: Final = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _NUMBER: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(?:%|°\s*[CFcf]?)?\Z")
 
 
@@ -221,8 +223,19 @@ def _parsed(text: str) -> Sentence:
         raise BadTemplate(f"{text!r} has more than {_MAX_DEPTH} brackets inside each other")
     try:
         return parse_sentence(text)
-    except (ParseError, HassilError, ValueError, AssertionError) as error:
-        raise BadTemplate(f"{text!r} cannot be read: {error}") from None
+    except (ParseError, HassilError, ValueError, AssertionError):
+        raise BadTemplate(f"{text!r} {_unbalanced(text) or 'is not a sentence template'}") from None
+
+
+def _unbalanced(text: str) -> str:
+    """Return which bracket of a template has no other; empty where each has."""
+    opened: list[str] = []
+    for char in _ESCAPED.sub("", text):
+        if char in _BRACKETS:
+            opened.append(char)
+        elif char in _BRACKETS.values() and (not opened or _BRACKETS[opened.pop()] != char):
+            return f"has a {char!r} that closes nothing"
+    return f"has a {opened[-1]!r} that is not closed" if opened else ""
 
 
 def _parts(expression: object) -> list[object]:

@@ -51,11 +51,13 @@ class LoadProblem:
         path: The file, or the file and the method.
         message: One line: what is wrong.
         hint: What to do about it; may be empty.
+        what: What came of it.
     """
 
     path: str
     message: str
     hint: str = ""
+    what: str = "not loaded"
 
 
 @dataclass(frozen=True)
@@ -275,7 +277,8 @@ def _sentence_problems(skill: LoadedSkill, source: str) -> Iterator[LoadProblem]
                 yield LoadProblem(
                     f"{source}: {skill.name}.{name}",
                     f"the sentence {message}",
-                    "the method works, without that sentence",
+                    "the method works without it",
+                    "not used",
                 )
 
 

@@ -108,6 +108,7 @@ class Responder:
         hub_key: The one key whose calls run.
         executor: Runs them.
         admission: Asked before a call is reserved.
+        on_renamed: Called when the hub tells that the device is called something else.
         clock: The hub's time.
 
     Attributes:
@@ -124,6 +125,7 @@ class Responder:
         hub_key: PublicKey,
         executor: Executor,
         admission: Admission | None = None,
+        on_renamed: Callable[[], None] = lambda: None,
         clock: EpochClock | None = None,
         settings: ResponderSettings | None = None,
     ) -> None:
@@ -136,6 +138,7 @@ class Responder:
         self._hub_key = hub_key
         self._executor = executor
         self._admission = admission
+        self._on_renamed = on_renamed
         self._clock = clock or EpochClock()
         self._settings = settings or ResponderSettings()
         self._seen = DedupCache(most=self._settings.remembered, size=self._settings.remembered_bytes)
@@ -213,6 +216,10 @@ class Responder:
             _, control = self._opened(topics.CONTROL, message)
         except InvalidMessage as error:
             self._drop(error, message)
+            return
+        if control.kind == "renamed":
+            if control.epoch == self._epoch:
+                self._on_renamed()
             return
         known = self._seen.find(control.id)
         incoming = known or IncomingCall(

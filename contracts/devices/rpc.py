@@ -59,9 +59,13 @@ class Call(Wire):
 
 
 class Control(Wire):
-    """Hub → spoke: start a reserved call, or cancel one."""
+    """Hub → spoke: start a reserved call, or cancel one; or ask the hub again what the device is called.
 
-    kind: Literal["start", "cancel"]
+    Attributes:
+        id: Of the call; of ``renamed``, where there is none, of the message.
+    """
+
+    kind: Literal["start", "cancel", "renamed"]
     id: CallId
     instance: InstanceName
     epoch: Epoch

@@ -21,11 +21,12 @@ from agent_core.models.entries import (
 from agent_core.prompt import Household, Units
 from contracts.errors import ConfigError
 from contracts.topics import is_filter
-from contracts.validation import Language, TimeZone, did_you_mean, explain
+from contracts.validation import Language, TimeZone, VariableName, WebAddress, did_you_mean, explain, matching
 from deploy.home.directory import Home
 from voice.settings import VoiceSettings
 
 _Table = TypeVar("_Table", bound=BaseModel)
+_BrokerUrl = Annotated[str, matching(r"^mqtts?://", "an address such as mqtt://host:1883")]
 
 
 class _SettingsTable(BaseModel):
@@ -41,7 +42,8 @@ class _HouseholdTable(_SettingsTable):
     units: Units = "metric"
     # They are in every prompt.
     rules: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^[^\r\n]{1,300}$")], ...], Field(max_length=20)
+        tuple[Annotated[str, matching(r"^[^\r\n]{1,300}$", "one line of up to 300 characters")], ...],
+        Field(max_length=20),
     ] = ()
     latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
     longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
@@ -78,8 +80,8 @@ class EmbeddingsTable(_SettingsTable):
 
     provider: Literal["openai", "ollama"]
     model: Annotated[str, Field(min_length=1)]
-    base_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    base_url: WebAddress | None = None
+    api_key_env: VariableName | None = None
 
 
 class LoginTable(_SettingsTable):
@@ -90,9 +92,9 @@ class LoginTable(_SettingsTable):
         ca: File with the certificate authority of an ``mqtts`` address, seen from the data directory.
     """
 
-    url: Annotated[str, Field(pattern=r"^mqtts?://")]
+    url: _BrokerUrl
     username: Annotated[str, Field(min_length=1)] | None = None
-    password_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    password_env: VariableName | None = None
     ca: str | None = None
 
 
@@ -104,7 +106,7 @@ class HomeBrokerTable(LoginTable):
         publish: Topic filters that the assistant may publish on without asking.
     """
 
-    url: Annotated[str, Field(pattern=r"^(mqtts?://.*|bus)$")]
+    url: Annotated[str, matching(r"^(mqtts?://.*|bus)$", "bus, or an address such as mqtt://host:1883")]
     publish: tuple[str, ...] = ()
 
     @field_validator("publish")
@@ -127,8 +129,13 @@ class HomeAssistantTable(_SettingsTable):
         discovery: See `HubSettings`.
     """
 
-    url: Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+/?$")] | None = None
-    token_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "HOME_ASSISTANT_TOKEN"  # noqa: S105
+    url: (
+        Annotated[
+            str, matching(r"^https?://[^/?#@\s]+/?$", "an address without a path, such as http://host:8123")
+        ]
+        | None
+    ) = None
+    token_env: VariableName = "HOME_ASSISTANT_TOKEN"  # noqa: S105
     ca: str | None = None
     confirm: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
@@ -144,7 +151,7 @@ class BrokerTable(LoginTable):
     """
 
     trust: bool = False
-    addresses: tuple[Annotated[str, Field(pattern=r"^mqtts?://")], ...] = ()
+    addresses: tuple[_BrokerUrl, ...] = ()
 
 
 _OF_A_SPOKE: Final[dict[str, type[BaseModel]]] = {

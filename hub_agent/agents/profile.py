@@ -20,6 +20,7 @@ from agent_core.models.entries import ModelEntry
 from contracts.addresses import endpoint, host_of, is_loopback
 from contracts.devices.registration import MethodFlags
 from contracts.errors import Forbidden
+from contracts.validation import matching
 from contracts.wire import Strict
 from identity.confined import parts_of
 
@@ -84,7 +85,7 @@ BuiltIn = Literal["calculator", "file_reader", "file_writer", "file_list"]
 
 
 ToolName = Annotated[
-    str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$", description="letters, digits and '_', a letter first")
+    str, matching(r"^[A-Za-z][A-Za-z0-9_]{0,63}$", "letters, digits and '_', a letter first")
 ]
 
 
@@ -123,9 +124,9 @@ class PythonTool(_Flags):
 
     python: Annotated[
         str,
-        Field(
-            pattern=r"^[A-Za-z0-9_-]{1,64}\.py:[A-Za-z][A-Za-z0-9_]{0,63}$",
-            description="a file and a function of it, such as money.py:monthly_total",
+        matching(
+            r"^[A-Za-z0-9_-]{1,64}\.py:[A-Za-z][A-Za-z0-9_]{0,63}$",
+            "a file and a function of it, such as money.py:monthly_total",
         ),
     ]
 

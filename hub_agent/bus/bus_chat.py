@@ -37,6 +37,7 @@ from identity.envelope import unseal
 
 _log = logging.getLogger(__name__)
 
+_SHAPE: Final = 'Send {"message": …} as JSON, or the text itself.'
 _MOST_BYTES: Final = 4 * MAX_MESSAGE + 4_096
 """A message of four bytes a character, and what stands around it."""
 _MOST_OPEN: Final = 16
@@ -184,7 +185,11 @@ class BusChat:
                 raise Forbidden(f"{principal} may not chat", hint=f"'strawberry {grant}.")
         if key is None and not document.lstrip().startswith(b"{"):
             return _Asked(principal, id_, claims, _plain(document), signed=False, brief=True)
-        return _Asked(principal, id_, claims, topics.CHAT_REQUEST.parse(document), signed=key is not None)
+        try:
+            request = topics.CHAT_REQUEST.parse(document)
+        except InvalidMessage as error:
+            raise InvalidMessage(error.message, hint=_SHAPE) from None
+        return _Asked(principal, id_, claims, request, signed=key is not None)
 
     def _take(self, asked: _Asked) -> bool:
         """Enter a request; return whether it is being answered already.
@@ -268,7 +273,7 @@ def _plain(payload: bytes) -> ChatRequest:
     try:
         text = payload.decode().strip()
     except UnicodeDecodeError:
-        raise InvalidMessage("the message is not UTF-8", hint="Send JSON, or the text itself.") from None
+        raise InvalidMessage("the message is not UTF-8", hint=_SHAPE) from None
     if not 0 < len(text) <= MAX_MESSAGE:
         raise InvalidMessage(f"a message has 1 to {MAX_MESSAGE:,} characters")
     return ChatRequest(message=text)

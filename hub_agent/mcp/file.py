@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from agent_core.yaml_files import line_of
 from contracts.errors import FileProblem
-from contracts.validation import explain, first_mistake
+from contracts.validation import WebAddress, explain, first_mistake
 
 _Text = Annotated[str, Field(max_length=4_000)]
 
@@ -39,7 +39,7 @@ class ServerEntry(BaseModel):
     args: tuple[_Text, ...] = ()
     env: dict[str, _Text] = {}
     cwd: _Text | None = None
-    url: Annotated[str, Field(pattern=r"^https?://", max_length=4_000)] | None = None
+    url: Annotated[WebAddress, Field(max_length=4_000)] | None = None
     headers: dict[str, _Text] = {}
     disabled: bool = False
     annotations: Annotated[dict[str, Annotations], Field(max_length=200)] = {}

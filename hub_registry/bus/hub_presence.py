@@ -5,8 +5,10 @@ import secrets
 from bus.link import Message
 from contracts import topics
 from contracts.devices.presence import HubStatus
+from contracts.devices.rpc import Control
 from hub_registry.storage.tables import now
 from identity.envelope import Seal
+from identity.ids import uuid7
 
 
 class HubPresence:
@@ -22,6 +24,7 @@ class HubPresence:
 
     def __init__(self, seal: Seal, *, instance: str, version: str = "") -> None:
         self._seal = seal
+        self._instance = instance
         self.topic = topics.HUB_STATUS.build(instance=instance)
         self._version = version
         self._started_at = now()
@@ -46,6 +49,13 @@ class HubPresence:
     def offline(self) -> Message:
         """Make the ``offline`` status."""
         return self._message("offline")
+
+    def renamed(self, device: str, *, epoch: int) -> Message:
+        """Make the message by which a device asks again what it is called."""
+        row, identifier = topics.CONTROL, uuid7()
+        topic = row.build(device=device, call=identifier)
+        told = Control(kind="renamed", id=identifier, instance=self._instance, epoch=epoch)
+        return Message(topic, self._seal.seal(topic, told), row.qos, row.retained)
 
     def _message(self, state: str) -> Message:
         status = HubStatus.model_validate(

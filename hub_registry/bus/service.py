@@ -138,6 +138,13 @@ class RegistryService:
             if entry is not None:
                 self._ingest.revoke(entry)
 
+    def tell_names(self, device: str) -> None:
+        """Tell a device that is online to ask again what it is called; any other asks when it starts."""
+        entry = self._registry.directory.get(device)
+        if entry is not None and entry.presence.connected:
+            with suppress(Disconnected):  # it asks by itself every few minutes
+                self._link.publish_nowait(self._presence.renamed(device, epoch=entry.presence.high.epoch))
+
     async def remove_client(self, name: str) -> None:
         """Revoke the login of a client and disconnect it.
 

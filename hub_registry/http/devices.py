@@ -255,6 +255,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
                 scopes=body.scopes,
             ),
         )
+        remover.tell_names(entry.id)
         if body.scopes is not None:
             gate.note(f"set_scopes {entry.id} ({', '.join(entry.device.scopes)})", bearer)
         return answer(_device(entry, bearer))

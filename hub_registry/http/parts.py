@@ -14,7 +14,7 @@ Lifetime = Annotated[int, Field(gt=0, le=365 * _DAY_S)]
 
 
 class Remover(Protocol):
-    """Shuts devices out and removes what there was, on the bus as well; the registry's service does."""
+    """Changes that the bus learns of: who is shut out, removed or renamed; the registry's service does it."""
 
     async def remove_device(self, device: str) -> None:
         """Remove a device for good."""
@@ -22,6 +22,10 @@ class Remover(Protocol):
 
     async def revoke_device(self, device: str) -> None:
         """Shut a device out."""
+        ...
+
+    def tell_names(self, device: str) -> None:
+        """Tell a device that it is called something else."""
         ...
 
     async def remove_client(self, name: str) -> None:

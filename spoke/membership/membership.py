@@ -109,6 +109,10 @@ class Membership:
                 await self.ask()
             await asyncio.sleep(self._settings.check_s)
 
+    def renamed(self) -> None:
+        """Ask the hub with the next check: it told on the bus that this device is called something else."""
+        self._refresh_from = self._ask_from = 0.0
+
     async def is_enrolled(self) -> bool:
         """Ask whether the hub still accepts this device.
 

@@ -113,7 +113,7 @@ def test_a_sentence_belongs_to_its_language() -> None:
         ("play {title}", "no parameter"),
         ("[please] stop [it now]", "at least 2 words"),
         ("(stop|end all) [it]", "at least 2 words"),
-        ("stop the [music", "cannot be read"),
+        ("stop the [music", "has a '[' that is not closed"),
         ("stop <the> music now", "not known here"),
         ("stop it now " + "x" * 600, "longer than"),
         ("stop it now [ |  |]", "more than one empty alternative"),

@@ -23,7 +23,7 @@ def test_a_file_becomes_a_model() -> None:
     ("text", "line", "says"),
     [
         ("name: hall\nlevl: 3\n", 2, "did you mean 'level'?"),
-        ("name: hall\nrooms:\n  - a\n  - {b: 1}\n", 4, "rooms[1] must be a valid string"),
+        ("name: hall\nrooms:\n  - a\n  - {b: 1}\n", 4, "rooms[1] must be a string"),
         ("level: 3\nthen:\n  level: 4\n", 1, "'name' is missing"),
         ("name: a\nthen:\n  level: 4\n", 2, "'name' is missing in then"),
         ("name: [\n", 2, "expected the node content"),

@@ -45,7 +45,7 @@ def test_a_name_that_could_change_the_topic_is_refused(device: str) -> None:
 
 
 def test_a_payload_of_another_kind_is_refused_with_the_place_of_the_fault() -> None:
-    with pytest.raises(InvalidMessage, match=r"devices/\{device\}/heartbeat: seq"):
+    with pytest.raises(InvalidMessage, match=r"^seq"):
         topics.HEARTBEAT.parse(b'{"v": 1, "seq": -1, "uptime_s": 1}')
 
 

@@ -66,7 +66,10 @@ def test_watchers_have_a_model_and_limits_and_the_household_a_place(tmp_path: Pa
         ('[household]\ntime_zone = "Europe/Atlantis"\n', "household.time_zone: there is no time zone"),
         ('[household]\ntime_zone = "../../etc/passwd"\n', "household.time_zone: there is no time zone"),
         ('[household]\ntime_zone = ""\n', "household.time_zone: there is no time zone"),
-        ('[household]\nlanguage = "English please"\n', "household.language must match"),
+        (
+            '[household]\nlanguage = "English please"\n',
+            "household.language must be a language such as de or pt-BR",
+        ),
         ('[household]\nunits = "furlongs"\n', "household.units must be 'metric'"),
         ('[household]\nzone = "UTC"\n', "unknown setting 'zone' in household; did you mean 'time_zone'"),
         ("household = 5\n", "household must be a table"),
@@ -79,6 +82,27 @@ def test_a_mistake_names_the_file_and_the_field(tmp_path: Path, text: str, said:
         read_household(write(tmp_path, text))
     assert "strawberry.toml" in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[broker]\nurl = "http://x"\n', "broker.url must be an address such as mqtt://host:1883"),
+        (
+            '[home_assistant]\nurl = "nope"\n',
+            "home_assistant.url must be an address without a path, such as http://host:8123",
+        ),
+        ('[notifications]\nurls = "x"\n', "notifications.urls must be a list"),
+        (
+            '[[models]]\nname = "a"\nprovider = "ollama"\nmodel = "b"\ntimeout_s = "abc"\n',
+            "timeout_s must be a number",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_in_words(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_settings(write(tmp_path, text))
+    assert caught.value.message.endswith(said)
 
 
 def test_a_turn_ends_where_the_file_says(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ async def test_while_a_request_is_answered_its_repetition_changes_nothing(home: 
 @pytest.mark.parametrize(
     ("payload", "said"),
     [
-        ('{"message": "turn on the lamp"', "hub/chat"),
+        ('{"message": "turn on the lamp"', "it is no valid JSON (line 1, column 30)"),
         ('{"message": ""}', "message"),
         ('{"message": "hi", "conversation": "a b"}', "conversation"),
         ('{"message": "hi", "agent": "cook"}', "there is no agent"),

@@ -290,7 +290,7 @@ async def test_an_error_has_the_form_of_the_api_that_was_asked(home: Home) -> No
         "(GET /api/openapi.json lists all).",
         "errors": [
             {"field": "message", "detail": "field 'message' is missing"},
-            {"field": "device", "detail": "device must be a valid string"},
+            {"field": "device", "detail": "device must be a string"},
             {"field": "mesage", "detail": "unknown field 'mesage'; did you mean 'message'?"},
         ],
     }

@@ -36,6 +36,9 @@ class Remover:
     async def revoke_device(self, device: str) -> None:
         await self._registry.revoke_device(device)
 
+    def tell_names(self, device: str) -> None:
+        pass
+
     async def remove_client(self, name: str) -> None:
         await self._registry.clients.remove(name)
 

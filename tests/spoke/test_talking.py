@@ -113,7 +113,7 @@ async def test_a_running_spoke_learns_its_new_name_and_keeps_it(home: Home, plac
         stored = Enrolment.load(file)
         return stored is not None and stored.profile is not None and stored.profile.key == key
 
-    async with open_talker(home, place, refresh_s=0.05, retry_max_s=0.05) as talker:
+    async with open_talker(home, place) as talker:
         assert has_name("garage_pc")
         async with home.client() as client:
             named = {"name": "Entrance hall"}

@@ -195,7 +195,7 @@ def test_a_device_of_zigbee2mqtt_has_an_entity_for_each_thing_that_it_shows() ->
     [
         ("homeassistant/sensor/a b/config", HALL, "names that Home Assistant does not allow"),
         (SENSOR, ["a", "list"], "not a JSON object"),
-        (SENSOR, {**HALL, "name": 5}, "name must be a valid string"),
+        (SENSOR, {**HALL, "name": 5}, "name must be a string"),
         (SENSOR, {**HALL, "name": "x" * 256}, "name must have at most 255"),
         (SENSOR, {**HALL, "stat_t": "#"}, "is not a topic"),
         (SENSOR, {**HALL, "stat_t": "$SYS/broker/uptime"}, "the broker's own"),
