@@ -241,14 +241,17 @@ class _Chat:
         self._turns.append(box)
         self._set_running(feed)
 
+        async def show_title() -> None:
+            with self._thread:
+                if title := await self._list.refresh():
+                    view.title(title)
+
         async def follow() -> None:
-            await box.follow(feed)
+            await box.follow(feed, begun=lambda: view.run(show_title(), name="title"))
             with self._thread:
                 if self._running is feed:
                     self._set_running(None)
-                title = await self._list.refresh()
-                if title:
-                    view.title(title)
+            await show_title()
 
         view.run(follow(), name=f"turn {feed.turn}")
 

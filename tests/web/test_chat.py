@@ -71,6 +71,7 @@ def test_a_call_is_confirmed_with_its_real_arguments(
     # Device and method come last, where no argument can push them away.
     expect(card.locator("dt")).to_have_text(["door", "minutes", "Device", "Action"])
     expect(card.get_by_role("button", name="No", exact=True)).to_be_focused()
+    expect(page.get_by_role("link", name="Unlock the front door")).to_be_visible()
     picture(page, "chat-confirmation")
     assert door.journal() == []
     # Reached by the keyboard alone.

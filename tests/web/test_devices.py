@@ -76,7 +76,7 @@ def test_a_lamp_is_switched_on_a_phone(page_of: Visit, picture: Picture, lamp_de
         },
     )
     # Also where the page was open already.
-    expect(page.get_by_text("Tea")).to_be_visible()
+    expect(page.get_by_text("Tea", exact=True)).to_be_visible()
     picture_each_way(page_of, picture, "/", "home", "Tea")
     visitor.house.ask("/api/skills/call", {**lamp, "method": "turn_off"})
     expect(switch).not_to_be_checked()

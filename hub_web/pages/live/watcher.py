@@ -91,7 +91,7 @@ class _Watcher:
                     "7d": text("the last week"),
                 }
                 for each in captures:
-                    if each["format"] == "jsonl" and each["owner"]:
+                    if each["format"] in ("jsonl", "csv") and each["owner"]:
                         since[f"capture {each['id']}"] = text("the capture {name}", name=each["id"])
                 self._since = choice(text("Recorded in"), since, "1d").classes("sb-narrow")
                 view.button(text("Back-test"), self._test, icon="play_arrow", kind="primary")
@@ -167,7 +167,7 @@ class _Watcher:
     def _build_rest(self) -> None:
         shown = self._watcher
         with card(text("What it sees"), icon="sensors"):
-            every = text("at most every {time}", time=lasting(shown["every_s"])) if shown["every_s"] else ""
+            every = text("at intervals of {time}", time=lasting(shown["every_s"])) if shown["every_s"] else ""
             facts(
                 {
                     **{name: source_line(source) for name, source in shown["topics"].items()},

@@ -117,7 +117,7 @@ class _Form:
         present = self._watcher or {"every_s": None, "schedule": None}
         when = {
             "on_change": text("When a value changes"),
-            "every_s": text("At most so often"),
+            "every_s": text("At an interval"),
             "schedule": text("At set times"),
         }
         chosen = next((name for name in present.keys() & when.keys() if present[name]), "on_change")

@@ -184,11 +184,14 @@ class TurnBox:
 
     # -- as it comes --------------------------------------------------------------------------------
 
-    async def follow(self, feed: Feed) -> dict[str, Any]:
-        """Show the events of a running turn; return the last one."""
+    async def follow(self, feed: Feed, *, begun: Callable[[], Any]) -> None:
+        """Show the events of a running turn until its end; the first one means that the hub has it."""
         last: dict[str, Any] = {}
         try:
-            async for last in feed.follow():
+            async for event in feed.follow():
+                if not last:
+                    begun()
+                last = event
                 with self.box:
                     if last["kind"] == "text":
                         self._answer_text += last["text"]
@@ -200,7 +203,6 @@ class TurnBox:
                 self._drawing.cancel()
         with self.box:
             self._end(last)
-        return last
 
     def _draw_soon(self) -> None:
         """Draw the answer, together with what comes until then."""
