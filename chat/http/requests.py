@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, Final, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -15,6 +15,7 @@ from contracts.errors import InvalidMessage
 from contracts.validation import check_numbers, explain, explain_mistake, location
 
 Model = TypeVar("Model", bound=BaseModel)
+Answered = TypeVar("Answered")
 
 _MOST_MISTAKES: Final = 20
 """Mistakes of a request that its error lists."""
@@ -24,6 +25,16 @@ _ENVELOPE: Final = ("v", "kind")
 """What bodies that are also messages of the bus have and no request needs."""
 _SLICE_S: Final = 0.02
 """How long one answer may keep the event loop at a stretch."""
+
+
+class Answer(Response, Generic[Answered]):
+    """JSON of a declared type: what an endpoint that returns it answers in the OpenAPI document."""
+
+    media_type = "application/json"
+
+
+Download = Annotated[Response, "application/octet-stream"]
+"""The type of an endpoint that answers with a file; other media types are declared likewise."""
 
 
 async def read(
@@ -71,9 +82,9 @@ def read_query(request: Request, kind: type[Model]) -> Model:
         raise _wrong(error, kind, "parameter") from None
 
 
-def answer(value: Any, *, status: int = 200) -> Response:
+def answer(value: Answered, *, status: int = 200) -> Answer[Answered]:
     """Make the JSON response with a model, or anything that is made of models and JSON values."""
-    return Response(to_json(value), status_code=status, media_type="application/json")
+    return Answer(to_json(value), status_code=status)
 
 
 def download(content: bytes | AsyncIterator[bytes], name: str, *, size: int | None = None) -> Response:
@@ -91,7 +102,7 @@ def download(content: bytes | AsyncIterator[bytes], name: str, *, size: int | No
     return StreamingResponse(content, media_type=kind, headers=headers)
 
 
-async def answer_each(values: Iterable[Any]) -> Response:
+async def answer_each(values: Iterable[Answered]) -> Answer[list[Answered]]:
     """Make the JSON response with a list, one value after the other; others have their turn in between.
 
     Args:
@@ -104,17 +115,16 @@ async def answer_each(values: Iterable[Any]) -> Response:
         if time.monotonic() >= until:
             await asyncio.sleep(0)
             until = time.monotonic() + _SLICE_S
-    return Response(b"[" + b",".join(made) + b"]", media_type="application/json")
+    return Answer(b"[" + b",".join(made) + b"]")
 
 
-def answer_joined(value: BaseModel, name: str, pieces: Iterable[bytes]) -> Response:
+def answer_joined(value: Model, name: str, pieces: Iterable[bytes]) -> Answer[Model]:
     """Make the JSON response with a model whose list ``name`` is empty, and is of these pieces in the answer.
 
     Thousands of them would block everything else if they became JSON at once.
     """
     empty = b'"%s":[' % name.encode()
-    content = to_json(value).replace(empty, empty + b",".join(pieces), 1)
-    return Response(content, media_type="application/json")
+    return Answer(to_json(value).replace(empty, empty + b",".join(pieces), 1))
 
 
 def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidMessage:

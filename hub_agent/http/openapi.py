@@ -7,11 +7,15 @@ that the document cannot say anything else than the code; likewise what it answe
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from chat.http.requests import Answer
+from chat.http.streams import EventStream
 from contracts.problems import PROBLEM_JSON
 from contracts.wire import Json
 from hub_agent.http.answers import answer_content, inlined
@@ -70,7 +74,7 @@ def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> dict[str, 
         # How it is referred to is only known once all of them are.
         return answered.setdefault(kind, {"title": repr(kind)})
 
-    answers = [answer_content(route.endpoint, of_type) for route, *_ in found]
+    answers = [_answer(route.endpoint, of_type) for route, *_ in found]
     used |= {(kind, "serialization") for kind in answered}
     refs, schemas = TypeAdapter.json_schemas(
         [(kind, mode, TypeAdapter(kind)) for kind, mode in sorted(used, key=repr)],
@@ -156,6 +160,23 @@ def _content(answer: dict[str, Json]) -> Json:
         return {"description": "It is done."}
     content = {media_type: {"schema": schema} for media_type, schema in answer.items()}
     return {"description": "The answer.", "content": content}
+
+
+def _answer(endpoint: Callable[..., Any], of_type: Callable[[Any], Json]) -> dict[str, Json] | None:
+    """Return the schemas of what an endpoint is declared to return, by media type; empty without a body."""
+    function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))
+    declared = get_type_hints(function, include_extras=True).get("return")
+    if declared is Response:
+        return answer_content(endpoint, of_type)
+    content: dict[str, Json] = {}
+    for each in get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,):
+        if get_origin(each) is Answer:
+            content["application/json"] = of_type(get_args(each)[0])
+        elif get_origin(each) is Annotated:
+            content[get_args(each)[1]] = {"type": "string"}
+        elif each is EventStream:
+            content["text/event-stream"] = {"type": "string"}
+    return content
 
 
 def _models(endpoint: Callable[..., Any]) -> dict[str, type[BaseModel]]:

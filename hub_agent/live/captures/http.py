@@ -6,16 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, download, read, read_query
+from chat.http.requests import Answer, Download, answer, download, read, read_query
 from contracts.wire import Strict
 from hub_agent.live.captures.captures import Captures
-from hub_agent.live.captures.files.downloads import listed, opened, pieces
-from hub_agent.live.captures.files.numbers import plotted
+from hub_agent.live.captures.files.downloads import CapturedFile, listed, opened, pieces
+from hub_agent.live.captures.files.numbers import Numbers, plotted
 from hub_agent.live.captures.files.series import Series
-from hub_agent.live.captures.spec import CaptureSpec
+from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec
 from hub_registry.access.bearer import Bearer, Gate
 
 
@@ -32,37 +31,37 @@ def capture_routes(captures: Captures, gate: Gate) -> list[BaseRoute]:
     def series_of(bearer: Bearer, request: Request) -> Series:
         return captures.series_of(bearer.user, request.path_params["capture"], of_all=bearer.is_admin)
 
-    async def list_captures(request: Request) -> Response:
+    async def list_captures(request: Request) -> Answer[list[CaptureInfo]]:
         bearer = await may_look(request)
         return answer(await captures.list(bearer.user, of_all=bearer.is_admin))
 
-    async def start(request: Request) -> Response:
+    async def start(request: Request) -> Answer[CaptureInfo]:
         bearer = await may_change(request)
         return answer(await captures.start(bearer.user, await read(request, CaptureSpec)), status=201)
 
-    async def get(request: Request) -> Response:
+    async def get(request: Request) -> Answer[CaptureInfo]:
         bearer = await may_look(request)
         name = request.path_params["capture"]
         return answer(await captures.get(bearer.user, name, of_all=bearer.is_admin))
 
-    async def stop(request: Request) -> Response:
+    async def stop(request: Request) -> Answer[CaptureInfo]:
         bearer = await may_change(request)
         name = request.path_params["capture"]
         return answer(await captures.stop(bearer.user, name, of_all=bearer.is_admin))
 
-    async def list_files(request: Request) -> Response:
+    async def list_files(request: Request) -> Answer[list[CapturedFile]]:
         bearer = await may_look(request)
         series = series_of(bearer, request)
         return answer(await asyncio.to_thread(listed, series))
 
-    async def file(request: Request) -> Response:
+    async def file(request: Request) -> Download:
         bearer = await may_look(request)
         series = series_of(bearer, request)
         name = request.path_params["name"]
         handle, size = await asyncio.to_thread(opened, series, name)
         return download(pieces(handle, size), name, size=size)
 
-    async def numbers(request: Request) -> Response:
+    async def numbers(request: Request) -> Answer[Numbers]:
         bearer, query = await may_look(request), read_query(request, _Numbers)
         series, cancelled = series_of(bearer, request), Event()
         fields = tuple(filter(None, query.field.split(",")))

@@ -5,7 +5,9 @@ import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from typing_extensions import TypedDict
 
 from contracts.errors import Forbidden, NotFound
 from contracts.wire import rfc3339
@@ -14,8 +16,16 @@ from hub_agent.live.captures.files.series import Series
 _PIECE: Final = 256 * 1024
 
 
-def listed(series: Series) -> list[dict[str, Any]]:
-    """Return name, size and time of the files, oldest first; blocks."""
+class CapturedFile(TypedDict):
+    """A file of a capture, and when it was changed last (RFC 3339)."""
+
+    name: str
+    bytes: int
+    changed_at: str
+
+
+def listed(series: Series) -> list[CapturedFile]:
+    """Return the files, oldest first; blocks."""
     try:
         with series.directory() as directory:
             found = directory.files()

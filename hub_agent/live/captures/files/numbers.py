@@ -5,7 +5,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, TypedDict, TypeVar
+from typing import Final, TypeVar
+
+from typing_extensions import TypedDict
 
 from contracts.wire import Json
 from hub_agent.live.captures.files.formats import flatten
