@@ -12,7 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-import psutil
 from starlette.types import ASGIApp
 
 from agent_core.gateway.opening import LiveGateway
@@ -417,6 +416,8 @@ def _about(
     settings: HubSettings, health: Callable[[], dict[str, Json]], pool: Lazy[Pool], started_at: datetime
 ) -> dict[str, Json]:
     """Return what is known of this process without looking closer."""
+    import psutil
+
     files = (settings.database, settings.database.with_name(f"{settings.database.name}-wal"))
     opened: Pool | None = pool.opened
     return {

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Self
 
-import psutil
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -257,6 +256,8 @@ def client_context(ca: str | None) -> ssl.SSLContext:
 
 def own_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the host names and the IP addresses of this machine, as others in the home may write them."""
+    import psutil  # 15 ms, which a start over loopback does not need
+
     host = socket.gethostname().lower().rstrip(".")
     short = host.partition(".")[0]
     names = {host, short, f"{short}.local"}

@@ -10,8 +10,6 @@ import sys
 from collections import deque
 from typing import Final
 
-import psutil
-
 from contracts.errors import CallError, ErrorCode, InvalidMessage, SandboxError
 from sandbox_host import messages
 from sandbox_host.calls import CallHandler, Calls
@@ -274,6 +272,8 @@ class Interpreter:
                 return
 
     def _is_over(self, memory_bytes: int) -> bool:
+        import psutil
+
         assert self._process is not None
         try:
             return psutil.Process(self._process.pid).memory_info().rss > memory_bytes

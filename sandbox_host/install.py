@@ -27,8 +27,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from contracts.errors import SandboxError, SandboxMissing
 
 Progress = Callable[[str], None]
@@ -179,6 +177,8 @@ def _copy_cache(original: Path, cache: Path) -> None:
 
 def sweep(installed: Installed) -> None:
     """Delete the caches of processes whose owner was killed before it could."""
+    import psutil
+
     if not installed.processes.is_dir():
         return
     for left in installed.processes.iterdir():

@@ -93,7 +93,9 @@ async def serving(
     Args:
         packet_bytes: Length of the longest MQTT packet.
     """
-    names = {"localhost", listener.host, *own_names()[0], *(name.lower() for name in listener.names)}
+    names = {"localhost", listener.host, *(name.lower() for name in listener.names)}
+    if listener.transport != "tcp":
+        names.update(own_names()[0])
 
     def make_peer(client: socket.socket, address: tuple[str, int]) -> Peer:
         stream = StreamPeer(client, address, tls=listener.tls)
