@@ -27,6 +27,12 @@ ClientScope = Literal["chat", "home_assistant"]
 PrincipalKind = Literal["hub", "device", "user", "client"]
 
 
+def device_scopes(stored: object) -> tuple[DeviceScope, ...]:
+    """Return the scopes of a device that are in a text; another word there opens nothing."""
+    words = stored.split() if isinstance(stored, str) else ()
+    return tuple(scope for scope in get_args(DeviceScope) if scope in words)
+
+
 def _scopes(text: str) -> str:
     unknown = set(text.split()) - {*SCOPES, *get_args(ClientScope)}
     if unknown:

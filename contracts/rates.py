@@ -115,7 +115,7 @@ class Slots:
         return True
 
     def give_back(self, key: str) -> None:
-        """Return a place that was taken."""
+        """Free a place that was taken."""
         self._taken[key] -= 1
         if not self._taken[key]:
             del self._taken[key]

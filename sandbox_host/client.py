@@ -313,7 +313,7 @@ class _Running:
         self._cut = self._cut or output.cut
 
     def finish(self, done: Done) -> None:
-        """Return the result of a program that ran to its end."""
+        """Settle the result of a program that ran to its end."""
         value, plain = None, True
         try:
             value = done.plain_value()
@@ -332,7 +332,7 @@ class _Running:
         )
 
     def stop(self, status: RunStatus, problem: str) -> None:
-        """Return the result of a program that was stopped."""
+        """Settle the result of a program that was stopped."""
         self._settle(RunResult(status, stdout=self._stdout(), problem=problem, truncated=self._cut))
 
     def _settle(self, result: RunResult) -> None:

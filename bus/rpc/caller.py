@@ -375,7 +375,7 @@ class Reservation:
         return await self._caller.start(self._open_call, on_progress)
 
     def release(self) -> None:
-        """Return it back without running it."""
+        """Free the place without a call."""
         self._caller.release(self._open_call)
 
 

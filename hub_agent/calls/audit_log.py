@@ -15,7 +15,7 @@ from contracts.wire import Json, Part, Strict, Timestamp
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.live.times import Since, utc
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import AuditRow
+from hub_registry.storage.tables import AuditRow, readable
 
 ExportFormat = Literal["csv", "jsonl"]
 
@@ -51,7 +51,7 @@ class AuditFilter(Strict):
     before: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
-class AuditEntry(Part):
+class AuditEntry(Part, from_attributes=True):
     """A record as it is shown; see `hub_agent.calls.audit.CallRecord`."""
 
     id: int
@@ -134,7 +134,7 @@ class AuditLog:
         chosen = select(AuditRow).where(*conditions).order_by(col(AuditRow.id).desc()).limit(limit)
 
         def work(session: Session) -> list[AuditEntry]:
-            return [AuditEntry.model_validate(row, from_attributes=True) for row in session.exec(chosen)]
+            return readable(session.exec(chosen), AuditEntry.model_validate)
 
         return await self._store.read(work)
 

@@ -30,7 +30,7 @@ from hub_agent.chat.conversations import turns_of, view_of
 from hub_agent.chat.record import record_of
 from hub_agent.tables import SummaryRow, TurnRow
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import Moment
+from hub_registry.storage.tables import Moment, readable
 
 _log = logging.getLogger(__name__)
 
@@ -310,7 +310,7 @@ def _turns_after(session: Session, reader: Reader, row: SummaryRow | None, *, li
         same = and_(col(TurnRow.at) == row.at, col(TurnRow.turn) > row.turn)
         query = query.where(or_(col(TurnRow.at) > row.at, same))
     query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc()).limit(limit)
-    return [record_of(each) for each in reversed(session.exec(query).all())]
+    return readable(reversed(session.exec(query).all()), record_of)
 
 
 def _summary(row: SummaryRow | None) -> Summary | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from sqlalchemy import ColumnElement, and_, func, or_, text
 from sqlmodel import Session, col, delete, select, update
@@ -37,7 +37,7 @@ from hub_agent.chat.pushed import adds, take_answer, take_pushed
 from hub_agent.chat.traces import trace_row, traces_of
 from hub_agent.tables import ConversationRow, SummaryRow, TraceRow, TurnRow
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import Moment, now
+from hub_registry.storage.tables import Moment, now, readable
 
 _TOMBSTONE_AGE: Final = timedelta(days=1)
 """A late request is at most as late as the longest stream, 15 minutes, and clocks may be wrong."""
@@ -207,7 +207,7 @@ class ConversationRecord:
                 same = and_(col(TurnRow.at) == next_.at, col(TurnRow.turn) < before)
                 query = query.where(or_(col(TurnRow.at) < next_.at, same))
             query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc()).limit(limit)
-            return [record_of(row) for row in reversed(session.exec(query).all())]
+            return readable(reversed(session.exec(query).all()), record_of)
 
         return await self._store.read(work)
 
@@ -243,16 +243,17 @@ class ConversationRecord:
                 query = query.where(col(TurnRow.conversation).in_(begun))
             if words:
                 query = query.where(_having(words, user))
-            return [
-                ConversationSummary(
+
+            def summary(found: Any) -> ConversationSummary:
+                id_, at = found
+                return ConversationSummary(
                     id=id_ if through is None else id_.removeprefix(own_prefix(through)),
                     asked=first_question(session, user, id_),
                     title=title_of(session, user, id_),
                     at=at,
                 )
-                for id_, at in session.exec(query).all()
-                if id_ is not None
-            ]
+
+            return readable(session.exec(query).all(), summary)
 
         return await self._store.read(work)
 
@@ -269,7 +270,7 @@ class ConversationRecord:
                 raise NotFound(f"there is no turn {turn!r} here", hint="'strawberry turns' lists them.")
             after = (*turns_of(user, first.conversation), col(TurnRow.at) >= first.at)
             query = select(TurnRow).where(*after, col(TurnRow.replaced_by).is_(None))
-            return [record_of(row) for row in session.exec(query.order_by(col(TurnRow.at))).all()]
+            return readable(session.exec(query.order_by(col(TurnRow.at))), record_of)
 
         return await self._store.read(work)
 

@@ -22,7 +22,7 @@ from contracts.wire import Json, Part, Strict, Timestamp, rfc3339
 from hub_agent.live.times import Since, utc
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import Moment
+from hub_registry.storage.tables import Moment, readable
 
 _KEPT: Final = 2_000
 """Turns of one person of which it is kept where their time went; that is some 5 MB, and at most 30."""
@@ -131,13 +131,17 @@ class Traces:
         )
         found = await self._store.read(lambda session: session.exec(query).all())
         rows = found[: wanted.limit]
-        shown = []
-        for row, *costs in rows:
+
+        def summary(row: Any) -> TurnSummary:
+            turn, *costs = row
             given = dict(zip(_Costs.model_fields, costs, strict=True))
             # A turn that ran elsewhere, or long ago, has none of them.
             known = {name: value for name, value in given.items() if value is not None}
-            shown.append(TurnSummary(**_told(row, known, user)))
-        return TurnPage(turns=shown, next=_cursor(rows[-1][0]) if len(found) > len(rows) else None)
+            return TurnSummary(**_told(turn, known, user))
+
+        return TurnPage(
+            turns=readable(rows, summary), next=_cursor(rows[-1][0]) if len(found) > len(rows) else None
+        )
 
     async def get(self, turn: str, *, user: str, all_people: bool) -> TurnShown:
         """Return one turn with its spans.

@@ -73,7 +73,7 @@ class LoginSync:
             ) from error
 
     def resync(self) -> None:
-        """Return the broker the full list of logins soon."""
+        """Send the broker the full list of logins soon."""
         self._outdated.set()
 
     async def sync(self) -> None:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Final, Protocol
 
 from pydantic import SecretStr
@@ -16,7 +17,7 @@ from sqlmodel import Session, col, delete, select
 
 from broker.logins import BusLogin
 from contracts.access import Principal
-from contracts.claims import SCOPES, UNDIVIDED, Claims, PrincipalKind
+from contracts.claims import SCOPES, UNDIVIDED, Claims, PrincipalKind, device_scopes
 from contracts.devices.presence import Revocation
 from contracts.errors import NotFound, PasswordNeeded, StrawberryError, Unauthorized
 from hub_registry.access.token_rows import (
@@ -30,7 +31,7 @@ from hub_registry.access.token_rows import (
     unexpired,
 )
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import DeviceRow, TokenRow, now
+from hub_registry.storage.tables import DeviceRow, TokenRow, now, readable
 from identity import tokens
 from identity.keys import KeyPair
 
@@ -106,10 +107,13 @@ class TokenAuthority:
         good = [row for row in rows if row.revoked_at is None]
         self._issued = {row.jti for row in rows}
         self._revoked = {row.jti: int(row.expires_at.timestamp()) for row in rows if row.revoked_at}
-        self._devices = {id_: (owner, f"register {scope}".strip()) for id_, owner, scope in devices}
+        self._devices = {
+            id_: (owner, " ".join(("register", *device_scopes(scope)))) for id_, owner, scope in devices
+        }
         self._unused = {row.jti: row.replaces for row in good if row.used_at is None and _counts_use(row)}
         on_bus = [row for row in good if row.kind in _ON_BUS and (row.replaces is None or row.used_at)]
-        self._on_bus = {(row.kind, row.subject): claims_of(row, hub_id=self.hub_id) for row in on_bus}
+        claims = readable(on_bus, partial(claims_of, hub_id=self.hub_id))
+        self._on_bus = {(each.kind, each.sub): each for each in claims}
 
     def on_revoked(self, listener: OnRevoked) -> Callable[[], None]:
         """Call a listener with each revocation; return the function that stops that."""

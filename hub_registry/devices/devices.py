@@ -3,11 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
 
 from sqlmodel import Session, col, delete, select
 
-from contracts.claims import DEVICE_SCOPES, SCOPES, DeviceScope
+from contracts.claims import DEVICE_SCOPES, DeviceScope, device_scopes
 from contracts.devices.joining import DeviceProfile
 from contracts.errors import Conflict, InvalidMessage, NotFound
 from contracts.names import device_key
@@ -182,7 +181,7 @@ class Devices:
             if change.shared is not None:
                 row.shared = change.shared
             if change.scopes is not None:
-                row.scope = " ".join(each for each in SCOPES if each in change.scopes)
+                row.scope = " ".join(device_scopes(" ".join(change.scopes)))
             if change.owner is not None:
                 row.owner = require_user(session, change.owner).id
             session.add(row)
@@ -280,7 +279,7 @@ def device_of(row: DeviceRow) -> Device:
         may_confirm=row.may_confirm,
         trusted=row.trusted,
         shared=row.shared,
-        scopes=tuple(cast("list[DeviceScope]", row.scope.split())),
+        scopes=device_scopes(row.scope),
     )
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,7 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlmodel import Session, create_engine
 
 from contracts.errors import ConfigError, StorageError
+from contracts.validation import check_numbers
 from identity.files import make_private_directory
 
 T = TypeVar("T")
@@ -119,8 +121,9 @@ def _open(path: Path) -> Engine:
 def _read_json(text: str) -> Any:
     """Read a JSON column; None where an older version or a person has left no JSON there."""
     try:
+        check_numbers(text.encode())
         return json.loads(text)
-    except (TypeError, ValueError):
+    except (AttributeError, RecursionError, ValueError):
         return None
 
 
@@ -131,6 +134,7 @@ def _explained(path: Path, error: DatabaseError) -> StorageError:
 def _prepare(connection: Any, _: object) -> None:
     # SQLAlchemy says BEGIN below; the driver must not do so by itself.
     connection.isolation_level = None
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"busy_timeout={_BUSY_MS}"):
         connection.execute(f"PRAGMA {pragma}")
 

@@ -3,17 +3,26 @@
 Moments are stored as RFC 3339 text in UTC, so that they also sort as text.
 """
 
+import logging
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from functools import cache, lru_cache
+from types import UnionType
+from typing import Any, Final, Literal, TypeVar, get_args
 
-from sqlalchemy import JSON, BigInteger, Column, String, TypeDecorator
+from sqlalchemy import JSON, BigInteger, Column, String, TypeDecorator, event, inspect
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
+from contracts.errors import StrawberryError
 from contracts.wire import Json, rfc3339
 
+_log = logging.getLogger(__name__)
+
 Role = Literal["admin", "member", "guest"]
+Row = TypeVar("Row")
+T = TypeVar("T")
 
 
 def now() -> datetime:
@@ -44,14 +53,81 @@ class Moment(TypeDecorator[datetime]):
             moment = datetime.fromisoformat(value)
         except (TypeError, ValueError):
             return _LONG_PAST
-        return _LONG_PAST if moment.tzinfo is None else moment
+        # At the ends of the calendar, arithmetic overflows.
+        is_usual = moment.tzinfo is not None and 1970 <= moment.year < 9999
+        return moment.astimezone(UTC) if is_usual else _LONG_PAST
 
 
 class Table(SQLModel, registry=registry()):
     """Base of all tables of the hub's database."""
 
-    # Rows are never validated: their schemas need not be built at each start.
+    # Rows are checked by `_check` alone: their schemas need not be built at each start.
     model_config = {"defer_build": True}
+
+
+_LARGEST: Final[dict[Any, int]] = {int: 2**53, float: 10**11}
+"""No column has numbers below 0, or larger ones: JSON keeps them exact, and moments do not overflow."""
+
+
+@event.listens_for(Table, "load", propagate=True)
+def _check(row: Table, _: object) -> None:
+    """Replace what is not of its column's type, as SQLite keeps whatever a person or a fault puts there.
+
+    One altered row then neither keeps a hub from starting nor hides the other rows.
+    """
+    values = row.__dict__
+    for name, (kind, neutral) in _plain_columns(type(row)).items():
+        value = values.get(name, neutral)
+        if value != neutral and not _fits(value, kind):
+            values[name] = neutral
+            _report(row, f"its {name} cannot be read and counts as empty")
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if (largest := _LARGEST.get(kind)) is None:
+        return isinstance(value, kind)
+    return type(value) in (int, kind) and 0 <= value < largest
+
+
+@cache
+def _plain_columns(table: type[Table]) -> dict[str, tuple[type, Any]]:
+    """Return by the name of a column its type and what stands there if another is stored."""
+    found: dict[str, tuple[type, Any]] = {}
+    for name, field in table.model_fields.items():
+        kind: Any = field.annotation
+        is_optional = isinstance(kind, UnionType)
+        kind = get_args(kind)[0] if is_optional else kind
+        # SQLite itself keeps anything but numbers out of an id.
+        if kind in (str, int, float, bytes) and (name != "id" or kind is not int):
+            found[name] = kind, None if is_optional else kind()
+    return found
+
+
+def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
+    """Return what is read of each row; leave out one that was altered so that it cannot be read.
+
+    Args:
+        rows: Rows of a table, or tuples of columns.
+    """
+    found = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StrawberryError):
+            _report(row, "it is left out")
+    return found
+
+
+def _report(row: object, problem: str) -> None:
+    place = row[0] if isinstance(row, tuple) else row
+    if isinstance(place, Table):
+        place = f"{type(place).__tablename__} {inspect(place).identity}"
+    _log_once(f"{place!r:.200}", problem)
+
+
+@lru_cache(maxsize=1_000)
+def _log_once(row: str, problem: str) -> None:
+    _log.error("a row of the database was altered, %s: %s", row, problem)
 
 
 class HubRow(Table, table=True):

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pydantic import ValidationError
-
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import happens
@@ -41,7 +39,7 @@ from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
-from hub_registry.storage.tables import now
+from hub_registry.storage.tables import now, readable
 
 T = TypeVar("T")
 Infos = list[CaptureInfo]
@@ -271,14 +269,8 @@ class Captures:
 
     async def resume(self) -> None:
         """Go on with the captures that ran when the hub was stopped."""
-        for row in await self._rows.read(self._instance):
-            try:
-                spec, root = CaptureSpec.model_validate(row.spec), Path(row.root)
-                capture = Capture(row, spec, Series.within((root,), spec.path, zstd=spec.zstd))
-            except (ValidationError, StrawberryError):
-                # One row must not keep the hub from starting.
-                _log.error("the capture %s cannot go on: what it records cannot be read", row.id)
-                continue
+        for capture in readable(await self._rows.read(self._instance), _capture_of):
+            row, root = capture.row, Path(capture.row.root)
             self._captures[row.id] = capture
             if row.is_stopped:
                 continue
@@ -472,3 +464,17 @@ class Captures:
 
 def _sees_all(_: LinkName) -> None:
     """Allow everything to be recorded: its reader checks."""
+
+
+def _capture_of(row: CaptureRow) -> Capture:
+    """Read a row.
+
+    Raises:
+        ValueError: If it is about no folder, or nothing that can be recorded.
+        InvalidTopic: If it has no name.
+    """
+    topics.CAPTURE.build(capture=row.id)
+    spec = CaptureSpec.model_validate(row.spec)
+    if "\0" in row.root or not Path(row.root).is_absolute():
+        raise ValueError("its root is no folder")
+    return Capture(row, spec, Series.within((Path(row.root),), spec.path, zstd=spec.zstd))

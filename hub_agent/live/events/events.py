@@ -15,7 +15,7 @@ from bus.link import Link
 from chat.tasks import happens
 from contracts import topics
 from contracts.devices.presence import UserEvent
-from contracts.errors import Disconnected, StorageError
+from contracts.errors import Disconnected, InvalidTopic, StorageError
 from contracts.wire import Json
 from hub_agent.tables import EventRow
 from hub_registry.storage.store import Store
@@ -102,8 +102,9 @@ class Events:
             for listener in self._listeners:
                 listener(event)
             message = UserEvent(at=event.at, subject=event.subject, data=dict(event.data))
-            topic = topics.USER_EVENT.build(user=event.user, kind=event.kind)
-            with suppress(Disconnected):  # what is stored is in the stream
+            # What is stored is in the stream; the row that it is about may name nobody.
+            with suppress(Disconnected, InvalidTopic):
+                topic = topics.USER_EVENT.build(user=event.user, kind=event.kind)
                 await self._link.publish(topic, message.model_dump_json().encode(), qos=topics.USER_EVENT.qos)
 
     def on_published(self, listener: Callable[[Event], None]) -> Callable[[], None]:

@@ -332,7 +332,7 @@ class Engine:
             self._new_value(watched, now)
         if watched.wake is not None and watched.wake <= now:
             self._look(watched, now)
-        if row.next_at is not None and row.next_at.timestamp() <= now:
+        if watched.schedule and row.next_at is not None and row.next_at.timestamp() <= now:
             await self._plan(watched)
             if watched.evaluator is not None:
                 self._look(watched, now)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Update
-from sqlmodel import Session, col, delete, func, select, update
+from sqlmodel import Session, col, delete, select, update
 
 from contracts.errors import Conflict
 from hub_agent.live.watchers.tables import DecisionRow, TimerRow, WatcherRow
@@ -112,14 +112,12 @@ class WatcherStore:
         day, hour = now() - timedelta(days=1), now() - timedelta(hours=1)
 
         def work(session: Session) -> tuple[int, dict[str, list[datetime]]]:
-            tokens = session.exec(select(func.sum(DecisionRow.tokens)).where(DecisionRow.at >= day)).one()
-            acted = select(DecisionRow).where(
-                DecisionRow.at >= hour, DecisionRow.decision == "act", col(DecisionRow.dry_run).is_(False)
-            )
-            times: dict[str, list[datetime]] = {}
-            for row in session.exec(acted.order_by(col(DecisionRow.id))):
-                times.setdefault(row.watcher, []).append(row.at)
-            return int(tokens or 0), times
+            tokens, times = 0, dict[str, list[datetime]]()
+            for row in session.exec(select(DecisionRow).where(DecisionRow.at >= day)):
+                tokens += row.tokens
+                if row.at >= hour and row.decision == "act" and not row.dry_run:
+                    times.setdefault(row.watcher, []).append(row.at)
+            return tokens, times
 
         return await self._store.read(work)
 

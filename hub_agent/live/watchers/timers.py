@@ -20,7 +20,7 @@ from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import TimerRow
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import now
+from hub_registry.storage.tables import now, readable
 from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Timers:
 
     async def run(self) -> None:
         """Report timers as they end, until cancelled."""
-        for row in await self._store.timers():
+        for row in readable(await self._store.timers(), _checked):
             self._rows[row.id] = row
         while True:
             self._changed.clear()
@@ -151,6 +151,13 @@ class Timers:
 
 def _happened(row: TimerRow, event: Literal["set", "removed", "ended"]) -> dict[str, Json]:
     return {"subject": row.text, "event": event, "timer": row.id, "due": rfc3339(row.due)}
+
+
+def _checked(row: TimerRow) -> TimerRow:
+    """Return a row whose schedule, if it has one, can be read."""
+    if row.schedule is not None:
+        Schedule.parse(row.schedule)
+    return row
 
 
 def _shown(row: TimerRow) -> dict[str, Json]:

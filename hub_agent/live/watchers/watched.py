@@ -77,7 +77,7 @@ class Watched:
         if self.row.snoozed_until is not None:
             return self.row.snoozed_until.timestamp()
         times = [self.wake, None if self.busy else self.ask_at]
-        times += [self.row.next_at.timestamp()] if self.row.next_at is not None else []
+        times += [self.row.next_at.timestamp()] if self.schedule and self.row.next_at is not None else []
         return min((each for each in times if each is not None), default=math.inf)
 
     def count(self) -> None:

@@ -8,8 +8,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
-
 from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
 from contracts.validation import did_you_mean
@@ -19,7 +17,7 @@ from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_agent.live.watchers.decisions.approved import approve
-from hub_agent.live.watchers.decisions.evaluation import Evaluations, calls_of, entry_json
+from hub_agent.live.watchers.decisions.evaluation import Evaluations, checked_row, entry_json
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.decisions.proposal import objection, propose
 from hub_agent.live.watchers.definition import (
@@ -41,7 +39,7 @@ from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
-from hub_registry.storage.tables import now
+from hub_registry.storage.tables import now, readable
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +47,6 @@ _MOST: Final = 1_000
 """Watchers of a home."""
 _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
-_DONE: Final = TypeAdapter(list[str])
 _EARLIER: Final = 6
 """Decisions that are looked at after a restart: after so many failures the wait is the longest."""
 
@@ -377,13 +374,7 @@ class Watchers:
         tokens, acted = await self._store.used()
         limits = self._evaluations.limits
         limits.tokens.charge(tokens)
-        for row in await self._store.watchers():
-            try:
-                sources_of(row), calls_of(row), _DONE.validate_python(row.done)
-            except (AttributeError, TypeError, ValidationError):
-                # One row must not keep the hub from starting.
-                _log.error("the watcher %s is left out: what it sees or may do cannot be read", row.name)
-                continue
+        for row in readable(await self._store.watchers(), checked_row):
             self._rows[row.name] = row
             limits.actions(row).charge(len(acted.get(row.name, ())))
         for entry in await self._store.interrupt():

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from contracts import topics
 from contracts.devices.presence import WatcherState
 from contracts.devices.rpc import Actor
@@ -18,6 +20,7 @@ from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed
 from hub_agent.live.watchers.decisions.approved import ApprovedCall
 from hub_agent.live.watchers.decisions.model import Decision, Seen, WatcherModel
+from hub_agent.live.watchers.definition import sources_of
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 from hub_agent.settings import WatcherSettings
@@ -31,6 +34,7 @@ _EARLIER: Final = 5
 """Decisions that a model is shown: enough to see that something was done already."""
 _DAY_S: Final = 86_400.0
 _MOST_OUTCOME: Final = 500
+_DONE: Final = TypeAdapter(list[str])
 
 NOTIFY: Final = "notify"
 
@@ -79,17 +83,7 @@ class Announcer:
 
     async def state(self, row: WatcherRow, last: DecisionRow | None = None) -> None:
         """Publish what a watcher is doing, retained. Its reasons are in its owner's events."""
-        state = WatcherState.model_validate(
-            {
-                "name": row.name,
-                "state": row.state,
-                "at": now(),
-                "dry_run": row.dry_run,
-                "fired": row.fired,
-                "last_decision": last.decision if last else "",
-            }
-        )
-        await self._retain(row.name, state.model_dump_json().encode())
+        await self._retain(row.name, _state_of(row, last).model_dump_json().encode())
 
     async def gone(self, name: str) -> None:
         """Empty the retained state of a watcher that was removed."""
@@ -316,6 +310,30 @@ def _counts(row: WatcherRow) -> bool:
 def calls_of(row: WatcherRow) -> list[ApprovedCall]:
     """Return the calls that were approved for a watcher."""
     return [ApprovedCall.model_validate(each) for each in row.allow]
+
+
+def checked_row(row: WatcherRow) -> WatcherRow:
+    """Return a row of which can be read what it sees, may do, has done and shows.
+
+    Raises:
+        ValueError: If it was altered; likewise an AttributeError, TypeError or InvalidTopic.
+    """
+    topics.WATCHER.build(watcher=row.name)
+    sources_of(row), calls_of(row), _state_of(row, None), _DONE.validate_python(row.done)
+    return row
+
+
+def _state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
+    return WatcherState.model_validate(
+        {
+            "name": row.name,
+            "state": row.state,
+            "at": now(),
+            "dry_run": row.dry_run,
+            "fired": row.fired,
+            "last_decision": last.decision if last else "",
+        }
+    )
 
 
 def entry_json(entry: DecisionRow) -> dict[str, Json]:
