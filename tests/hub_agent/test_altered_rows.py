@@ -35,7 +35,6 @@ SHOWN: Final = {
     "/api/devices": "device-good",
     "/api/users": "user-good",
     "/api/watchers": "watcher-good",
-    "/api/captures": "capture-good",
     "/api/conversations/c": "turn-good",
     "/api/home-assistant": "home_assistant_exposure-good",
 }
