@@ -20,7 +20,7 @@ _UPS: Final = 8
 _FIRST_UPS: Final = 4
 _MISTAKES: Final = 20
 _SETTLE_S: Final = 1.0
-_PATIENCE_S: Final = 30
+_PATIENCE_S: Final = 120
 _UP: Final = (sys.executable, "-m", "deploy.cli.main", "up")
 _READY: Final = "strawberry up, sandbox in place: process start to Ready, beside python -c pass"
 
