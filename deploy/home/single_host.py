@@ -166,7 +166,7 @@ async def _enter_bus(
 
     bus = await choose_bus(home, wanted, trust=options.hub.trust)
     awaited = bus.kind == "embedded" and not bus.is_ours()
-    lines = [f"  broker   {bus.url} ({'embedded, not there yet' if awaited else _KINDS[bus.kind]})"]
+    lines = [f"  broker   {bus.url} ({'no broker answers there yet' if awaited else _KINDS[bus.kind]})"]
     if bus.kind == "shared" and bus.login is None:
         lines.append("           without a login: [broker] in strawberry.toml may name one")
     report.state("broker", *lines, kind=bus.kind, url=bus.url)

@@ -53,10 +53,11 @@ def find_hub(home: Home, *, url: str | None = None, token: str | None = None) ->
         ConfigError: If no hub is known, or there is no token for it.
     """
     target = _running_hub(home) if url is None else _checked(url)
+    token_from = "what --token-file gave" if token else "STRAWBERRY_TOKEN"
     token = token or os.environ.get("STRAWBERRY_TOKEN", "").strip()
     if not token and (url is None or is_loopback(host_of(url))):
         # The owner's token is for this machine's hub; another address must never see it.
-        token = _read(home.token_file)
+        token, token_from = _read(home.token_file), f"what is in {home.token_file}"
     if not token:
         raise ConfigError(
             f"there is no token for the hub at {target}",
@@ -65,7 +66,8 @@ def find_hub(home: Home, *, url: str | None = None, token: str | None = None) ->
         )
     if not token.isascii() or not token.isprintable():
         raise ConfigError("the token has characters that no token has", hint="A token is one line of text.")
-    return HubClient(target, token=token, authorities=_authorities(home) if _is_secure(target) else "")
+    authorities = _authorities(home) if _is_secure(target) else ""
+    return HubClient(target, token=token, authorities=authorities, token_from=token_from)
 
 
 def find_nearest(home: Home) -> HubClient:

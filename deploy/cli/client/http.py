@@ -50,13 +50,17 @@ class HubClient:
         token: Bearer token of a user.
         server: What it is, ``hub`` or ``spoke``.
         authorities: PEM of certificate authorities to trust besides the system's.
+        token_from: Where the token was found, for a person whose token is refused.
     """
 
-    def __init__(self, url: str, *, token: str, authorities: str = "", server: str = "hub") -> None:
+    def __init__(
+        self, url: str, *, token: str, authorities: str = "", server: str = "hub", token_from: str = ""
+    ) -> None:
         self.url = url.rstrip("/")
         self.server = server
         self._name = f"the {server} at {self.url}"
         self.token = token
+        self._token_from = token_from or "what was given"
         self._authorities = authorities
 
     @property
@@ -196,7 +200,7 @@ class HubClient:
             raise self._unreachable(error) from None
         if response.status >= http.client.BAD_REQUEST:
             with closing(connection):
-                raise _refusal(response.status, self._receive(response))
+                raise _refusal(response.status, self._receive(response), self._token_from)
         return connection, response
 
     def _open(self, timeout: float) -> http.client.HTTPConnection:
@@ -217,7 +221,7 @@ class HubClient:
             raise self._unreachable(error) from None
         try:
             if response.status >= http.client.BAD_REQUEST:
-                raise _refusal(response.status, content)
+                raise _refusal(response.status, content, self._token_from)
             self._check_proof(content, challenge=challenge, host=parts.netloc)
             if connection.sock is None:
                 raise self._unreachable(http.client.RemoteDisconnected("closed"))
@@ -240,7 +244,7 @@ class HubClient:
         if not proved:
             raise Unauthorized(
                 f"{self._name} does not prove to be the one that the token is for; the token was not sent",
-                hint="Is STRAWBERRY_TOKEN a token of this hub, and does no other program listen there?",
+                hint=f"Is {self._token_from} a token of this hub, and does no other program listen there?",
             )
 
     def _of_token(self, part: int, name: str) -> Any:
@@ -306,7 +310,7 @@ class HubClient:
             raise StrawberryError(f"{self._name} broke off its answer", hint="Try again.") from None
 
 
-def _refusal(status: int, text: bytes) -> StrawberryError:
+def _refusal(status: int, text: bytes, token_from: str) -> StrawberryError:
     try:
         problem = ProblemDetails.read(json.loads(text))
     except ValueError:
@@ -319,6 +323,6 @@ def _refusal(status: int, text: bytes) -> StrawberryError:
         arguments = given if isinstance(given, dict) else {}
         return NeedsConfirmation(message, hint=hint, confirmation=str(confirmation), arguments=arguments)
     if status == http.HTTPStatus.UNAUTHORIZED:
-        hint = hint or "Is STRAWBERRY_TOKEN a token of this hub? 'strawberry tokens add NAME' makes one."
+        hint = hint or f"Is {token_from} a token of this hub? 'strawberry tokens add NAME' makes one."
     kinds: dict[int, type[StrawberryError]] = {401: Unauthorized, 403: Forbidden, 404: NotFound}
     return kinds.get(status, StrawberryError)(message, hint=hint)
