@@ -5,13 +5,15 @@ Programs that speak another API get them in its form: OpenAI's under ``/v1``, Ol
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Never
 
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match
 
+from chat.http.requests import Answer
 from contracts.errors import (
     CallError,
     ConfigError,
@@ -91,7 +93,7 @@ def error_response(
     *,
     headers: dict[str, str] | None = None,
     more: dict[str, Any] | None = None,
-) -> JSONResponse:
+) -> Answer[Never]:
     """Make the response for an error.
 
     Args:
@@ -103,11 +105,11 @@ def error_response(
     match next((part for part in path.split("/") if part in _APIS), ""):
         case "v1":
             error = openai_error(status, code, message, hint, more=more)
-            return JSONResponse({"error": error}, status_code=status, headers=headers)
+            return Answer(to_json({"error": error}), status_code=status, headers=headers)
         case "ollama":
             # Its clients show this text and nothing else.
             text = f"{message}. {hint}" if hint else message
-            return JSONResponse({"error": text}, status_code=status, headers=headers)
+            return Answer(to_json({"error": text}), status_code=status, headers=headers)
     problem = {
         "type": f"urn:strawberry:problem:{code}",
         "title": code.replace("_", " ").capitalize(),
@@ -117,7 +119,7 @@ def error_response(
         "hint": hint,
         **(more or {}),
     }
-    return JSONResponse(problem, status_code=status, headers=headers, media_type=PROBLEM_JSON)
+    return Answer(to_json(problem), status_code=status, headers=headers, media_type=PROBLEM_JSON)
 
 
 def openai_error(
@@ -128,7 +130,7 @@ def openai_error(
     return {"message": message, "type": kind, "param": None, "code": code, "hint": hint, **(more or {})}
 
 
-def expected(path: str, error: StrawberryError) -> JSONResponse:
+def expected(path: str, error: StrawberryError) -> Answer[Never]:
     """Make the response for an error that was raised on purpose."""
     more: dict[str, Any] = {}
     if isinstance(error, CallError):

@@ -16,6 +16,7 @@ from contracts.validation import check_numbers, explain, explain_mistake, locati
 
 Model = TypeVar("Model", bound=BaseModel)
 Answered = TypeVar("Answered")
+Answers = TypeVar("Answers", covariant=True)
 
 _MOST_MISTAKES: Final = 20
 """Mistakes of a request that its error lists."""
@@ -27,8 +28,11 @@ _SLICE_S: Final = 0.02
 """How long one answer may keep the event loop at a stretch."""
 
 
-class Answer(Response, Generic[Answered]):
-    """JSON of a declared type: what an endpoint that returns it answers in the OpenAPI document."""
+class Answer(Response, Generic[Answers]):
+    """JSON of a declared type: what an endpoint that returns it answers in the OpenAPI document.
+
+    An error is an ``Answer[Never]``: it stands in for any of them.
+    """
 
     media_type = "application/json"
 

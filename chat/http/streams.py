@@ -7,12 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Container, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Never
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chat.http.errors import CLIENT_CLOSED_REQUEST
+from chat.http.requests import Answer
 from contracts.errors import TooManyRequests, Unauthorized
 
 STREAMS: Final = 64
@@ -108,11 +109,11 @@ async def _watch(receive: Receive, client: Client) -> None:
     client.leave()
 
 
-def farewell(client: Client) -> Response:
+def farewell(client: Client) -> Answer[Never]:
     """Answer a client that is gone; only one whose token was revoked can still read it."""
     if client.revoked:
         raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
-    return Response(status_code=CLIENT_CLOSED_REQUEST)
+    return Answer(status_code=CLIENT_CLOSED_REQUEST)
 
 
 def event(data: Any) -> bytes:
