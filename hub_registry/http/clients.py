@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import Answer, answer, read
 from contracts.errors import Conflict
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Gate
@@ -50,11 +50,11 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
     """Make the routes."""
     clients, settings = registry.clients, registry.settings
 
-    async def list_clients(request: Request) -> Response:
+    async def list_clients(request: Request) -> Answer[list[ClientAnswer]]:
         await gate.require_admin(request)
         return answer([ClientAnswer(**_shown(client)) for client in await clients.list()])
 
-    async def add_client(request: Request) -> Response:
+    async def add_client(request: Request) -> Answer[LoginAnswer]:
         bearer = await gate.require_admin(request)
         body = await read(request, ClientBody)
         if settings.login is not None:

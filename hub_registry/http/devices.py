@@ -1,14 +1,14 @@
 """Devices: adding, inviting, changing, shutting out, removing."""
 
 import shlex
-from typing import Final
+from typing import Final, Literal
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from agent_core.search.directory import SkillDirectory
-from chat.http.requests import answer, answer_each, read, read_query
+from chat.http.requests import Answer, answer, answer_each, read, read_query
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import DeviceScope
 from contracts.errors import Forbidden
@@ -156,6 +156,14 @@ class InvitationAnswer(Strict):
     reachable: bool
 
 
+class RemovedAnswer(TypedDict):
+    """A device that is no more."""
+
+    id: str
+    name: str
+    state: Literal["removed"]
+
+
 class PurgeAnswer(Strict):
     """What became of the retained topics.
 
@@ -182,15 +190,15 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         # An id comes first: it is what programs use, and no other device can have it as its key.
         return directory.get(name) or directory.resolve(name)
 
-    async def list_devices(request: Request) -> Response:
+    async def list_devices(request: Request) -> Answer[list[DeviceAnswer]]:
         bearer, loads = await may_look(request), read_query(request, _Shown).loads
         return await answer_each(_device(entry, bearer, loads=loads) for entry in known_to(bearer).entries())
 
-    async def show_device(request: Request) -> Response:
+    async def show_device(request: Request) -> Answer[DeviceAnswer]:
         bearer = await may_look(request)
         return answer(_device(find(request, known_to(bearer)), bearer, loads=True))
 
-    async def add_device(request: Request) -> Response:
+    async def add_device(request: Request) -> Answer[InvitationAnswer]:
         bearer = await gate.require_admin(request)
         body = await read(request, DeviceBody)
         if body.confirm:
@@ -207,12 +215,14 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         )
         return await _invitation(device, body.lifetime_s, request)
 
-    async def invite(request: Request) -> Response:
+    async def invite(request: Request) -> Answer[InvitationAnswer]:
         await gate.require_admin(request)
         body = await read(request, InvitationBody, optional=True)
         return await _invitation(find(request).device, body.lifetime_s, request)
 
-    async def _invitation(device: Device, lifetime_s: int | None, request: Request) -> Response:
+    async def _invitation(
+        device: Device, lifetime_s: int | None, request: Request
+    ) -> Answer[InvitationAnswer]:
         invitation = await registry.invite(device.id, lifetime_s=lifetime_s)
         url, key = address_for_others(request, registry.settings.url), registry.key.kid
         return answer(
@@ -227,7 +237,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
             )
         )
 
-    async def change_device(request: Request) -> Response:
+    async def change_device(request: Request) -> Answer[DeviceAnswer]:
         bearer = await may_look(request)
         entry, body = find(request, known_to(bearer)), await read(request, ChangeBody)
         is_own = entry.device.owner == bearer.user.id and not bearer.user.read_only
@@ -260,33 +270,33 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
             gate.note(f"set_scopes {entry.id} ({', '.join(entry.device.scopes)})", bearer)
         return answer(_device(entry, bearer))
 
-    async def list_reviews(request: Request) -> Response:
+    async def list_reviews(request: Request) -> Answer[list[ReviewAnswer]]:
         await gate.require_admin(request)
         return await answer_each(_review(entry) for entry in registry.directory.entries() if entry.items)
 
-    async def show_review(request: Request) -> Response:
+    async def show_review(request: Request) -> Answer[ReviewAnswer]:
         await gate.require_admin(request)
         return answer(_review(find(request)))
 
-    async def decide(request: Request) -> Response:
+    async def decide(request: Request) -> Answer[ReviewAnswer]:
         await gate.require_admin(request)
         entry, body = find(request), await read(request, DecisionBody)
         await registry.decide(entry, body.digest, approve=body.approve)
         return answer(_review(entry))
 
-    async def revoke_device(request: Request) -> Response:
+    async def revoke_device(request: Request) -> Answer[DeviceAnswer]:
         bearer = await gate.require_admin(request)
         entry = find(request)
         await remover.revoke_device(entry.id)
         return answer(_device(entry, bearer))
 
-    async def remove_device(request: Request) -> Response:
+    async def remove_device(request: Request) -> Answer[RemovedAnswer]:
         await gate.require_admin(request)
         entry = find(request)
         await remover.remove_device(entry.id)
         return answer({"id": entry.id, "name": entry.device.display_name, "state": "removed"})
 
-    async def purge(request: Request) -> Response:
+    async def purge(request: Request) -> Answer[PurgeAnswer]:
         await gate.require_admin(request)
         return answer(PurgeAnswer(**vars(await remover.purge())))
 

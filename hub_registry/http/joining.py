@@ -4,8 +4,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
-from contracts.devices.joining import JoinPoll, JoinRequest, JoinState
+from chat.http.requests import Answer, answer, read
+from contracts.devices.joining import JoinAsked, JoinPoll, JoinRequest, JoinState
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import source_of
@@ -42,22 +42,22 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
     joining = registry.joining
 
-    async def ask(request: Request) -> Response:
+    async def ask(request: Request) -> Answer[JoinAsked]:
         body = await read(request, JoinRequest)
         gate.require_key(request, PublicKey.from_jwk(body.public_key))
         return answer(await joining.ask(body, source=source_of(request)))
 
-    async def poll(request: Request) -> Response:
+    async def poll(request: Request) -> Answer[JoinState]:
         body = await read(request, JoinPoll)
         found = joining.poll(body.secret, source=source_of(request))
         enrolment = registry.enrol_answer(found.joined) if found.joined else None
         return answer(JoinState(state=found.state, enrolment=enrolment))
 
-    async def list_waiting(request: Request) -> Response:
+    async def list_waiting(request: Request) -> Answer[list[WaitingAnswer]]:
         await gate.require_admin(request)
         return answer([WaitingAnswer(**vars(each)) for each in joining.waiting()])
 
-    async def approve(request: Request) -> Response:
+    async def approve(request: Request) -> Answer[ApprovedAnswer]:
         bearer = await gate.require_admin(request)
         body = await read(request, ApproveBody, optional=True)
         code = request.path_params["code"]

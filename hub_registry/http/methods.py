@@ -6,12 +6,11 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import DeviceEntry, RegisteredSkill
-from chat.http.requests import answer_joined, read_query
+from chat.http.requests import Answer, answer_joined, read_query
 from contracts.devices.registration import Method
 from contracts.names import SkillName
 from contracts.wire import Json, Strict
@@ -91,7 +90,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     """Make the route."""
     may_look = gate.require("chat", "call")
 
-    async def list_methods(request: Request) -> Response:
+    async def list_methods(request: Request) -> Answer[MethodsBody]:
         bearer, query = await may_look(request), read_query(request, _Query)
         directory = registry.directory.seen_by(bearer.user.id)
         entries: list[DeviceEntry] = [each for each in directory.entries() if not each.revoked]

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
-from chat.http.requests import answer, read
-from contracts.devices.joining import DeviceBus, HubCard, ca_document
+from chat.http.requests import Answer, answer, read
+from contracts.devices.joining import DeviceBus, EnrolAnswer, HubCard, ca_document
 from contracts.errors import InvalidMessage
 from contracts.wire import Strict
 from hub_registry.access.bearer import Gate
@@ -27,27 +27,33 @@ class EnrolBody(Strict):
     public_key: dict[str, str]
 
 
+class KeySet(TypedDict):
+    """The hub's key as a JWK Set (RFC 7517)."""
+
+    keys: list[dict[str, str]]
+
+
 def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
     card = _card(registry)
     may_register = gate.require("register")
 
-    async def enrol(request: Request) -> Response:
+    async def enrol(request: Request) -> Answer[EnrolAnswer]:
         body = await read(request, EnrolBody)
         gate.require_key(request, PublicKey.from_jwk(body.public_key))
         joined = await registry.enrol(body.token, body.public_key, source=source_of(request))
         return answer(registry.enrol_answer(joined))
 
-    async def bus(request: Request) -> Response:
+    async def bus(request: Request) -> Answer[DeviceBus]:
         bearer = await may_register(request)
         entry = registry.directory.get(bearer.device) if bearer.device else None
         profile = entry.device.profile if entry else None
         return answer(DeviceBus(**registry.settings.bus.model_dump(), profile=profile))
 
-    async def show_keys(_: Request) -> Response:
+    async def show_keys(_: Request) -> Answer[KeySet]:
         return answer({"keys": [{**registry.key.public.jwk(), "use": "sig", "alg": "EdDSA"}]})
 
-    async def show_hub(request: Request) -> Response:
+    async def show_hub(request: Request) -> Answer[HubCard]:
         challenge = request.query_params.get("challenge")
         if challenge is None:
             return answer(card)

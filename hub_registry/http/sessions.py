@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import Answer, answer, read
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
 from contracts.validation import Language, TimeZone
 from contracts.wire import Strict, Timestamp
@@ -116,16 +116,16 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     # With a person in front of it, as for confirmations: no program, no device.
     in_person, of_home = gate.require_user("confirm"), gate.require()
 
-    async def logged_in(request: Request, user: User) -> Response:
+    async def logged_in(request: Request, user: User) -> Answer[LoggedInAnswer]:
         token = await people.open_session(user, name=_browser(request.headers.get("user-agent", "")))
         response = answer(LoggedInAnswer(user=PersonAnswer.of(user)))
         _set_cookie(response, request, token, max_age=registry.settings.lifetimes.session_s)
         return response
 
-    async def show_setup(_: Request) -> Response:
+    async def show_setup(_: Request) -> Answer[SetupAnswer]:
         return answer(SetupAnswer(needed=await people.needs_setup()))
 
-    async def set_up(request: Request) -> Response:
+    async def set_up(request: Request) -> Answer[LoggedInAnswer]:
         body = await read(request, SetupBody)
         source = source_of(request)
         user = await people.set_up(
@@ -134,7 +134,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         gate.note("choose_password", user, address=source)
         return await logged_in(request, user)
 
-    async def log_in(request: Request) -> Response:
+    async def log_in(request: Request) -> Answer[LoggedInAnswer]:
         body = await read(request, LoginBody)
         source = source_of(request)
         try:
@@ -148,7 +148,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         gate.note("log_in", user, address=source)
         return await logged_in(request, user)
 
-    async def show(request: Request) -> Response:
+    async def show(request: Request) -> Answer[SessionAnswer]:
         bearer = await of_home(request)
         return answer(
             SessionAnswer(
@@ -158,13 +158,13 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
             )
         )
 
-    async def change(request: Request) -> Response:
+    async def change(request: Request) -> Answer[PersonAnswer]:
         bearer = await in_person(request)
         body = await read(request, SelfBody)
         changed = UserChange(display_name=body.name, language=body.language, time_zone=body.time_zone)
         return answer(PersonAnswer.of(await accounts.change(bearer.user.id, changed)))
 
-    async def change_password(request: Request) -> Response:
+    async def change_password(request: Request) -> Answer[LoggedInAnswer]:
         bearer = await in_person(request)
         body = await read(request, PasswordBody)
         await people.change_password(bearer.user.id, body.old, body.new, source=source_of(request))

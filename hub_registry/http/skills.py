@@ -6,12 +6,12 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from agent_core.search import targets
 from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
-from chat.http.requests import answer, answer_joined, read, read_query
+from chat.http.requests import Answer, answer, answer_joined, read, read_query
 from contracts.wire import Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.review import APPROVED_RANK
@@ -83,6 +83,13 @@ class SearchBody(Strict):
         return cls(results=results, more=page.more, hint=hint, silent=silent)
 
 
+class Description(TypedDict):
+    """What a device, a skill or a method is, in words."""
+
+    path: str
+    text: str
+
+
 class ProvidersBody(Strict):
     """The order of the providers of a device-agnostic skill, by any of their names."""
 
@@ -121,7 +128,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
     may_look = gate.require("chat", "call")
 
-    async def list_skills(request: Request) -> Response:
+    async def list_skills(request: Request) -> Answer[SearchBody]:
         user = (await may_look(request)).user.id
         results: list[bytes] = []
         room = _ALL_BYTES
@@ -135,7 +142,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         page = SearchBody.of(SearchPage((), more), registry.search.silent(user))
         return answer_joined(page, "results", results)
 
-    async def search_skills(request: Request) -> Response:
+    async def search_skills(request: Request) -> Answer[SearchBody]:
         bearer, query = await may_look(request), read_query(request, _Search)
         user = bearer.user.id
         directory = registry.directory.seen_by(user)
@@ -143,17 +150,17 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         found = await registry.search.find(query.q, current=current, user=user, limit=query.limit)
         return answer(SearchBody.of(found, registry.search.silent(user)))
 
-    async def describe_skill(request: Request) -> Response:
+    async def describe_skill(request: Request) -> Answer[Description]:
         bearer, path = await may_look(request), read_query(request, _Describe).path
         directory = registry.directory.seen_by(bearer.user.id)
         text = targets.describe(directory, path, current=bearer.device)
         return answer({"path": path, "text": text})
 
-    async def list_providers(request: Request) -> Response:
+    async def list_providers(request: Request) -> Answer[list[ProviderAnswer]]:
         await gate.require_admin(request)
         return answer(_providers(registry, request.path_params["skill"]))
 
-    async def prefer_providers(request: Request) -> Response:
+    async def prefer_providers(request: Request) -> Answer[list[ProviderAnswer]]:
         await gate.require_admin(request)
         skill, body = request.path_params["skill"], await read(request, ProvidersBody)
         await registry.prefer(skill, [registry.directory.resolve(name) for name in body.devices])

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, answer_each, read, read_query
+from chat.http.requests import Answer, answer, answer_each, read, read_query
 from contracts.claims import SCOPES, Scope
 from contracts.devices.joining import DeviceTokens
 from contracts.errors import Conflict, Forbidden, TooManyRequests
@@ -92,7 +92,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     issues = TokenBuckets(burst=_ISSUES, per_second=_ISSUES / (24 * 60 * 60))
     renewals = TokenBuckets(burst=_RENEWALS, per_second=_RENEWALS / (24 * 60 * 60))
 
-    async def list_tokens(request: Request) -> Response:
+    async def list_tokens(request: Request) -> Answer[list[TokenSummary]]:
         query = read_query(request, TokensQuery)
         bearer = await (gate.require_admin if query.all else in_person)(request)
         rows = [row for row in await authority.list() if query.all or _is_of(row, bearer)]
@@ -100,7 +100,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
             rows = [row for row in rows if row.revoked_at is None and row.expires_at > now()]
         return await answer_each(TokenSummary.of(row, bearer) for row in rows)
 
-    async def add_token(request: Request) -> Response:
+    async def add_token(request: Request) -> Answer[TokenAnswer]:
         bearer = await in_person(request)
         body = await read(request, TokenBody)
         check_text(body.name)
@@ -135,7 +135,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         gate.note(f"make_token {body.name} ({', '.join(body.scopes)})", bearer)
         return answer(TokenAnswer(token=token))
 
-    async def renew_token(request: Request) -> Response:
+    async def renew_token(request: Request) -> Answer[DeviceTokens]:
         bearer = await may_register(request)
         # A person's token ends at its date; only unattended ones renew themselves.
         if bearer.device is None:

@@ -3,10 +3,9 @@
 from typing import Literal
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import Answer, answer, read
 from contracts.addresses import host_of, is_loopback
 from contracts.validation import Language, TimeZone
 from contracts.wire import Strict, Timestamp
@@ -63,7 +62,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
     async def find(request: Request) -> User:
         return await accounts.find(request.path_params["user"])
 
-    def with_code(request: Request, code: PasswordCode) -> Response:
+    def with_code(request: Request, code: PasswordCode) -> Answer[CodeAnswer]:
         address = address_for_others(request, registry.settings.url)
         return answer(
             CodeAnswer(
@@ -75,18 +74,18 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
             )
         )
 
-    async def list_users(request: Request) -> Response:
+    async def list_users(request: Request) -> Answer[list[UserAnswer]]:
         await gate.require_admin(request)
         return answer([_user(user) for user in await accounts.users()])
 
-    async def add_user(request: Request) -> Response:
+    async def add_user(request: Request) -> Answer[CodeAnswer]:
         bearer = await gate.require_password(request)
         body = await read(request, UserBody)
         user = await accounts.add(body.name, role=body.role, language=body.language, time_zone=body.time_zone)
         gate.note(f"add_user {user.id} ({user.role})", bearer)
         return with_code(request, await people.make_code(user.id))
 
-    async def change_user(request: Request) -> Response:
+    async def change_user(request: Request) -> Answer[UserAnswer]:
         bearer = await gate.require_admin(request)
         user, body = await find(request), await read(request, UserChangeBody)
         if body.role not in (None, user.role):
@@ -100,12 +99,12 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         gate.note(f"change_user {user.id} ({told})", bearer)
         return answer(_user(changed))
 
-    async def make_code(request: Request) -> Response:
+    async def make_code(request: Request) -> Answer[CodeAnswer]:
         bearer, user = await gate.require_password(request), await find(request)
         gate.note(f"make_code {user.id}", bearer)
         return with_code(request, await people.make_code(user.id))
 
-    async def remove_user(request: Request) -> Response:
+    async def remove_user(request: Request) -> Answer[UserAnswer]:
         bearer = await gate.require_admin(request)
         user = await find(request)
         require_not_first(user.id)
