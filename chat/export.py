@@ -1,14 +1,36 @@
 """A conversation as it is shown to programs, and as a document for people."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from contracts.chat import TurnRecord
+from contracts.names import Token
 
 
-def exported(conversation: str, title: str | None, turns: Iterable[TurnRecord]) -> dict[str, Any]:
-    """Return a conversation as JSON."""
-    shown = [turn.model_dump(mode="json", exclude={"conversation"}) for turn in turns]
+class ConversationTurn(TurnRecord):
+    """A turn within its conversation, which it does not name again."""
+
+    conversation: Token = Field(exclude=True)
+
+
+class ConversationTitle(TypedDict):
+    """A conversation, and what a person called it."""
+
+    id: str
+    title: str | None
+
+
+class Conversation(ConversationTitle):
+    """A conversation with its turns, the oldest first."""
+
+    exchanges: list[ConversationTurn]
+
+
+def exported(conversation: str, title: str | None, turns: Iterable[TurnRecord]) -> Conversation:
+    """Return a conversation as it becomes JSON."""
+    shown = [ConversationTurn.model_construct(**vars(turn)) for turn in turns]
     return {"id": conversation, "title": title, "exchanges": shown}
 
 

@@ -8,9 +8,10 @@ import json
 import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, NotRequired
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from chat.http.errors import openai_error
 from chat.http.messages import ChatMessage, OfferedTool, Stops, StopTexts, chat_request
@@ -62,12 +63,82 @@ class CompletionRequest(Part):
         )
 
 
-def model_of(name: str) -> dict[str, Json]:
+class ModelSummary(TypedDict):
+    """An agent as OpenAI's API describes a model."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(TypedDict):
+    """All agents."""
+
+    object: Literal["list"]
+    data: list[ModelSummary]
+
+
+class CompletionFunction(TypedDict):
+    """A function of the client's own with its arguments as JSON."""
+
+    name: str
+    arguments: str
+
+
+class CompletionCall(TypedDict):
+    """A call that the client is to make."""
+
+    id: str
+    type: Literal["function"]
+    function: CompletionFunction
+
+
+class CompletionMessage(TypedDict):
+    """What the assistant says, and wants to be called."""
+
+    role: Literal["assistant"]
+    content: str
+    tool_calls: NotRequired[list[CompletionCall]]
+
+
+class CompletionChoice(TypedDict):
+    """The one choice of a completion."""
+
+    index: int
+    message: CompletionMessage
+    finish_reason: str
+
+
+class TokenUsage(TypedDict):
+    """The tokens of a turn."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class _Head(TypedDict):
+    id: str
+    object: str
+    created: int
+    model: str
+
+
+class CompletionAnswer(_Head):
+    """The completion of a turn."""
+
+    choices: list[CompletionChoice]
+    usage: TokenUsage
+    x_strawberry: TurnFinal
+
+
+def model_of(name: str) -> ModelSummary:
     """Return an agent as OpenAI's API describes a model."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "strawberry"}
 
 
-def model_list(agents: Iterable[str]) -> dict[str, Json]:
+def model_list(agents: Iterable[str]) -> ModelList:
     """Return the answer to ``GET /v1/models``: agents are models to other programs."""
     return {"object": "list", "data": [model_of(name) for name in agents]}
 
@@ -115,16 +186,16 @@ class Completion:
             # A client that leaves closes the stream, perhaps before the turn has begun.
             self._turn.cancel()
 
-    def whole(self, final: TurnFinal) -> dict[str, Any]:
+    def whole(self, final: TurnFinal) -> CompletionAnswer:
         """Return the completion of a turn that has ended."""
-        message: dict[str, Json] = {"role": "assistant", "content": self._stop.cut(final.answer)}
+        message: CompletionMessage = {"role": "assistant", "content": self._stop.cut(final.answer)}
         if final.calls:
             message["tool_calls"] = list(map(_called, final.calls))
         return {
             **self._head("chat.completion"),
             "choices": [{"index": 0, "message": message, "finish_reason": _finish(final)}],
             "usage": _usage(final),
-            "x_strawberry": final.model_dump(mode="json"),
+            "x_strawberry": final,
         }
 
     def _chunks(self, told: TurnEvent) -> list[dict[str, Any]]:
@@ -147,7 +218,7 @@ class Completion:
             case _:
                 return [self._extra(told)]
 
-    def _head(self, kind: str) -> dict[str, Any]:
+    def _head(self, kind: str) -> _Head:
         id_ = f"chatcmpl-{self._turn.id}"
         return {"id": id_, "object": kind, "created": self._created, "model": self._model}
 
@@ -159,7 +230,7 @@ class Completion:
         return {
             **self._head("chat.completion.chunk"),
             "choices": [],
-            "x_strawberry": told.model_dump(mode="json"),
+            "x_strawberry": told,
         }
 
 
@@ -167,12 +238,12 @@ def _finish(final: TurnFinal) -> str:
     return "tool_calls" if final.calls else "stop"
 
 
-def _called(call: ClientCall) -> dict[str, Json]:
-    function: dict[str, Json] = {"name": call.name, "arguments": json.dumps(call.arguments)}
+def _called(call: ClientCall) -> CompletionCall:
+    function: CompletionFunction = {"name": call.name, "arguments": json.dumps(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _usage(final: TurnFinal) -> dict[str, int]:
+def _usage(final: TurnFinal) -> TokenUsage:
     return {
         "prompt_tokens": final.input_tokens,
         "completion_tokens": final.output_tokens,

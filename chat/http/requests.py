@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Annotated, Final, Generic, TypeVar
 from urllib.parse import quote
 
@@ -86,9 +86,11 @@ def read_query(request: Request, kind: type[Model]) -> Model:
         raise _wrong(error, kind, "parameter") from None
 
 
-def answer(value: Answered, *, status: int = 200) -> Answer[Answered]:
+def answer(
+    value: Answered, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Answer[Answered]:
     """Make the JSON response with a model, or anything that is made of models and JSON values."""
-    return Answer(to_json(value), status_code=status)
+    return Answer(to_json(value), status_code=status, headers=headers)
 
 
 def download(content: bytes | AsyncIterator[bytes], name: str, *, size: int | None = None) -> Response:

@@ -7,9 +7,10 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from chat.http.errors import openai_error
 from chat.http.messages import CalledFunction, CalledTool, ChatMessage, chat_request
@@ -115,6 +116,82 @@ class ResponseRequest(Part):
             raise InvalidMessage(f"there is no response or conversation {str(given)[:80]!r}") from None
 
 
+class ResponseText(TypedDict):
+    """The text of a message."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: list[str]
+
+
+class ResponseMessage(TypedDict):
+    """What the assistant says."""
+
+    type: Literal["message"]
+    id: str
+    role: Literal["assistant"]
+    status: str
+    content: list[ResponseText]
+
+
+class ResponseCall(TypedDict):
+    """A call of the client's own tools."""
+
+    type: Literal["function_call"]
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: str
+
+
+class CachedTokens(TypedDict):
+    """Of the input."""
+
+    cached_tokens: int
+
+
+class ReasoningTokens(TypedDict):
+    """Of the output."""
+
+    reasoning_tokens: int
+
+
+class ResponseUsage(TypedDict):
+    """The tokens of a turn; those of the details are not counted here."""
+
+    input_tokens: int
+    input_tokens_details: CachedTokens
+    output_tokens: int
+    output_tokens_details: ReasoningTokens
+    total_tokens: int
+
+
+class _Head(TypedDict):
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: str
+    model: str
+    output: list[ResponseMessage | ResponseCall]
+    error: None
+    incomplete_details: None
+    instructions: str | None
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    tool_choice: str | dict[str, Json]
+    tools: list[_Tool]
+    previous_response_id: str | None
+    temperature: None
+    top_p: None
+
+
+class ResponseAnswer(_Head):
+    """The response of a turn that has ended."""
+
+    usage: ResponseUsage
+
+
 class ResponseStream:
     """A turn in the form of a response."""
 
@@ -153,7 +230,7 @@ class ResponseStream:
             # A client that leaves closes the stream, perhaps before the turn has begun.
             self._turn.cancel()
 
-    def whole(self, final: TurnFinal) -> dict[str, Any]:
+    def whole(self, final: TurnFinal) -> ResponseAnswer:
         """Return the response of a turn that has ended."""
         output = [self._message(final.answer)] if final.answer or not final.calls else []
         return {
@@ -175,12 +252,12 @@ class ResponseStream:
             self._part("added", ""),
         ]
 
-    def _close(self, output: list[dict[str, Json]], text: str | None) -> list[bytes]:
+    def _close(self, output: list[ResponseMessage | ResponseCall], text: str | None) -> list[bytes]:
         """Make the events with which the items of the output are complete."""
         chunks = [] if text is not None or output[0]["type"] != "message" else self._open_message()
         for index, item in enumerate(output):
             if item["type"] == "message":
-                said = str(item["content"][0]["text"])
+                said = item["content"][0]["text"]
                 chunks += [self._text("done", text=said, logprobs=[]), self._part("done", said)]
             else:
                 place = {"item_id": item["id"], "output_index": index}
@@ -218,8 +295,8 @@ class ResponseStream:
     def _item_id(self) -> str:
         return f"msg_{self._turn.id}"
 
-    def _message(self, text: str) -> dict[str, Json]:
-        part = {"type": "output_text", "text": text, "annotations": []}
+    def _message(self, text: str) -> ResponseMessage:
+        part: ResponseText = {"type": "output_text", "text": text, "annotations": []}
         return {
             "type": "message",
             "id": self._item_id,
@@ -228,7 +305,7 @@ class ResponseStream:
             "content": [part],
         }
 
-    def _head(self, status: str) -> dict[str, Json]:
+    def _head(self, status: str) -> _Head:
         return {
             "id": f"{_PREFIX}{self._turn.conversation_name}.{self._turn.id}",
             "object": "response",
@@ -242,14 +319,14 @@ class ResponseStream:
             "metadata": {},
             "parallel_tool_calls": True,
             "tool_choice": self._request.tool_choice or "auto",
-            "tools": [tool.model_dump() for tool in self._request.tools],
+            "tools": self._request.tools,
             "previous_response_id": self._request.previous_response_id,
             "temperature": None,
             "top_p": None,
         }
 
 
-def _called(call: ClientCall) -> dict[str, Json]:
+def _called(call: ClientCall) -> ResponseCall:
     return {
         "type": "function_call",
         "id": f"fc_{call.id}",

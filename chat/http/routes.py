@@ -1,22 +1,42 @@
 """The routes of chat and conversations, served alike by a hub and by a spoke over a `ChatService`."""
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, Generic, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Annotated, Any, Final, Generic, Never, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from typing_extensions import TypedDict
 
-from chat.export import as_markdown, exported
-from chat.http.completions import Completion, CompletionRequest, followed, model_list, model_of
+from chat.export import Conversation, ConversationTitle, as_markdown, exported
+from chat.http.completions import (
+    Completion,
+    CompletionAnswer,
+    CompletionRequest,
+    ModelList,
+    ModelSummary,
+    followed,
+    model_list,
+    model_of,
+)
 from chat.http.errors import error_response
-from chat.http.requests import read
-from chat.http.responses import ResponseRequest, ResponseStream
+from chat.http.requests import Answer, Answered, answer, read
+from chat.http.responses import ResponseAnswer, ResponseRequest, ResponseStream
 from chat.http.streams import Connections, EventStream, farewell
 from chat.service import ChatService
 from chat.turns import Turn
-from contracts.chat import ChatRequest, TurnError, TurnRecord, unknown_agent
+from contracts.chat import (
+    ChatRequest,
+    ConversationSummary,
+    Mode,
+    TurnError,
+    TurnEvent,
+    TurnFinal,
+    TurnRecord,
+    TurnState,
+    unknown_agent,
+)
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 
@@ -48,7 +68,7 @@ class _ChatBody(ChatRequest):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class _Answer(BaseModel):
+class Approval(BaseModel):
     """A person's answer to a question."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -62,6 +82,23 @@ class _Rename(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     title: Annotated[str, AfterValidator(_one_line), Field(max_length=120)] | None
+
+
+class ChatAnswer(TypedDict):
+    """A turn that has ended, with as many of its events as are shown."""
+
+    answer: str
+    mode: Mode
+    device: str | None
+    events: list[TurnEvent]
+    conversation: str
+    turn: str
+
+
+class CancelledTurn(TypedDict):
+    """What a turn was when it was cancelled."""
+
+    state: TurnState
 
 
 class ChatRoutes(Generic[Caller]):
@@ -101,18 +138,18 @@ class ChatRoutes(Generic[Caller]):
             Route("/api/turns/{turn}/confirmations/{question}", self._confirm, methods=["POST"]),
         ]
 
-    async def _models(self, request: Request) -> Response:
+    async def _models(self, request: Request) -> Answer[ModelList]:
         caller = await self._authenticate(request)
-        return JSONResponse(model_list(await (await self._service()).agent_names(caller)))
+        return answer(model_list(await (await self._service()).agent_names(caller)))
 
-    async def _model(self, request: Request) -> Response:
+    async def _model(self, request: Request) -> Answer[ModelSummary]:
         caller, name = await self._authenticate(request), request.path_params["model"]
         known = await (await self._service()).agent_names(caller)
         if name not in known:
             raise unknown_agent(name, known)
-        return JSONResponse(model_of(name))
+        return answer(model_of(name))
 
-    async def _complete(self, request: Request) -> Response:
+    async def _complete(self, request: Request) -> Answer[CompletionAnswer] | EventStream:
         caller = await self._authenticate(request)
         body = await read(request, CompletionRequest)
         asked = body.chat_request(
@@ -123,28 +160,34 @@ class ChatRoutes(Generic[Caller]):
             replaces=_header(request, "x-strawberry-replaces"),
         )
         turn = await (await self._service()).ask(asked, caller)
-        return await self._told(request, turn, Completion(turn, body), stream=body.stream)
+        form = Completion(turn, body)
+        return await self._told(request, turn, form.stream() if body.stream else None, form.whole)
 
-    async def _respond(self, request: Request) -> Response:
+    async def _respond(self, request: Request) -> Answer[ResponseAnswer] | EventStream:
         caller = await self._authenticate(request)
         body = await read(request, ResponseRequest)
         turn = await (await self._service()).ask(body.chat_request(device=_device(request)), caller)
-        return await self._told(request, turn, ResponseStream(turn, body), stream=body.stream)
+        form = ResponseStream(turn, body)
+        return await self._told(request, turn, form.stream() if body.stream else None, form.whole)
 
     async def _told(
-        self, request: Request, turn: Turn, answer: Completion | ResponseStream, *, stream: bool
-    ) -> Response:
+        self,
+        request: Request,
+        turn: Turn,
+        stream: AsyncGenerator[bytes, None] | None,
+        whole: Callable[[TurnFinal], Answered],
+    ) -> Answer[Answered] | EventStream:
         ids = {"x-strawberry-conversation": turn.conversation_name, "x-strawberry-turn": turn.id}
-        if stream:
-            return EventStream(answer.stream(), connections=self._connections, headers=ids)
+        if stream is not None:
+            return EventStream(stream, connections=self._connections, headers=ids)
         async with self._connections.hold(request.receive) as client:
             last = await turn.last()
             if isinstance(last, TurnError):
                 return _failed(request, turn, last)
-            return JSONResponse(answer.whole(last), headers=ids)
+            return answer(whole(last), headers=ids)
         return farewell(client)
 
-    async def _chat(self, request: Request) -> Response:
+    async def _chat(self, request: Request) -> Answer[ChatAnswer]:
         caller = await self._authenticate(request)
         body = await read(request, _ChatBody)
         # Questions can be shown in a stream only.
@@ -154,26 +197,26 @@ class ChatRoutes(Generic[Caller]):
             last, events = await followed(turn)
             if isinstance(last, TurnError):
                 return _failed(request, turn, last)
-            return JSONResponse(
+            return answer(
                 {
                     "answer": last.answer,
                     "mode": last.mode,
                     "device": last.device,
-                    "events": [event.model_dump(mode="json") for event in events],
+                    "events": events,
                     "conversation": turn.conversation_name,
                     "turn": turn.id,
                 }
             )
         return farewell(client)
 
-    async def _conversations(self, request: Request) -> Response:
+    async def _conversations(self, request: Request) -> Answer[list[ConversationSummary]]:
         caller, limit = await self._authenticate(request), _limit(request, _CONVERSATIONS)
         words = request.query_params.get("q", "").strip()[:_SEARCH_CHARS]
         known = await (await self._service()).conversations(caller, limit=limit, words=words)
         shortened = (each.model_copy(update={"asked": _line(each.asked)}) for each in known)
-        return JSONResponse([each.model_dump(mode="json") for each in shortened])
+        return answer(list(shortened))
 
-    async def _conversation(self, request: Request) -> Response:
+    async def _conversation(self, request: Request) -> Answer[Conversation]:
         caller, limit = await self._authenticate(request), _limit(request, _TURNS)
         conversation, before = _path_token(request, "conversation"), request.query_params.get("before")
         before = None if before is None else _token(before, "before")
@@ -181,9 +224,9 @@ class ChatRoutes(Generic[Caller]):
         turns = await service.turns(conversation, caller, limit=limit, before=before)
         if not turns and before is None:
             raise unknown_conversation(conversation)
-        return JSONResponse(exported(conversation, await service.title(conversation, caller), turns))
+        return answer(exported(conversation, await service.title(conversation, caller), turns))
 
-    async def _export(self, request: Request) -> Response:
+    async def _export(self, request: Request) -> Answer[Conversation] | Annotated[Response, "text/markdown"]:
         caller, conversation = await self._authenticate(request), _path_token(request, "conversation")
         kind = request.query_params.get("format", "json")
         if kind not in ("json", "markdown"):
@@ -201,28 +244,28 @@ class ChatRoutes(Generic[Caller]):
         title = await service.title(conversation, caller)
         if kind == "markdown":
             return PlainTextResponse(as_markdown(conversation, title, turns), media_type="text/markdown")
-        return JSONResponse(exported(conversation, title, turns))
+        return answer(exported(conversation, title, turns))
 
-    async def _rename(self, request: Request) -> Response:
+    async def _rename(self, request: Request) -> Answer[ConversationTitle]:
         caller, conversation = await self._authenticate(request), _path_token(request, "conversation")
         title = (await read(request, _Rename)).title
         await (await self._service()).rename(conversation, title or None, caller)
-        return JSONResponse({"id": conversation, "title": title or None})
+        return answer({"id": conversation, "title": title or None})
 
     async def _delete(self, request: Request) -> Response:
         caller = await self._authenticate(request)
         await (await self._service()).delete(_path_token(request, "conversation"), caller)
         return Response(status_code=204)
 
-    async def _cancel(self, request: Request) -> Response:
+    async def _cancel(self, request: Request) -> Answer[CancelledTurn]:
         caller, turn = await self._authenticate(request), _path_token(request, "turn")
-        return JSONResponse({"state": await (await self._service()).cancel(turn, caller)})
+        return answer({"state": await (await self._service()).cancel(turn, caller)})
 
-    async def _confirm(self, request: Request) -> Response:
+    async def _confirm(self, request: Request) -> Answer[Approval]:
         caller, turn = await self._authenticate(request), _path_token(request, "turn")
-        answer, question = await read(request, _Answer), request.path_params["question"]
-        await (await self._service()).confirm(turn, question, caller, approve=answer.approve)
-        return JSONResponse({"approve": answer.approve})
+        given, question = await read(request, Approval), request.path_params["question"]
+        await (await self._service()).confirm(turn, question, caller, approve=given.approve)
+        return answer(given)
 
 
 def unknown_conversation(conversation: str) -> NotFound:
@@ -232,7 +275,7 @@ def unknown_conversation(conversation: str) -> NotFound:
     )
 
 
-def _failed(request: Request, turn: Turn, error: TurnError) -> Response:
+def _failed(request: Request, turn: Turn, error: TurnError) -> Answer[Never]:
     more: dict[str, Any] = {
         "reason": error.code,
         "answer": error.answer,

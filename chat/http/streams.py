@@ -1,7 +1,6 @@
 """Answers that take a while: they end when the client disconnects or its token is revoked."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Container, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Never
 
+from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -118,7 +118,7 @@ def farewell(client: Client) -> Answer[Never]:
 
 def event(data: Any) -> bytes:
     """Make one server-sent event without a name, with JSON as its data."""
-    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + to_json(data) + b"\n\n"
 
 
 DONE = b"data: [DONE]\n\n"
