@@ -257,7 +257,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 about=partial(_about, settings, health, pool, now()),
                 health=health,
                 devices=partial(_devices, registry),
-                servers=lambda: list(servers.state()["servers"]),
+                servers=lambda: [dict(each) for each in servers.state()["servers"]],
                 may_confirm=assistant.may_confirm,
             )
         mcp = Mcp(assistant, gate, connections, tasks, _version())

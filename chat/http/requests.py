@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from typing_extensions import TypedDict
 
 from contracts.errors import InvalidMessage
 from contracts.validation import check_numbers, explain, explain_mistake, location
@@ -39,6 +40,12 @@ class Answer(Response, Generic[Answers]):
 
 Download = Annotated[Response, "application/octet-stream"]
 """The type of an endpoint that answers with a file; other media types are declared likewise."""
+
+
+class Uploaded(TypedDict):
+    """How many bytes of an upload there are."""
+
+    bytes: int
 
 
 async def read(

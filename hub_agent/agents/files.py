@@ -5,7 +5,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Final, Self
+from typing import Final, NotRequired, Self
+
+from typing_extensions import TypedDict
 
 from contracts.errors import Conflict, FileProblem, Forbidden
 from hub_agent.agents.profile import DATA, AgentProfile
@@ -16,6 +18,14 @@ _MAX_READ: Final = 16 * 1024 * 1024
 _PAGE_CHARS: Final = 7_000
 """Of one answer: what a model is shown of a tool's result in one piece."""
 _LISTED: Final = 200
+
+
+class ListedFile(TypedDict):
+    """A file of an agent; the last one has only a note, where there are too many."""
+
+    path: NotRequired[str]
+    bytes: NotRequired[int]
+    note: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -143,7 +153,7 @@ class AgentFiles:
             directory.write(name, content)
             return len(content)
 
-    def list(self, folder: str) -> list[dict[str, str | int]]:
+    def list(self, folder: str) -> list[ListedFile]:
         """Return path and size of the files in a folder and below it, some hundreds at most.
 
         Raises:
@@ -153,7 +163,7 @@ class AgentFiles:
         parts = parts_of(folder) if folder not in ("", ".") else ()
         with open_below(self.root, (*self.below, *parts), create=not parts) as directory:
             found = sorted((path, size) for path, size in directory.walk() if not _is_hidden(path))
-        listed: list[dict[str, str | int]] = [
+        listed: list[ListedFile] = [
             {"path": "/".join((*parts, path)), "bytes": size} for path, size in found[:_LISTED]
         ]
         if len(found) > _LISTED:

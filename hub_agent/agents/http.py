@@ -3,19 +3,20 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, NotRequired, TypeVar
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
-from chat.http.requests import answer, download, read, read_query
+from chat.http.requests import Answer, Download, Uploaded, answer, download, read, read_query
 from contracts.errors import ConfigError, Conflict, FileProblem, Forbidden, InvalidMessage, NotFound
 from contracts.wire import Strict
 from hub_agent.agents.agent import SUFFIX, AgentState, parse_agent
 from hub_agent.agents.agents import Agents
-from hub_agent.agents.files import AgentFiles
+from hub_agent.agents.files import AgentFiles, ListedFile
 from hub_agent.agents.template import template
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_registry.access.bearer import Bearer, Gate
@@ -47,6 +48,41 @@ class _New(Strict):
     source: str | None = None
 
 
+class AgentProblem(TypedDict):
+    """What is wrong with a profile, and in which line."""
+
+    message: str
+    hint: str
+    line: int | None
+
+
+class AgentSummary(TypedDict):
+    """An agent as programs read it; what it is is missing where there was never a good file."""
+
+    name: str
+    file: str
+    description: NotRequired[str]
+    models: NotRequired[list[str]]
+    tools: NotRequired[list[str]]
+    sentences: NotRequired[bool]
+    allow: NotRequired[list[str]]
+    read_only: NotRequired[bool]
+    data_dir: NotRequired[str]
+    problems: list[AgentProblem]
+
+
+class AgentFile(AgentSummary):
+    """An agent with the text of its profile."""
+
+    source: str
+
+
+class CheckedProfile(TypedDict):
+    """The problem that the text of a profile has, if any."""
+
+    problems: list[AgentProblem]
+
+
 def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], bool]) -> list[BaseRoute]:
     """Make the routes.
 
@@ -61,39 +97,39 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
             raise cannot_confirm()
         await gate.require_password(request)
 
-    async def list_agents(request: Request) -> Response:
+    async def list_agents(request: Request) -> Answer[list[AgentSummary]]:
         await may_chat(request)
-        return answer([shown(state) for state in await asyncio.to_thread(agents.states)])
+        return answer([_shown(state) for state in await asyncio.to_thread(agents.states)])
 
-    async def show(request: Request) -> Response:
+    async def show(request: Request) -> Answer[AgentFile]:
         await gate.require_admin(request)
         state, source = await asyncio.to_thread(_read, agents, request.path_params["name"])
-        return answer({**shown(state), "source": source})
+        return answer({**_shown(state), "source": source})
 
-    async def add(request: Request) -> Response:
+    async def add(request: Request) -> Answer[AgentSummary]:
         await may_write(request)
         body = await read(request, _New)
         if body.name in (state.name for state in agents.states()):
             raise Conflict(f"there is an agent {body.name!r} already", hint="PUT changes it.")
-        return answer(shown(_written(agents, body.name, body.source or template(body.name))), status=201)
+        return answer(_shown(_written(agents, body.name, body.source or template(body.name))), status=201)
 
-    async def change(request: Request) -> Response:
+    async def change(request: Request) -> Answer[AgentSummary]:
         await may_write(request)
         name = agents.state(request.path_params["name"]).name
-        return answer(shown(_written(agents, name, (await read(request, _Source)).source)))
+        return answer(_shown(_written(agents, name, (await read(request, _Source)).source)))
 
     async def remove(request: Request) -> Response:
         await may_write(request)
         agents.state(request.path_params["name"]).file.unlink()
         return Response(status_code=204)
 
-    async def check(request: Request) -> Response:
+    async def check(request: Request) -> Answer[CheckedProfile]:
         await gate.require_admin(request)
         body = await read(request, _Source)
         problem = await asyncio.to_thread(_problem_of, agents, request.path_params["name"], body.source)
         return answer({"problems": [] if problem is None else [_shown_problem(problem)]})
 
-    async def files(request: Request) -> Response:
+    async def files(request: Request) -> Answer[list[ListedFile]]:
         await gate.require_admin(request)
         own = agents.files(request.path_params["name"])
         return answer(await asyncio.to_thread(_listed, own))
@@ -106,11 +142,11 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
         except (OSError, ValueError) as error:
             raise NotFound(f"{path[:200]!r} cannot be used: {error}") from None
 
-    async def file(request: Request) -> Response:
+    async def file(request: Request) -> Download:
         content = await with_file(request, AgentFiles.content)
         return download(content, request.path_params["path"].rpartition("/")[2])
 
-    async def store(request: Request) -> Response:
+    async def store(request: Request) -> Answer[Uploaded]:
         await gate.require_admin(request)
         at, piece = read_query(request, _Piece).at, await request.body()
         size: int = await with_file(request, lambda own, path: own.store(path, piece, at=at))
@@ -151,9 +187,9 @@ def _written(agents: Agents, name: str, source: str) -> AgentState:
     return agents.state(name)
 
 
-def shown(state: AgentState) -> dict[str, Any]:
-    """Return an agent as programs read it; what it is is null where there was never a good file."""
-    made: dict[str, Any] = {"name": state.name, "file": str(state.file)}
+def _shown(state: AgentState) -> AgentSummary:
+    problems = [_shown_problem(each) for each in state.problems]
+    made: AgentSummary = {"name": state.name, "file": str(state.file), "problems": problems}
     profile = state.agent.profile if state.agent is not None else None
     if state.agent is not None and profile is not None:
         own = state.agent.own_model
@@ -166,11 +202,10 @@ def shown(state: AgentState) -> dict[str, Any]:
             "read_only": profile.skills.read_only,
             "data_dir": profile.data_dir or f"data/{state.name}",
         }
-    made["problems"] = [_shown_problem(each) for each in state.problems]
     return made
 
 
-def _shown_problem(problem: ConfigError) -> dict[str, Any]:
+def _shown_problem(problem: ConfigError) -> AgentProblem:
     line: int | None = problem.line if isinstance(problem, FileProblem) else None
     return {"message": problem.message, "hint": problem.hint, "line": line}
 
@@ -188,7 +223,7 @@ def _problem_of(agents: Agents, name: str, source: str) -> FileProblem | None:
     return None
 
 
-def _listed(files: AgentFiles) -> list[dict[str, str | int]]:
+def _listed(files: AgentFiles) -> list[ListedFile]:
     try:
         return files.list("")
     except OSError:

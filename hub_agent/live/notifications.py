@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from agent_core.models.entries import filled
-from chat.http.requests import answer
+from chat.http.requests import Answer, answer
 from chat.tasks import open_tasks
 from contracts.errors import ConfigError, LinkError, NotFound, StrawberryError, TooManyRequests
 from contracts.rates import TokenBuckets
@@ -121,6 +121,14 @@ def apprise_notifier(address: str, home: Path, reaches: Callable[[str], bool]) -
     return Notifier(name, reaches, send)
 
 
+class SentTest(TypedDict):
+    """Whether a notifier sent the test, or why not."""
+
+    name: str
+    sent: bool
+    problem: str
+
+
 class Notifications:
     """Sends notifications to their people.
 
@@ -159,7 +167,7 @@ class Notifications:
         """Make the route."""
         may_chat = gate.require_user("chat")
 
-        async def test(request: Request) -> Response:
+        async def test(request: Request) -> Answer[list[SentTest]]:
             user = (await may_chat(request)).user.id
             if not (reaching := self._reaching(user)):
                 hint = "Add [notifications] to strawberry.toml; docs/monitoring.md says how."

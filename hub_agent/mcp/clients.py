@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from agent_core.models.entries import filled
 from agent_core.search.directory import RegisteredSkill
 from broker.mosquitto import child
-from chat.http.requests import answer
+from chat.http.requests import Answer, answer
 from chat.tasks import open_tasks
 from contracts.errors import CallError, ConfigError, ErrorCode, StrawberryError
 from contracts.names import HUB_SKILLS
@@ -109,6 +109,23 @@ class _Server:
             raise CallError(ErrorCode.SKILL_ERROR, f"{self.name}: {str(error)[:500]}") from None
 
 
+class McpServer(TypedDict):
+    """A server as ``strawberry mcp list`` shows it."""
+
+    name: str
+    skill: str
+    state: str
+    methods: int
+    detail: str
+
+
+class McpServers(TypedDict):
+    """All servers, and what is wrong with the file."""
+
+    servers: list[McpServer]
+    problem: str
+
+
 class McpClients:
     """The servers of a home.
 
@@ -123,7 +140,7 @@ class McpClients:
         self._file = open_file(home)
         self._servers: dict[str, _Server] = {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> McpServers:
         """Return what ``strawberry mcp list`` shows."""
         problem = self._file.problem
         return {
@@ -143,7 +160,7 @@ class McpClients:
     def routes(self, gate: Gate) -> list[BaseRoute]:
         """Make the route."""
 
-        async def servers(request: Request) -> Response:
+        async def servers(request: Request) -> Answer[McpServers]:
             await gate.require_admin(request)
             return answer(self.state())
 

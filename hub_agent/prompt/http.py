@@ -2,19 +2,19 @@
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from agent_core.gateway.protocol import ToolSpec
 from agent_core.limits import estimate_tokens
 from agent_core.models.entries import ToolMode
 from agent_core.prompt import Section
 from agent_core.tools.toolset import TOOL_SPECS
-from chat.http.requests import answer, read_query
+from chat.http.requests import Answer, answer, read_query
 from contracts.chat import AGENTS
 from contracts.errors import FileProblem
 from contracts.wire import Strict
@@ -37,6 +37,37 @@ class _Query(Strict):
     mode: ToolMode = "code"
 
 
+class PromptTool(TypedDict):
+    """A tool of a prompt, and the tokens that it takes."""
+
+    name: str
+    tokens: int
+
+
+class PromptSection(PromptTool):
+    """A section of a prompt, likewise."""
+
+    text: str
+
+
+class PromptTokens(TypedDict):
+    """The tokens of what stays the same in each turn, and of what changes."""
+
+    stable: int
+    changing: int
+
+
+class ShownPrompt(TypedDict):
+    """The prompt as a model would get it."""
+
+    agent: str
+    stable: list[PromptSection]
+    tools: list[PromptTool]
+    changing: list[PromptSection]
+    tokens: PromptTokens
+    problems: list[str]
+
+
 def prompt_route(
     prompter: Prompter, agents: Agents, gate: Gate, *, problems: Callable[[], Iterable[FileProblem]]
 ) -> BaseRoute:
@@ -48,7 +79,7 @@ def prompt_route(
     # What is remembered for the owner is in it.
     may_chat = gate.require_user("chat")
 
-    async def show(request: Request) -> Response:
+    async def show(request: Request) -> Answer[ShownPrompt]:
         bearer, query = await may_chat(request), read_query(request, _Query)
         agent = agents.find(query.agent)
         stable = system_of(agent, prompter, bearer.user, query.mode)
@@ -76,5 +107,5 @@ def prompt_route(
     return Route("/api/prompt", show)
 
 
-def _shown(section: Section) -> dict[str, Any]:
+def _shown(section: Section) -> PromptSection:
     return {"name": section.name, "tokens": section.tokens, "text": section.text}

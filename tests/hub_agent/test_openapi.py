@@ -36,7 +36,7 @@ PUT /api/system/restore
 """Requests that change something and take no JSON."""
 
 ANY_JSON = """
-actions args arguments content decision detail images kwargs latest lines output parameters result seen state
+actions args arguments content detail images kwargs latest lines output parameters result seen state
 tool_choice value values
 """
 """Fields that are any JSON: what skills take and give, payloads of topics, messages in OpenAI's forms."""

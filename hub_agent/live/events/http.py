@@ -7,11 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import read_query
-from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, Streams, event
+from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from contracts.errors import InvalidMessage
 from contracts.wire import Strict, rfc3339
 from hub_agent.live.events.events import KINDS, Event, Events, Kind
@@ -37,7 +36,7 @@ def event_routes(events: Events, gate: Gate, *, connections: Connections) -> lis
     may_look = gate.require_user("chat")
     streams = Streams(connections)
 
-    async def stream(request: Request) -> Response:
+    async def stream(request: Request) -> EventStream:
         bearer, query = await may_look(request), read_query(request, _Query)
         user = None if bearer.is_admin else bearer.user.id
         kinds = KINDS if query.kind is None else (query.kind,)

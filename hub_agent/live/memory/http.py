@@ -4,12 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read, read_query
+from chat.http.requests import Answer, answer, read, read_query
 from contracts.wire import Strict
-from hub_agent.live.memory.memory import MAX_CATEGORY, MAX_TEXT, Memory, shown
+from hub_agent.live.memory.memory import MAX_CATEGORY, MAX_TEXT, Memory, ShownEntry, shown
 from hub_registry.access.bearer import Bearer, Gate
 
 
@@ -47,7 +46,7 @@ def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
         bearer.user.require_writer()
         return bearer
 
-    async def look(request: Request) -> Response:
+    async def look(request: Request) -> Answer[list[ShownEntry]]:
         bearer, query = await may_look(request), read_query(request, _Query)
         if query.q.strip():
             found = await memory.recall(bearer.user.id, query.q, limit=query.limit or 10)
@@ -55,17 +54,17 @@ def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
             found = memory.entries(bearer.user.id)[: query.limit]
         return answer([shown(entry) for entry in found])
 
-    async def add(request: Request) -> Response:
+    async def add(request: Request) -> Answer[ShownEntry]:
         bearer = await may_change(request)
         body = await read(request, _Entry)
         entry = await memory.remember(bearer.user.id, body.category, body.text, private=body.private)
         return answer(shown(entry))
 
-    async def forget(request: Request) -> Response:
+    async def forget(request: Request) -> Answer[ShownEntry]:
         bearer = await may_change(request)
         return answer(shown(await memory.forget(bearer.user.id, request.path_params["entry"])))
 
-    async def change(request: Request) -> Response:
+    async def change(request: Request) -> Answer[ShownEntry]:
         bearer = await may_change(request)
         body = await read(request, _Change)
         entry = await memory.change(
@@ -73,7 +72,7 @@ def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
         )
         return answer(shown(entry))
 
-    async def undo(request: Request) -> Response:
+    async def undo(request: Request) -> Answer[ShownEntry]:
         bearer = await may_change(request)
         return answer(shown(await memory.undo(bearer.user.id)))
 

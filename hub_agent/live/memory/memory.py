@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import TypedDict
+
 from agent_core.limits import estimate_tokens
 from agent_core.models.entries import Model
 from agent_core.provenance import Origin, Prompt, Text, render
@@ -19,7 +21,7 @@ from agent_core.search.index import fused
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import query_terms
 from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound, StorageError
-from contracts.wire import Json, rfc3339
+from contracts.wire import rfc3339
 from hub_agent.live.files import EditedFile
 from hub_agent.live.memory.markdown import (
     GENERAL,
@@ -356,7 +358,24 @@ async def open_memory(
         yield memory
 
 
-def shown(entry: MemoryEntry) -> dict[str, Json]:
+ShownEntry = TypedDict(
+    "ShownEntry",
+    {
+        "id": str,
+        "category": str,
+        "text": str,
+        "private": bool,
+        "at": str | None,
+        "from": str | None,
+        "device": str | None,
+        "conversation": str | None,
+        "untrusted": bool,
+    },
+)
+"""An entry as people and programs read it."""
+
+
+def shown(entry: MemoryEntry) -> ShownEntry:
     """Return an entry as people and programs read it."""
     return {
         "id": entry.id,

@@ -52,7 +52,7 @@ class MemorySkill(HubSkill):
             conversation=asking.conversation,
             untrusted=asking.untrusted,
         )
-        return shown(entry)
+        return dict(shown(entry))
 
     @skill_method(read_only=True)
     async def recall(self, query: str = "") -> dict[str, Json]:
@@ -75,7 +75,7 @@ class MemorySkill(HubSkill):
             query: A few words of what is looked for.
         """
         found = await self._memory.recall(self._reader, query)
-        return [shown(entry) for entry in found if entry.untrusted]
+        return [dict(shown(entry)) for entry in found if entry.untrusted]
 
     @skill_method(destructive=True)
     async def forget(self, entry: str) -> dict[str, Json]:
@@ -86,7 +86,7 @@ class MemorySkill(HubSkill):
         """
         forgotten = await self._memory.forget(self._reader, entry)
         # The model has not read text of strangers because it names what is to go.
-        return {**shown(forgotten), "text": "(untrusted)"} if forgotten.untrusted else shown(forgotten)
+        return {**shown(forgotten), **({"text": "(untrusted)"} if forgotten.untrusted else {})}
 
     @skill_method(read_only=True, untrusted_output=True)
     async def search_conversations(self, query: str, limit: int = 5) -> list[dict[str, Json]]:

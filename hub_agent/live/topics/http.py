@@ -8,11 +8,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read_query
-from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, Streams, event
+from chat.http.requests import Answer, answer, read_query
+from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from chat.tasks import happens
 from contracts.topics import EVERYTHING
 from contracts.wire import Json, Strict
@@ -21,6 +20,7 @@ from hub_agent.live.topics.samples import Gap, LinkName, Sample
 from hub_agent.live.topics.tree import MOST_TOPICS, watching
 from hub_agent.live.topics.values import (
     BusValues,
+    ShownSamples,
     check_visible,
     described,
     described_all,
@@ -100,7 +100,7 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
     may_read = gate.require_user("chat")
     streams = Streams(connections)
 
-    async def latest(request: Request) -> Response:
+    async def latest(request: Request) -> Answer[ShownSamples] | EventStream:
         bearer, query = await may_read(request), read_query(request, _Latest)
         samples = await values.latest(bearer.user, query.topic, query.link)
         if query.follow:
@@ -109,14 +109,14 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
         gaps = [gap for gap in values.gaps(query.link, since=None) if gap["until"] is None]
         return answer({"samples": await described_all(samples), "gaps": gaps})
 
-    async def history(request: Request) -> Response:
+    async def history(request: Request) -> Answer[ShownSamples]:
         bearer, query = await may_read(request), read_query(request, _History)
         since = parse_since(query.since)
         return answer(
             await values.history(bearer.user, query.topic, query.link, since=since, limit=query.limit)
         )
 
-    async def tree(request: Request) -> Response:
+    async def tree(request: Request) -> EventStream:
         bearer, query = await may_read(request), read_query(request, _Tree)
         values.feed.require(query.link)
         check_visible(bearer.user, query.filter, query.link)

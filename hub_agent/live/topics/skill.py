@@ -32,7 +32,7 @@ class BusSkill(HubSkill):
         """
         check_topic(topic)
         found = await self._values.latest(self.asking.user, topic, link)
-        return described(found[0]) if found else None
+        return dict(described(found[0])) if found else None
 
     @skill_method(read_only=True, untrusted_output=True)
     async def history(
@@ -50,7 +50,8 @@ class BusSkill(HubSkill):
             limit: At most so many samples, the newest.
         """
         user, start = self.asking.user, parse_since(since)
-        return await self._values.history(user, topic, link, since=start, limit=max(1, min(limit, 1_000)))
+        limit = max(1, min(limit, 1_000))
+        return dict(await self._values.history(user, topic, link, since=start, limit=limit))
 
     @skill_method(read_only=True, untrusted_output=True)
     async def query(self, filter: str, link: LinkName = "bus") -> list[dict[str, Json]]:  # noqa: A002

@@ -15,7 +15,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, TypedDict
+from typing import Final, NotRequired
+
+from typing_extensions import TypedDict
 
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import Found
@@ -90,6 +92,24 @@ class ShownGap(TypedDict):
     until: str | None
 
 
+class ShownSample(TypedDict):
+    """A sample as people and models are shown it."""
+
+    topic: str
+    link: LinkName
+    at: str
+    retained: bool
+    recorded: NotRequired[bool]
+    value: Json
+
+
+class ShownSamples(TypedDict):
+    """Samples, and the times in which nothing was heard."""
+
+    samples: list[ShownSample]
+    gaps: list[ShownGap]
+
+
 class BusValues:
     """Reads and publishes on behalf of people.
 
@@ -133,7 +153,7 @@ class BusValues:
 
     async def history(
         self, user: User, topic: str, link: LinkName, *, since: float, limit: int
-    ) -> dict[str, Json]:
+    ) -> ShownSamples:
         """Return the newest samples of a topic, oldest first, and the gaps; kept from the first question on.
 
         At most `_MOST_BYTES` of them.
@@ -164,7 +184,8 @@ class BusValues:
         """
         place = topics.CALL.place(filter_) if link == "bus" else None
         if place is None:
-            return await described_all(await self.latest(asking.user, filter_, link))
+            latest = await described_all(await self.latest(asking.user, filter_, link))
+            return [dict(sample) for sample in latest]
         topics.check_filter(filter_)
         if asking.actor.agent not in (None, HOME_ASSISTANT, *AGENTS):
             raise Forbidden(
@@ -248,12 +269,12 @@ class BusValues:
         return [described_gap(gap) for gap in self.feed.gaps(link, since=since)]
 
 
-async def described_all(samples: Sequence[Sample]) -> list[dict[str, Json]]:
+async def described_all(samples: Sequence[Sample]) -> list[ShownSample]:
     """Return samples as people and models are shown them.
 
     A payload may take a tenth of a second to decode, so that others have their turn in between.
     """
-    made: list[dict[str, Json]] = []
+    made: list[ShownSample] = []
     for sample in samples:
         made.append(described(sample))
         if len(sample.payload) > _LARGE:
@@ -261,16 +282,18 @@ async def described_all(samples: Sequence[Sample]) -> list[dict[str, Json]]:
     return made
 
 
-def described(sample: Sample) -> dict[str, Json]:
+def described(sample: Sample) -> ShownSample:
     """Return a sample as people and models are shown it."""
-    return {
+    made: ShownSample = {
         "topic": sample.topic,
         "link": sample.link,
         "at": moment(sample.at),
         "retained": sample.retained,
-        **({"recorded": True} if sample.recorded else {}),
         "value": sample.value,
     }
+    if sample.recorded:
+        made["recorded"] = True
+    return made
 
 
 def described_gap(gap: Gap) -> ShownGap:

@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NotRequired, TypedDict
+from typing import Final, NotRequired
+
+from typing_extensions import TypedDict
 
 from contracts.errors import StrawberryError
 from contracts.wire import Json
@@ -17,7 +19,7 @@ from hub_agent.live.captures.files.numbers import Line, Lines, rested
 from hub_agent.live.captures.spec import TopicChoice
 from hub_agent.live.topics import Feed, Gap, Sample, field
 from hub_agent.live.topics.values import ShownGap, described_gap, moment
-from hub_agent.live.watchers.decisions.evaluation import Evaluations
+from hub_agent.live.watchers.decisions.evaluation import Evaluations, WouldDecide
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import WatchedValue, is_watching, sources_of
 from hub_agent.live.watchers.predicates import Evaluator, Predicate, parse
@@ -45,7 +47,7 @@ class Fired(TypedDict):
 
     at: str
     values: dict[str, Json]
-    decision: NotRequired[Json]
+    decision: NotRequired[WouldDecide]
 
 
 class Report(TypedDict):
@@ -58,7 +60,7 @@ class Report(TypedDict):
         unknown: How often it was unknown.
         reason: Why it was unknown the last time.
         gaps: Times in which nothing was recorded.
-        lines: The numbers by name, with as many points as a plot shows.
+        lines: The numbers by name, with as many points as a plot shows; only where they are wanted.
     """
 
     would_have_fired: list[Fired]
@@ -67,7 +69,7 @@ class Report(TypedDict):
     unknown: int
     reason: str
     gaps: list[ShownGap]
-    lines: dict[str, Line]
+    lines: NotRequired[dict[str, Line]]
 
 
 async def backtest(

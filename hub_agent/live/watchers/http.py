@@ -1,19 +1,22 @@
 """Watchers over HTTP."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field, model_validator
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
-from chat.http.requests import answer, read
-from contracts.wire import Json, Strict
+from chat.http.requests import Answer, answer, read
+from contracts.wire import Strict
 from hub_agent.live.times import parse_since
+from hub_agent.live.watchers.backtest import Report
+from hub_agent.live.watchers.decisions.evaluation import DecisionEntry
 from hub_agent.live.watchers.definition import By, Edit, WatcherRequest
-from hub_agent.live.watchers.timers import Timers
-from hub_agent.live.watchers.watchers import Watchers
+from hub_agent.live.watchers.timers import Timers, TimerSummary
+from hub_agent.live.watchers.watched import WatcherSummary
+from hub_agent.live.watchers.watchers import CheckedPredicate, Watchers, WatcherWithHistory
 from hub_registry.access.bearer import Bearer, Gate
 
 
@@ -53,6 +56,12 @@ class TestBody(Strict):
         return self
 
 
+class RemovedWatcher(TypedDict):
+    """The name of a watcher that is gone."""
+
+    removed: str
+
+
 def watcher_routes(
     watchers: Watchers, gate: Gate, *, may_confirm: Callable[[Bearer], bool]
 ) -> list[BaseRoute]:
@@ -70,59 +79,60 @@ def watcher_routes(
     async def changing(request: Request) -> tuple[str, By]:
         return request.path_params.get("name", ""), by(await may_change(request))
 
-    async def list_watchers(request: Request) -> Response:
+    async def list_watchers(request: Request) -> Answer[list[WatcherSummary]]:
         return answer(watchers.of(by(await may_look(request))))
 
-    async def create(request: Request) -> Response:
+    async def create(request: Request) -> Answer[WatcherSummary]:
         _, person = await changing(request)
         return answer(await watchers.create(await read(request, WatcherRequest), person), status=201)
 
-    async def show(request: Request) -> Response:
+    async def show(request: Request) -> Answer[WatcherWithHistory]:
         return answer(await watchers.show(request.path_params["name"], by(await may_look(request))))
 
-    async def remove(request: Request) -> Response:
+    async def remove(request: Request) -> Answer[RemovedWatcher]:
         name, person = await changing(request)
         await watchers.remove(name, person)
         return answer({"removed": name})
 
-    async def change(request: Request) -> Response:
+    async def change(request: Request) -> Answer[WatcherSummary]:
         name, person = await changing(request)
         return answer(await watchers.change(name, person, await read(request, Edit)))
 
-    async def approve(request: Request) -> Response:
+    async def approve(request: Request) -> Answer[WatcherSummary]:
         name, person = await changing(request)
         edit = await read(request, Edit, optional=True)
         return answer(await watchers.approve(name, person, edit))
 
-    def acting(act: Callable[[str, By], Awaitable[Json]]) -> Route:
-        async def handle(request: Request) -> Response:
-            return answer(await act(*await changing(request)))
+    async def pause(request: Request) -> Answer[WatcherSummary]:
+        return answer(await watchers.pause(*await changing(request)))
 
-        return Route(f"{one}/{act.__name__}", handle, methods=["POST"])
+    async def resume(request: Request) -> Answer[WatcherSummary]:
+        return answer(await watchers.resume(*await changing(request)))
 
-    async def test(request: Request) -> Response:
+    async def run(request: Request) -> Answer[DecisionEntry]:
+        return answer(await watchers.run(*await changing(request)))
+
+    async def test(request: Request) -> Answer[Report]:
         name, person = await changing(request)
         body = await read(request, TestBody)
-        report = {
-            **await watchers.test(
-                name,
-                person,
-                since=parse_since(body.since) if body.since is not None else None,
-                capture=body.capture or "",
-                with_model=body.model,
-                predicate=body.predicate,
-            )
-        }
+        report = await watchers.test(
+            name,
+            person,
+            since=parse_since(body.since) if body.since is not None else None,
+            capture=body.capture or "",
+            with_model=body.model,
+            predicate=body.predicate,
+        )
         if not body.lines:
             del report["lines"]
         return answer(report)
 
-    async def predicate(request: Request) -> Response:
+    async def predicate(request: Request) -> Answer[CheckedPredicate]:
         name, by = await changing(request)
         body = await read(request, PredicateBody, optional=True)
         return answer(await watchers.check(name, by, body.predicate))
 
-    async def snooze(request: Request) -> Response:
+    async def snooze(request: Request) -> Answer[WatcherSummary]:
         name, person = await changing(request)
         body = await read(request, SnoozeBody)
         return answer(await watchers.snooze(name, person, seconds=body.seconds))
@@ -135,9 +145,8 @@ def watcher_routes(
         Route(one, remove, methods=["DELETE"]),
         *(
             Route(f"{one}/{handler.__name__}", handler, methods=["POST"])
-            for handler in (approve, predicate, snooze, test)
+            for handler in (approve, pause, predicate, resume, run, snooze, test)
         ),
-        *map(acting, (watchers.pause, watchers.resume, watchers.run)),
     ]
 
 
@@ -145,10 +154,10 @@ def timer_routes(timers: Timers, gate: Gate) -> list[BaseRoute]:
     """Make the routes of a person's timers; they are set by a call of ``WatcherSkill``."""
     may_look, may_change = gate.require_user("chat"), gate.require_user("call")
 
-    async def list_timers(request: Request) -> Response:
+    async def list_timers(request: Request) -> Answer[list[TimerSummary]]:
         return answer(timers.of((await may_look(request)).user))
 
-    async def remove(request: Request) -> Response:
+    async def remove(request: Request) -> Answer[TimerSummary]:
         bearer = await may_change(request)
         bearer.user.require_writer()
         return answer(await timers.remove(bearer.user, request.path_params["timer"]))

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from typing_extensions import TypedDict
+
 from agent_core.prompt import Household
 from chat.tasks import happens, open_tasks
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
@@ -29,6 +31,16 @@ _MOST: Final = 100
 """Timers of one person."""
 _AGAIN_S: Final = 5.0
 """Until the next attempt where the database cannot be written."""
+
+
+class TimerSummary(TypedDict):
+    """A timer as people and programs read it."""
+
+    id: str
+    text: str
+    due: str
+    schedule: str | None
+    missed: str
 
 
 class Timers:
@@ -54,7 +66,7 @@ class Timers:
 
     async def add(
         self, user: User, text: str, *, due: datetime | None, schedule: str | None, missed: Missed
-    ) -> dict[str, Json]:
+    ) -> TimerSummary:
         """Set a timer that ends once, or comes again.
 
         Raises:
@@ -82,12 +94,12 @@ class Timers:
         await self._events.publish(user.id, "timer", _happened(row, "set"))
         return _shown(row)
 
-    def of(self, user: User) -> list[dict[str, Json]]:
+    def of(self, user: User) -> list[TimerSummary]:
         """Return the timers of a person, the next one first."""
         own = [row for row in self._rows.values() if row.owner == user.id]
         return [_shown(row) for row in sorted(own, key=lambda row: row.due)]
 
-    async def remove(self, user: User, which: str) -> dict[str, Json]:
+    async def remove(self, user: User, which: str) -> TimerSummary:
         """Remove a timer, by its id or its text.
 
         Raises:
@@ -160,7 +172,7 @@ def _checked(row: TimerRow) -> TimerRow:
     return row
 
 
-def _shown(row: TimerRow) -> dict[str, Json]:
+def _shown(row: TimerRow) -> TimerSummary:
     return {
         "id": row.id,
         "text": row.text,

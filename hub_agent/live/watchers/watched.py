@@ -5,12 +5,15 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NotRequired
+
+from typing_extensions import TypedDict
 
 from agent_core.tools.skill_calls import shown_arguments
 from contracts.rates import Backoff
 from contracts.wire import Json, rfc3339
-from hub_agent.live.watchers.decisions.evaluation import calls_of
+from hub_agent.live.topics import LinkName
+from hub_agent.live.watchers.decisions.evaluation import DecisionSummary, WatcherCall, calls_of, summary_of
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue, sources_of
 from hub_agent.live.watchers.predicates import Evaluator, Verdict
@@ -95,7 +98,41 @@ class Watched:
         return max(self.row.every_s or LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
 
 
-def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | None) -> dict[str, Json]:
+class WatchedTopic(TypedDict):
+    """A value that a watcher sees; see `WatchedValue`."""
+
+    topic: str
+    value: NotRequired[str]
+    link: LinkName
+
+
+class WatcherSummary(TypedDict):
+    """A watcher as people and programs read it."""
+
+    name: str
+    state: str
+    owner: str
+    instruction: str
+    predicate: str | None
+    note: str
+    truth: bool | None
+    reason: str
+    topics: dict[str, WatchedTopic]
+    every_s: float | None
+    on_change: bool
+    schedule: str | None
+    next_at: str | None
+    allow: list[WatcherCall]
+    dry_run: bool
+    snoozed_until: str | None
+    fired: int
+    evaluations: int
+    model_calls: int
+    tokens: int
+    last: DecisionSummary | None
+
+
+def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | None) -> WatcherSummary:
     """Return a watcher as people and programs read it.
 
     Args:
@@ -119,7 +156,7 @@ def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | N
         "note": row.note,
         "truth": verdict.truth if verdict is not None else None,
         "reason": reason,
-        "topics": {name: each.model_dump(exclude_none=True) for name, each in sources_of(row).items()},
+        "topics": {name: _topic(each) for name, each in sources_of(row).items()},
         "every_s": row.every_s,
         "on_change": row.every_s is None and row.schedule is None,
         "schedule": row.schedule,
@@ -131,19 +168,20 @@ def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | N
         "evaluations": row.evaluations,
         "model_calls": row.model_calls,
         "tokens": row.tokens,
-        "last": _last(last) if last is not None else None,
+        "last": summary_of(last) if last is not None else None,
     }
 
 
-def _last(entry: DecisionRow) -> dict[str, Json]:
-    return {"at": rfc3339(entry.at), **entry.model_dump(include={"decision", "reason", "actions"})}
+def _topic(source: WatchedValue) -> WatchedTopic:
+    shown: WatchedTopic = {"topic": source.topic, "link": source.link}
+    return shown if source.value is None else {**shown, "value": source.value}
 
 
-def calls_json(row: WatcherRow) -> list[Json]:
+def calls_json(row: WatcherRow) -> list[WatcherCall]:
     """Return the approved calls of a watcher without their devices."""
-    return [call.model_dump(include={"path", "arguments"}) for call in calls_of(row)]
+    return [{"path": call.path, "arguments": call.arguments} for call in calls_of(row)]
 
 
-def values_json(seen: Mapping[str, Seen]) -> Json:
+def values_json(seen: Mapping[str, Seen]) -> dict[str, Json]:
     """Return the latest values, cut to what a person reads."""
     return shown_arguments({name: each.value for name, each in seen.items() if each.age_s is not None})

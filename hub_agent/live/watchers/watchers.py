@@ -8,6 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
+from typing_extensions import TypedDict
+
 from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
 from contracts.validation import did_you_mean
@@ -17,7 +19,7 @@ from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_agent.live.watchers.decisions.approved import approve
-from hub_agent.live.watchers.decisions.evaluation import Evaluations, checked_row, entry_json
+from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, Evaluations, checked_row, entry_json
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.decisions.proposal import objection, propose
 from hub_agent.live.watchers.definition import (
@@ -34,7 +36,7 @@ from hub_agent.live.watchers.predicates import parse
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.store import WatcherStore, name_taken
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
-from hub_agent.live.watchers.watched import Watched, calls_json, values_json, watcher_json
+from hub_agent.live.watchers.watched import Watched, WatcherSummary, calls_json, values_json, watcher_json
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
@@ -49,6 +51,20 @@ _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
 _EARLIER: Final = 6
 """Decisions that are looked at after a restart: after so many failures the wait is the longest."""
+
+
+class WatcherWithHistory(WatcherSummary):
+    """A watcher with its history, newest first."""
+
+    history: list[DecisionEntry]
+
+
+class CheckedPredicate(TypedDict):
+    """What another predicate would be worth now; see `Watchers.check`."""
+
+    predicate: str | None
+    note: str
+    latest: dict[str, Json]
 
 
 class Watchers:
@@ -77,7 +93,7 @@ class Watchers:
         self._drafts: dict[str, WatcherRequest] = {}
         self._one = asyncio.Lock()
 
-    async def create(self, request: WatcherRequest, by: By, *, as_draft: bool = False) -> dict[str, Json]:
+    async def create(self, request: WatcherRequest, by: By, *, as_draft: bool = False) -> WatcherSummary:
         """Make a watcher. With a predicate it is active at once, if its maker may approve its calls.
 
         Without one, a model is asked to propose it, and the watcher is a draft until it is approved.
@@ -130,7 +146,7 @@ class Watchers:
         await self._evaluations.announcer.state(row)
         return self._shown(row)
 
-    async def approve_as_shown(self, request: WatcherRequest, by: By) -> dict[str, Json]:
+    async def approve_as_shown(self, request: WatcherRequest, by: By) -> WatcherSummary:
         """Approve the draft that was made of a request; see `shown_to_confirm` for what the person saw.
 
         Raises:
@@ -154,7 +170,7 @@ class Watchers:
             "latest": values_json(seen),
         }
 
-    async def approve(self, name: str, by: By, edit: Edit | None = None) -> dict[str, Json]:
+    async def approve(self, name: str, by: By, edit: Edit | None = None) -> WatcherSummary:
         """Approve a watcher, with changes, and let it begin.
 
         Its calls then count as confirmed, so this is only for people who may confirm calls.
@@ -173,7 +189,7 @@ class Watchers:
             await self._start(row, is_new=True)
         return self._shown(row)
 
-    async def change(self, name: str, by: By, edit: Edit) -> dict[str, Json]:
+    async def change(self, name: str, by: By, edit: Edit) -> WatcherSummary:
         """Change the topics, instruction and calls of a watcher, and when it is evaluated.
 
         One that makes calls is a draft then: what was approved is another watcher.
@@ -205,7 +221,7 @@ class Watchers:
         if row.predicate is not None and (edit.predicate, edit.topics) != (None, None):
             row.note = objection(row.predicate, await self._values(row)) or ""
 
-    async def check(self, name: str, by: By, predicate: str | None) -> dict[str, Json]:
+    async def check(self, name: str, by: By, predicate: str | None) -> CheckedPredicate:
         """Return what another predicate would be worth now; nothing is changed.
 
         Args:
@@ -229,7 +245,7 @@ class Watchers:
             problem = objection(predicate, seen) or ""
         return {"predicate": predicate, "note": problem, "latest": values_json(seen)}
 
-    async def pause(self, name: str, by: By) -> dict[str, Json]:
+    async def pause(self, name: str, by: By) -> WatcherSummary:
         """Watch no more until it is resumed."""
         async with self._changing(name, by, "paused") as row:
             require_approved(row)
@@ -238,7 +254,7 @@ class Watchers:
             row.state, row.snoozed_until, row.next_at = "paused", None, None
         return self._shown(row)
 
-    async def snooze(self, name: str, by: By, *, seconds: float) -> dict[str, Json]:
+    async def snooze(self, name: str, by: By, *, seconds: float) -> WatcherSummary:
         """Suspend a watcher for some time; values are seen meanwhile."""
         async with self._changing(name, by, "snoozed") as row:
             require_approved(row)
@@ -248,7 +264,7 @@ class Watchers:
             self._engine.wake()
         return self._shown(row)
 
-    async def resume(self, name: str, by: By) -> dict[str, Json]:
+    async def resume(self, name: str, by: By) -> WatcherSummary:
         """Go on with a watcher that was paused, snoozed or has failed."""
         async with self._changing(name, by, "resumed") as row:
             require_approved(row)
@@ -283,7 +299,7 @@ class Watchers:
             await self._recordings.keep(self._rows.values())
         await self._evaluations.announcer.gone(row.name)
 
-    async def run(self, name: str, by: By) -> dict[str, Json]:
+    async def run(self, name: str, by: By) -> DecisionEntry:
         """Evaluate a watcher now, and return the decision and the actions.
 
         Raises:
@@ -352,11 +368,11 @@ class Watchers:
             await decide(report, row, sources, self._evaluations)
         return report
 
-    def of(self, by: By) -> list[dict[str, Json]]:
+    def of(self, by: By) -> list[WatcherSummary]:
         """Return the watchers that a person sees, the oldest first."""
         return [self._shown(row) for row in self._rows.values() if by.may_see(row)]
 
-    async def show(self, name: str, by: By) -> dict[str, Json]:
+    async def show(self, name: str, by: By) -> WatcherWithHistory:
         """Return a watcher with its history, newest first."""
         row = self._get(name, by)
         history = [entry_json(each) for each in await self._store.history(row.name, limit=_HISTORY)]
@@ -468,7 +484,7 @@ class Watchers:
         directory = self._registry.directory.seen_by(by.user.id if row is None else row.owner)
         return [call.model_dump() for call in approve(directory, request.allow)]
 
-    def _shown(self, row: WatcherRow) -> dict[str, Json]:
+    def _shown(self, row: WatcherRow) -> WatcherSummary:
         return watcher_json(row, self._engine.get(row.name), self._last_of(row))
 
     async def _values(self, row: WatcherRow) -> dict[str, Seen]:

@@ -8,11 +8,10 @@ from typing import Annotated, Final
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read_query
-from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, Streams, event
+from chat.http.requests import Answer, answer, read_query
+from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from chat.tasks import happens
 from contracts.errors import NotFound
 from contracts.wire import Strict
@@ -47,7 +46,7 @@ def world_routes(world: World, gate: Gate, *, connections: Connections) -> list[
     may_look, may_follow = gate.require("chat"), gate.require_user("chat")
     streams = Streams(connections)
 
-    async def look(request: Request) -> Response:
+    async def look(request: Request) -> Answer[WorldView] | EventStream:
         query = read_query(request, _Query)
         bearer = await (may_follow if query.follow else may_look)(request)
         first = await world.seen(query.view(world, bearer.user.id))

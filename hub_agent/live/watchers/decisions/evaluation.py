@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NotRequired
 
 from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from contracts import topics
 from contracts.devices.presence import WatcherState
@@ -37,6 +38,39 @@ _MOST_OUTCOME: Final = 500
 _DONE: Final = TypeAdapter(list[str])
 
 NOTIFY: Final = "notify"
+
+
+class WatcherCall(TypedDict):
+    """A call of a watcher, without its device."""
+
+    path: str
+    arguments: dict[str, Json]
+
+
+class WouldDecide(TypedDict):
+    """What the model decides on values of the past."""
+
+    decision: str
+    reason: str
+    action: NotRequired[WatcherCall]
+
+
+class DecisionSummary(TypedDict):
+    """An entry of the history in short."""
+
+    at: str
+    decision: str
+    reason: str
+    actions: list[Json]
+
+
+class DecisionEntry(DecisionSummary):
+    """An entry of the history; see `DecisionRow`."""
+
+    state: str
+    seen: dict[str, Json]
+    tokens: int
+    dry_run: bool
 
 
 class EvaluationLimits:
@@ -230,7 +264,7 @@ class Evaluations:
                 return f"its calls were approved through the device {row.approved_through}, which is revoked"
         return None
 
-    async def would_decide(self, row: WatcherRow, seen: Mapping[str, Seen], *, at: str) -> dict[str, Json]:
+    async def would_decide(self, row: WatcherRow, seen: Mapping[str, Seen], *, at: str) -> WouldDecide:
         """Return what the model decides on values of the past; nothing is done or recorded."""
         occasion = f"{row.predicate} became true at {at}."
         try:
@@ -240,7 +274,7 @@ class Evaluations:
             self.limits.tokens.charge(getattr(error, "tokens", 0))
             return {"decision": "failed", "reason": error.message}
         self.limits.tokens.charge(decision.tokens)
-        made: dict[str, Json] = {"decision": decision.kind, "reason": decision.reason}
+        made: WouldDecide = {"decision": decision.kind, "reason": decision.reason}
         if decision.call is not None:
             call, arguments = decision.call
             made["action"] = {"path": call.path, "arguments": arguments}
@@ -336,10 +370,25 @@ def _state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
     )
 
 
-def entry_json(entry: DecisionRow) -> dict[str, Json]:
+def summary_of(entry: DecisionRow) -> DecisionSummary:
+    """Write an entry of the history in short."""
+    return {
+        "at": rfc3339(entry.at),
+        "decision": entry.decision,
+        "reason": entry.reason,
+        "actions": entry.actions,
+    }
+
+
+def entry_json(entry: DecisionRow) -> DecisionEntry:
     """Write an entry of the history as people and programs read it."""
-    shown = entry.model_dump(exclude={"id", "watcher", "at"})
-    return {"at": rfc3339(entry.at), **shown}
+    return {
+        **summary_of(entry),
+        "state": entry.state,
+        "seen": entry.seen,
+        "tokens": entry.tokens,
+        "dry_run": entry.dry_run,
+    }
 
 
 def _sentence(entry: DecisionRow) -> str:
