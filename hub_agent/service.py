@@ -59,7 +59,7 @@ from hub_agent.seeing.http import MetricsRoute
 from hub_agent.seeing.metrics import Metrics
 from hub_agent.settings import HubSettings, WyomingSettings
 from hub_agent.system.host import Host
-from hub_agent.system.http import SystemRoutes
+from hub_agent.system.http import Health, SystemRoutes
 from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.registry import Registry, open_registry
@@ -398,7 +398,7 @@ def _pool_settings(settings: HubSettings) -> PoolSettings:
 
 def _health(
     settings: HubSettings, gateway: LiveGateway, bus: Bus, home: HomeLink | None, live: Live
-) -> dict[str, Json]:
+) -> Health:
     names = [model.entry.name for model in gateway.models.usable]
     connected = bus.link.connected and (home is None or home.link.connected)
     return {
@@ -413,7 +413,7 @@ def _health(
 
 
 def _about(
-    settings: HubSettings, health: Callable[[], dict[str, Json]], pool: Lazy[Pool], started_at: datetime
+    settings: HubSettings, health: Callable[[], Health], pool: Lazy[Pool], started_at: datetime
 ) -> dict[str, Json]:
     """Return what is known of this process without looking closer."""
     import psutil

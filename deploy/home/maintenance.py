@@ -1,7 +1,7 @@
 """What a running hub can do to its own installation: check it, back it up, and start again restored."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,7 +40,7 @@ class Maintenance:
         return self._restart is not None and not any(map(is_held, foreign))
 
     def check(
-        self, *, health: dict[str, Any], devices: list[dict[str, Any]], servers: list[dict[str, Any]]
+        self, *, health: Mapping[str, Any], devices: list[dict[str, Any]], servers: list[dict[str, Any]]
     ) -> list[CheckAnswer]:
         """Look at this installation as ``strawberry doctor`` does, but for a program in the sandbox."""
         from deploy.doctor.doctor import examine  # it imports what only a check needs

@@ -5,14 +5,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NotRequired
+
+from typing_extensions import TypedDict
 
 from broker.embedded.logins import EmbeddedLogins
 from broker.logins import BrokerLogins
 from bus.link import Link, open_link
 from bus.rpc import Caller, CallRequest
 from chat.tasks import open_tasks
-from contracts.wire import Json
 from hub_agent.bus.bus_login import link_settings
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.settings import BusKind, BusSettings, HubSettings
@@ -31,6 +32,20 @@ CONNECT_S: Final = 2.0
 _VERSIONS: Final = {4: "3.1.1", 5: "5"}
 
 
+class LinkHealth(TypedDict):
+    """Whether a link is connected, its MQTT version, and its last error while it is not."""
+
+    connected: bool
+    mqtt: str | None
+    error: NotRequired[str]
+
+
+class BusHealth(LinkHealth):
+    """The link to the broker, and of which kind that is."""
+
+    kind: BusKind
+
+
 @dataclass(frozen=True)
 class Bus:
     """The bus as the hub uses it.
@@ -47,7 +62,7 @@ class Bus:
     caller: Caller
     service: RegistryService
 
-    def health(self) -> dict[str, Json]:
+    def health(self) -> BusHealth:
         """Return the kind of the broker and whether it is connected."""
         return {"kind": self.settings.kind, **link_health(self.link)}
 
@@ -113,9 +128,9 @@ async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> Brok
             return None
 
 
-def link_health(link: Link) -> dict[str, Json]:
+def link_health(link: Link) -> LinkHealth:
     """Return whether a link is connected, its MQTT version, and the last error."""
-    health: dict[str, Json] = {
+    health: LinkHealth = {
         "connected": link.connected,
         "mqtt": _VERSIONS[link.protocol] if link.protocol else None,
     }

@@ -15,9 +15,8 @@ from typing import Final
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.errors import Forbidden, StrawberryError
-from contracts.wire import Json
 from hub_agent.bus.bus_login import with_login
-from hub_agent.bus.connection import CONNECT_S, link_health
+from hub_agent.bus.connection import CONNECT_S, LinkHealth, link_health
 from hub_agent.bus.home_topics import HomeTopics
 from hub_agent.settings import HomeLinkSettings
 from hub_registry.bus.purging import Purged, connect_again
@@ -59,7 +58,7 @@ class HomeLink:
         self._topics = topics
         self._availability = availability
 
-    def health(self) -> dict[str, Json]:
+    def health(self) -> LinkHealth:
         """Return whether the broker is connected."""
         return link_health(self.link)
 

@@ -4,29 +4,31 @@ import asyncio
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cache
+from typing import NotRequired
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
+from typing_extensions import TypedDict
 
 from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
-from chat.http.requests import answer
+from chat.http.requests import Answer, answer
 from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from contracts.errors import Forbidden, Unauthorized
-from contracts.wire import Json
 from hub_agent.agents.http import agent_routes
+from hub_agent.bus.connection import LinkHealth
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import Assistant
+from hub_agent.home_assistant.inward.client import HomeAssistantHealth
 from hub_agent.home_assistant.outward import Outward
 from hub_agent.home_assistant.outward.http import home_assistant_routes
 from hub_agent.http.audit import audit_routes
 from hub_agent.http.chat_socket import ChatSockets
 from hub_agent.http.ollama import KeyInPath, OllamaRoutes
-from hub_agent.http.openapi import openapi_document
+from hub_agent.http.openapi import OpenApi, openapi_document
 from hub_agent.http.pages import Pages
 from hub_agent.http.sentences import sentence_routes
 from hub_agent.http.skills import DirectCalls
@@ -37,7 +39,7 @@ from hub_agent.mcp.http import Mcp
 from hub_agent.prompt.http import prompt_route
 from hub_agent.seeing.http import MetricsRoute
 from hub_agent.settings import HttpSettings
-from hub_agent.system.http import SystemRoutes
+from hub_agent.system.http import Health, SystemRoutes
 from hub_agent.system.models import ModelRoutes
 from hub_registry.access.bearer import Gate
 from hub_registry.http import Remover
@@ -64,7 +66,7 @@ class Services:
     assistant: Assistant
     gate: Gate
     remover: Remover
-    health: Callable[[], dict[str, Json]]
+    health: Callable[[], Health]
     outward: Outward
     connections: Connections
     tasks: asyncio.TaskGroup
@@ -75,29 +77,42 @@ class Services:
     metrics: MetricsRoute
 
 
+class LinkUp(TypedDict):
+    """Whether a link is connected."""
+
+    connected: bool
+
+
+class PublicHealth(TypedDict):
+    """The health of the hub for anybody: the links that there are, and whether all is well."""
+
+    broker: LinkUp
+    home_broker: NotRequired[LinkUp]
+    home_assistant: NotRequired[LinkUp]
+    status: str
+
+
 def make_app(services: Services) -> Starlette:
     """Put the application together; `guarded`, it can be served."""
     assistant = services.assistant
     may_chat, of_home = services.gate.require("chat"), services.gate.require()
 
-    async def health(request: Request) -> Response:
+    async def health(request: Request) -> Answer[Health | PublicHealth]:
         found = services.health()
         try:
             await of_home(request)
         except (Unauthorized, Forbidden):
             # Anybody may ask. What brokers and Home Assistant said, and what runs here, is for the home.
-            links = {name: each for name, each in found.items() if isinstance(each, dict)}
-            up: dict[str, Json] = {name: {"connected": each["connected"]} for name, each in links.items()}
-            found = {**up, "status": str(found["status"])}
+            return answer(_for_anybody(found))
         return answer(found)
 
-    async def openapi(request: Request) -> Response:
+    async def openapi(request: Request) -> Answer[OpenApi]:
         await of_home(request)
         return answer(await asyncio.to_thread(document))
 
     @cache
-    def document() -> dict[str, Json]:
-        return openapi_document(app.routes, version=str(services.health()["version"]))
+    def document() -> OpenApi:
+        return openapi_document(app.routes, version=services.health()["version"])
 
     async def service() -> Assistant:
         return assistant
@@ -145,6 +160,19 @@ def make_app(services: Services) -> Starlette:
     app.router.routes.append(services.mcp.route(app))
     services.pages.enter(app)
     return app
+
+
+def _for_anybody(health: Health) -> PublicHealth:
+    shown: PublicHealth = {"broker": _up(health["broker"]), "status": health["status"]}
+    if health["home_broker"] is not None:
+        shown["home_broker"] = _up(health["home_broker"])
+    if health["home_assistant"] is not None:
+        shown["home_assistant"] = _up(health["home_assistant"])
+    return shown
+
+
+def _up(link: LinkHealth | HomeAssistantHealth) -> LinkUp:
+    return {"connected": link["connected"]}
 
 
 def guarded(app: ASGIApp, settings: HttpSettings, *, names: Callable[[], Container[str]] = tuple) -> ASGIApp:

@@ -5,13 +5,12 @@ from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read_query
+from chat.http.requests import Answer, Download, answer, read_query
 from chat.http.streams import Connections, EventStream
 from contracts.errors import CallError, NotFound
-from hub_agent.calls.audit_log import AuditFilter, AuditLog, ExportFormat, Seer
+from hub_agent.calls.audit_log import AuditFilter, AuditLog, AuditPage, ExportFormat, Seer
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.registry import Registry
 
@@ -48,11 +47,11 @@ def audit_routes(
         seer = None if bearer.is_admin else Seer(bearer.user.id, own)
         return query.model_copy(update={"user": user, "device": device}), seer
 
-    async def look(request: Request) -> Response:
+    async def look(request: Request) -> Answer[AuditPage]:
         bearer, query = await may_look(request), read_query(request, _Page)
         return answer(await log.page(*await chosen(bearer, query), limit=query.limit))
 
-    async def export(request: Request) -> Response:
+    async def export(request: Request) -> Download:
         bearer, query = await may_look(request), read_query(request, _Export)
         chunks = log.export(*await chosen(bearer, query), query.format)
         headers = {"content-disposition": f'attachment; filename="audit.{query.format}"'}

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NotRequired
 
 from pydantic import Field
 from pydantic_core import to_json
@@ -17,10 +17,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from typing_extensions import TypedDict
 
 from chat.http.errors import error_response
 from chat.http.messages import ChatMessage, OfferedTool, Stops, StopTexts, chat_request
-from chat.http.requests import answer, read
+from chat.http.requests import Answer, answer, read
 from chat.http.streams import Connections, EventStream, farewell
 from chat.turns import Turn
 from contracts.chat import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
@@ -31,7 +32,20 @@ from hub_registry.access.bearer import Bearer, Gate
 _VERSION: Final = "0.12.6"
 """The version of Ollama whose API this is; clients ask for it to know what they may use."""
 _BEGAN: Final = "2026-01-01T00:00:00Z"
-_DETAILS: Final[dict[str, Json]] = {
+
+
+class ModelDetails(TypedDict):
+    """What Ollama says of the file of a model; agents have none."""
+
+    parent_model: str
+    format: str
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+
+
+_DETAILS: Final[ModelDetails] = {
     "parent_model": "",
     "format": "agent",
     "family": "strawberry",
@@ -46,6 +60,110 @@ _KEY: Final = re.compile(r"^(.*?)/ollama/k/(?:(?!api/)([^/]*))?(.*)", re.DOTALL 
 """What comes before, the token, and the rest, where slashes are single; programs double them."""
 _Tagged = Annotated[str, Field(max_length=64 + len(_TAG))]
 """Name of an agent, perhaps with the tag that Ollama puts to every model."""
+
+
+class OllamaFunction(TypedDict):
+    """A function of the client's own with its arguments."""
+
+    name: str
+    arguments: dict[str, Json]
+
+
+class OllamaCall(TypedDict):
+    """A call that the client is to make."""
+
+    id: str
+    function: OllamaFunction
+
+
+class OllamaMessage(TypedDict):
+    """What the assistant says, and wants to be called."""
+
+    role: Literal["assistant"]
+    content: str
+    tool_calls: NotRequired[list[OllamaCall]]
+
+
+class OllamaText(TypedDict, total=False):
+    """A piece of an answer: a ``message`` in a chat, a ``response`` otherwise."""
+
+    message: OllamaMessage
+    response: str
+
+
+class _Head(TypedDict):
+    model: str
+    created_at: str
+
+
+class OllamaDone(OllamaText, _Head):
+    """The last line of a turn, which is also the answer without a stream."""
+
+    done: bool
+    done_reason: str
+
+
+class OllamaAnswer(OllamaDone):
+    """The same where the turn came to its end; durations in nanoseconds."""
+
+    total_duration: int
+    load_duration: int
+    prompt_eval_count: int
+    prompt_eval_duration: int
+    eval_count: int
+    eval_duration: int
+
+
+class OllamaVersion(TypedDict):
+    """The version of Ollama whose API this is."""
+
+    version: str
+
+
+class _Model(TypedDict):
+    name: str
+    model: str
+    size: int
+    digest: str
+    details: ModelDetails
+
+
+class TaggedModel(_Model):
+    """An agent in the list of models."""
+
+    modified_at: str
+
+
+class TaggedModels(TypedDict):
+    """All agents as models."""
+
+    models: list[TaggedModel]
+
+
+class LoadedModel(_Model):
+    """An agent in the list of models in memory, where all are."""
+
+    expires_at: str
+    size_vram: int
+    context_length: int
+
+
+class LoadedModels(TypedDict):
+    """All agents as models in memory."""
+
+    models: list[LoadedModel]
+
+
+class ModelShown(TypedDict):
+    """An agent as Ollama describes one model."""
+
+    modelfile: str
+    parameters: str
+    template: str
+    details: ModelDetails
+    model_info: dict[str, str | int]
+    capabilities: list[str]
+    modified_at: str
 
 
 class _Options(Part):
@@ -67,7 +185,7 @@ class _Asked(Part):
     def stop(self) -> StopTexts:
         return StopTexts(self.options.stop if self.options else None)
 
-    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
+    def said(self, text: str, final: TurnFinal | None = None) -> OllamaText:
         """Return the member of an answer that holds a piece of it."""
         return {"response": text}
 
@@ -80,8 +198,8 @@ class _ChatBody(_Asked):
         tools: Sequence[ClientTool] = [tool.function for tool in self.tools or ()]
         return chat_request(self.messages, agent=self.agent, tools=tools)
 
-    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
-        message: dict[str, Json] = {"role": "assistant", "content": text}
+    def said(self, text: str, final: TurnFinal | None = None) -> OllamaText:
+        message: OllamaMessage = {"role": "assistant", "content": text}
         if final is not None and final.calls:
             message["tool_calls"] = [
                 {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
@@ -129,42 +247,64 @@ class OllamaRoutes:
             Route("/ollama/api/generate", self._generate, methods=["POST"]),
         ]
 
-    async def _root(self, request: Request) -> Response:
+    async def _root(self, request: Request) -> Annotated[Response, "text/plain"]:
         await self._authenticate(request)
         return PlainTextResponse("Ollama is running")
 
-    async def _version(self, request: Request) -> Response:
+    async def _version(self, request: Request) -> Answer[OllamaVersion]:
         await self._authenticate(request)
         return answer({"version": _VERSION})
 
-    async def _tags(self, request: Request) -> Response:
+    async def _tags(self, request: Request) -> Answer[TaggedModels]:
         caller = await self._authenticate(request)
         names = await self._assistant.agent_names(caller)
         return answer({"models": [{**_listed(name), "modified_at": _BEGAN} for name in names]})
 
-    async def _loaded(self, request: Request) -> Response:
+    async def _loaded(self, request: Request) -> Answer[LoadedModels]:
         caller = await self._authenticate(request)
         names = await self._assistant.agent_names(caller)
-        more = {"expires_at": "2100-01-01T00:00:00Z", "size_vram": 0, "context_length": self._context}
-        return answer({"models": [{**_listed(name), **more} for name in names]})
+        loaded: list[LoadedModel] = [
+            {
+                **_listed(name),
+                "expires_at": "2100-01-01T00:00:00Z",
+                "size_vram": 0,
+                "context_length": self._context,
+            }
+            for name in names
+        ]
+        return answer({"models": loaded})
 
-    async def _show(self, request: Request) -> Response:
+    async def _show(self, request: Request) -> Answer[ModelShown]:
         caller, body = await self._authenticate(request), await read(request, _ShowBody, any_type=True)
         name = _agent(body.model or body.name)
         if name not in (known := await self._assistant.agent_names(caller)):
             raise unknown_agent(name, known)
-        info = {"general.architecture": "strawberry", "strawberry.context_length": self._context}
-        capabilities = ["completion", "tools"]
-        shown = {"modelfile": "", "parameters": "", "template": "{{ .Prompt }}", "details": _DETAILS}
-        return answer({**shown, "model_info": info, "capabilities": capabilities, "modified_at": _BEGAN})
+        return answer(
+            {
+                "modelfile": "",
+                "parameters": "",
+                "template": "{{ .Prompt }}",
+                "details": _DETAILS,
+                "model_info": {
+                    "general.architecture": "strawberry",
+                    "strawberry.context_length": self._context,
+                },
+                "capabilities": ["completion", "tools"],
+                "modified_at": _BEGAN,
+            }
+        )
 
-    async def _chat(self, request: Request) -> Response:
+    async def _chat(
+        self, request: Request
+    ) -> Answer[OllamaDone | OllamaAnswer] | Annotated[EventStream, "application/x-ndjson"]:
         caller, body = await self._authenticate(request), await read(request, _ChatBody, any_type=True)
         if not body.messages:
             return self._load(body)
         return await self._answer(request, caller, body.chat_request(), _Lines(body))
 
-    async def _generate(self, request: Request) -> Response:
+    async def _generate(
+        self, request: Request
+    ) -> Answer[OllamaDone | OllamaAnswer] | Annotated[EventStream, "application/x-ndjson"]:
         caller, body = await self._authenticate(request), await read(request, _GenerateBody, any_type=True)
         if not body.prompt:
             return self._load(body)
@@ -174,14 +314,14 @@ class OllamaRoutes:
     def _context(self) -> int:
         return self._assistant.settings.turns.limits.context_tokens
 
-    def _load(self, body: _Asked) -> Response:
+    def _load(self, body: _Asked) -> Answer[OllamaDone | OllamaAnswer]:
         """Answer a program that says nothing: it wants a model to be loaded, or unloaded."""
         self._assistant.agents.find(body.agent)
         return answer(_Lines(body).last("load"))
 
     async def _answer(
         self, request: Request, caller: Bearer, asked: ChatRequest, lines: "_Lines"
-    ) -> Response:
+    ) -> Answer[OllamaDone | OllamaAnswer] | EventStream:
         turn = await self._assistant.ask(asked, caller)
         if lines.body.stream:
             chunks = lines.of(turn)
@@ -227,14 +367,21 @@ class _Lines:
             # A client that leaves closes the stream, perhaps before the turn has begun.
             turn.cancel()
 
-    def last(self, reason: Literal["stop", "load"], text: str = "", final: TurnFinal | None = None) -> Any:
+    def last(
+        self, reason: Literal["stop", "load"], text: str = "", final: TurnFinal | None = None
+    ) -> OllamaDone | OllamaAnswer:
         """Return the last line, which is also the answer without a stream.
 
         Args:
             text: What of the answer it brings.
             final: None where no turn came to its end.
         """
-        made = {**self.body.said(text, final), **self._head(), "done": True, "done_reason": reason}
+        made: OllamaDone = {
+            **self.body.said(text, final),
+            **self._head(),
+            "done": True,
+            "done_reason": reason,
+        }
         if final is None:
             return made
         lasted = time.monotonic_ns() - self._began
@@ -248,7 +395,7 @@ class _Lines:
             "eval_duration": lasted,
         }
 
-    def _head(self) -> dict[str, Json]:
+    def _head(self) -> _Head:
         return {"model": self.body.model, "created_at": rfc3339(datetime.now(UTC))}
 
 
@@ -256,7 +403,7 @@ def _agent(tagged: str) -> str:
     return tagged.removesuffix(_TAG)
 
 
-def _listed(name: str) -> dict[str, Json]:
+def _listed(name: str) -> _Model:
     tag = f"{name}{_TAG}"
     return {"name": tag, "model": tag, "size": 0, "digest": name.encode().hex(), "details": _DETAILS}
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 from pydantic import BaseModel, TypeAdapter
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from chat.http.requests import Answer
 from chat.http.streams import EventStream
@@ -59,7 +60,17 @@ _Mode = Literal["validation", "serialization"]
 _ANSWER: Final[Json] = {"description": "The answer, or none.", "content": {"*/*": {}}}
 
 
-def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> dict[str, Json]:
+class OpenApi(TypedDict):
+    """An OpenAPI document, version 3.1."""
+
+    openapi: str
+    info: dict[str, str]
+    security: list[dict[str, list[str]]]
+    paths: dict[str, dict[str, Json]]
+    components: dict[str, dict[str, Json]]
+
+
+def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> OpenApi:
     """Return the document of all routes of HTTP."""
     found = [
         (route, method, _models(route.endpoint))

@@ -4,12 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
+from typing_extensions import TypedDict
 
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
-from chat.http.requests import answer, read_query
+from chat.http.requests import Answer, answer, read_query
+from contracts.chat.vocabulary import Vocabulary
 from contracts.wire import Json, Strict
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Gate
@@ -33,12 +34,33 @@ class _VocabularyQuery(Strict):
     language: Annotated[str | None, Field(max_length=35)] = None
 
 
+class CallOfSentence(TypedDict):
+    """A call that a sentence would make; ``unavailable`` is why it cannot be made now, or empty."""
+
+    path: str
+    device_name: str
+    signature: str
+    summary: str
+    arguments: dict[str, Json]
+    flags: list[str]
+    unavailable: str
+
+
+class SentenceTried(TypedDict):
+    """What a sentence would call; several calls come with a question, none with examples."""
+
+    language: str
+    calls: list[CallOfSentence]
+    question: str | None
+    examples: list[str]
+
+
 def sentence_routes(assistant: Assistant, gate: Gate) -> list[Route]:
     """Make the routes: what a sentence would call, and what can be said on the device that asks."""
     may_look, may_chat = gate.require("chat", "call"), gate.require("chat")
     registry = assistant.registry
 
-    async def try_sentence(request: Request) -> Response:
+    async def try_sentence(request: Request) -> Answer[SentenceTried]:
         bearer, query = await may_look(request), read_query(request, _Query)
         user, directory = bearer.user.id, registry.directory.seen_by(bearer.user.id)
         device = bearer.device
@@ -59,7 +81,7 @@ def sentence_routes(assistant: Assistant, gate: Gate) -> list[Route]:
             }
         )
 
-    async def vocabulary(request: Request) -> Response:
+    async def vocabulary(request: Request) -> Answer[Vocabulary]:
         bearer, query = await may_chat(request), read_query(request, _VocabularyQuery)
         language = query.language or assistant.prompter.household(bearer.user).language
         await registry.search.catch_up()
@@ -69,7 +91,7 @@ def sentence_routes(assistant: Assistant, gate: Gate) -> list[Route]:
     return [Route("/api/skills/sentence", try_sentence), Route("/api/vocabulary", vocabulary)]
 
 
-def _shown(call: SentenceCall, entry: Entry | None) -> dict[str, Json]:
+def _shown(call: SentenceCall, entry: Entry | None) -> CallOfSentence:
     target = call.target
     return {
         "path": target.path,
@@ -77,6 +99,6 @@ def _shown(call: SentenceCall, entry: Entry | None) -> dict[str, Json]:
         "signature": target.method.signature,
         "summary": target.method.summary,
         "arguments": call.arguments,
-        "flags": list(raised_flags(target.method.flags)),
+        "flags": raised_flags(target.method.flags),
         "unavailable": (entry.unavailable or "") if entry is not None else "",
     }

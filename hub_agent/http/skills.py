@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Never, NotRequired
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import find_target
@@ -17,7 +17,7 @@ from agent_core.skills.arguments import arguments_digest, check_arguments
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls, all_shown
 from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
-from chat.http.requests import answer, read
+from chat.http.requests import Answer, answer, read
 from chat.http.streams import Client, Connections, farewell
 from contracts.chat import TurnEvent
 from contracts.devices.rpc import Actor
@@ -31,7 +31,7 @@ from hub_agent.calls.rate import FairQueue
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer, Gate
 from identity.ids import uuid7
-from sandbox_host import Deadline, RunResult
+from sandbox_host import Deadline, RunResult, RunStatus
 
 _EXEC: Final = "exec"
 """The conversation of programs that name none: their variables stay from one to the next."""
@@ -61,6 +61,25 @@ class ExecBody(Strict):
     code: Annotated[str, Field(min_length=1)]
     conversation: Token = _EXEC
     device: Annotated[str | None, Field(max_length=64)] = None
+
+
+class CallResult(TypedDict):
+    """What a method returned, in words where they were asked for."""
+
+    result: Json
+    text: NotRequired[str]
+
+
+class RunSummary(TypedDict):
+    """What a program gave; the ``notice`` says why the variables of earlier ones are gone."""
+
+    status: RunStatus
+    stdout: str
+    value: Json
+    error: str | None
+    truncated: bool
+    fresh: bool
+    notice: str | None
 
 
 class DirectCalls:
@@ -102,7 +121,7 @@ class DirectCalls:
         """
         skill, _, name = method.partition(".")
 
-        async def call(request: Request) -> Response:
+        async def call(request: Request) -> Answer[CallResult]:
             bearer = await self._authenticate(request)
             body = await read(request, kind)
             given = body.model_dump(exclude_unset=True)
@@ -112,11 +131,11 @@ class DirectCalls:
 
         return Route(path, call, methods=["POST"])
 
-    async def _call(self, request: Request) -> Response:
+    async def _call(self, request: Request) -> Answer[CallResult]:
         bearer = await self._authenticate(request)
         return await self._answer(request, bearer, await read(request, CallBody))
 
-    async def _answer(self, request: Request, bearer: Bearer, body: CallBody) -> Response:
+    async def _answer(self, request: Request, bearer: Bearer, body: CallBody) -> Answer[CallResult]:
         manager, quotas = self._assistant.manager, self._assistant.quotas
         directory = self._assistant.registry.directory.seen_by(bearer.user.id)
         target = find_target(directory, body.device, body.skill, body.method)
@@ -132,7 +151,7 @@ class DirectCalls:
                 actor = _actor(bearer)
                 call = SkillCall(target, arguments, confirmed=confirmed)
                 value = await manager.call(actor, call, origin=origin)
-                given = {"result": value}
+                given: CallResult = {"result": value}
                 if body.text:
                     language = bearer.user.language or self._assistant.settings.household.language
                     given["text"] = response_text(
@@ -149,7 +168,7 @@ class DirectCalls:
             return _asks(request.url.path, error, target, arguments, confirmation)
         return farewell(client)
 
-    async def _execute(self, request: Request) -> Response:
+    async def _execute(self, request: Request) -> Answer[RunSummary]:
         bearer = await self._authenticate(request)
         body, assistant = await read(request, ExecBody), self._assistant
         device = bearer.device
@@ -185,7 +204,7 @@ def _actor(bearer: Bearer, device: str | None = None) -> Actor:
 
 def _asks(
     path: str, error: CallError, target: Target, arguments: dict[str, Any], confirmation: str
-) -> Response:
+) -> Answer[Never]:
     """Make the answer that a person must approve, with all that the person should see."""
     return error_response(
         path,
@@ -203,9 +222,9 @@ def _asks(
     )
 
 
-def _ran(result: RunResult) -> dict[str, Json]:
+def _ran(result: RunResult) -> RunSummary:
     return {
-        "status": result.status.value,
+        "status": result.status,
         "stdout": result.stdout,
         "value": result.value if result.plain else result.repr,
         "error": result.traceback or result.problem or None,

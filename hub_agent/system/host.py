@@ -1,6 +1,6 @@
 """What the hub needs of the program that runs it; `deploy` has it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypedDict
 
@@ -36,7 +36,7 @@ class Host(Protocol):
         ...
 
     def check(
-        self, *, health: dict[str, Json], devices: list[dict[str, Json]], servers: list[dict[str, Json]]
+        self, *, health: Mapping[str, Json], devices: list[dict[str, Json]], servers: list[dict[str, Json]]
     ) -> list[CheckAnswer]:
         """Look at this installation; blocks."""
         ...

@@ -17,12 +17,15 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from chat.http.requests import answer, read, read_query
 from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from contracts.errors import ConfigError, Conflict, InvalidMessage
 from contracts.wire import Json, Strict, rfc3339
+from hub_agent.bus.connection import BusHealth, LinkHealth
 from hub_agent.calls.confirmations import cannot_confirm
+from hub_agent.home_assistant.inward.client import HomeAssistantHealth
 from hub_agent.system.host import Host
 from hub_agent.system.logs import LogLine
 from hub_registry.access.bearer import Bearer, Gate
@@ -38,6 +41,18 @@ _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _NAMES: Final = {number: name for name, number in _LEVELS.items()}
 
 Level = Literal["debug", "info", "warning", "error"]
+
+
+class Health(TypedDict):
+    """Whether the hub has its links, for all who have a token; a link is None where there is none."""
+
+    status: Literal["ok", "degraded"]
+    version: str
+    instance: str
+    broker: BusHealth
+    home_broker: LinkHealth | None
+    home_assistant: HomeAssistantHealth | None
+    model: str | None
 
 
 class _Logs(Strict):
@@ -91,7 +106,7 @@ class SystemRoutes:
     gate: Gate
     connections: Connections
     about: Callable[[], dict[str, Json]]
-    health: Callable[[], dict[str, Json]]
+    health: Callable[[], Health]
     devices: Callable[[], list[dict[str, Json]]]
     servers: Callable[[], list[dict[str, Json]]]
     may_confirm: Callable[[Bearer], bool]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from typing_extensions import TypedDict
+
 from chat.tasks import open_tasks
 from contracts.errors import Disconnected, LinkError, LoginRefused, NotFound
 from contracts.rates import Backoff
@@ -36,6 +38,13 @@ _CHANGES: Final = (
 _SERVICE_KEYS: Final = ("service", "action", "service_template")
 _STARTERS: Final = frozenset({"automation", "homeassistant", "script"})
 """Domains whose services start scripts and automations."""
+
+
+class HomeAssistantHealth(TypedDict):
+    """Whether Home Assistant is connected, and what was wrong last."""
+
+    connected: bool
+    error: str | None
 
 
 class HomeAssistant:
@@ -75,7 +84,7 @@ class HomeAssistant:
             self.settings = settings
             self._other_settings.set()
 
-    def health(self) -> dict[str, Json] | None:
+    def health(self) -> HomeAssistantHealth | None:
         """Return whether it is connected; None where there is none."""
         if self.settings is None:
             return None

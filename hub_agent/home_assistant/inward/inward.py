@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from contracts.wire import Json
-from hub_agent.home_assistant.inward.client import HomeAssistant
+from hub_agent.home_assistant.inward.client import HomeAssistant, HomeAssistantHealth
 from hub_agent.home_assistant.inward.entities import Entity, House
 from hub_agent.home_assistant.inward.skill import HomeAssistantSkill, slot_values
 from hub_agent.home_assistant.inward.topics import StateTopics, topic_of
@@ -58,7 +57,7 @@ class Inward:
         """Use another Home Assistant, or none, from now on."""
         self.client.use(settings)
 
-    def health(self) -> dict[str, Json] | None:
+    def health(self) -> HomeAssistantHealth | None:
         """Return whether Home Assistant is connected; None where there is none."""
         return self.client.health()
 
