@@ -5,6 +5,9 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Literal
+
+from typing_extensions import TypedDict
 
 from agent_core.gateway.backend import Backend
 from agent_core.gateway.fallback import FallbackGateway, RetryPolicy
@@ -12,11 +15,22 @@ from agent_core.gateway.ollama import open_ollama_backend
 from agent_core.gateway.openai import open_direct
 from agent_core.gateway.protocol import GatewayEvent, ModelRequest
 from agent_core.gateway.tensorzero import has_tensorzero, open_tensorzero
-from agent_core.models.entries import GatewayKind, Models
+from agent_core.models.entries import GatewayKind, Models, ToolMode
 from contracts.trace import span
-from contracts.wire import Json
 
 _log = logging.getLogger(__name__)
+
+
+class ModelState(TypedDict):
+    """A model and whether it is ``ready`` or ``skipped``, why, and how many seconds that lasts yet."""
+
+    name: str
+    provider: str
+    model: str
+    tools: ToolMode
+    state: Literal["ready", "skipped"]
+    detail: str
+    skipped_s: int
 
 
 @asynccontextmanager
@@ -101,12 +115,9 @@ class LiveGateway:
             async for event in events:
                 yield event
 
-    def states(self) -> list[dict[str, Json]]:
-        """Return name, provider, model, tool mode and state of each model, in order, for people to read.
-
-        A state is ``ready`` or ``skipped``; the latter with its reason and the seconds that it lasts yet.
-        """
-        states: list[dict[str, Json]] = []
+    def states(self) -> list[ModelState]:
+        """Return each model in order, for people to read."""
+        states: list[ModelState] = []
         for model in self.models.usable:
             entry = model.entry
             skip = self._current.skipped(entry.name)

@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
 from agent_core.skills.arguments import check_arguments
-from chat.http.requests import answer, read_query
+from chat.http.requests import Answer, answer, read_query
 from chat.http.streams import DONE, HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event, farewell
 from chat.tasks import open_tasks
 from contracts import topics
@@ -55,6 +55,45 @@ class _Which(Strict):
     device: Annotated[str | None, Field(max_length=64)] = None
 
 
+class Node(BaseModel):
+    """A node as clients see it, with whatever else its device says of it."""
+
+    model_config = ConfigDict(extra="allow", defer_build=True)
+
+    name: str
+    state: str
+    reason: str
+    health: str
+    device: str
+    device_name: str
+
+
+class DeviceProblem(TypedDict):
+    """Why the nodes of a device are missing."""
+
+    device: str
+    problem: str
+
+
+class NodeList(TypedDict):
+    """The nodes of all devices, and why those of some are missing."""
+
+    nodes: list[Node]
+    problems: list[DeviceProblem]
+
+
+class NodeLogs(TypedDict):
+    """The last lines that a node wrote, as its device gives them."""
+
+    lines: Json
+
+
+class NodeResult(TypedDict):
+    """What a device answers to a change of a node."""
+
+    result: Json
+
+
 @dataclass(frozen=True)
 class Nodes:
     """The nodes of all spokes, each reached by a call of its skill with the rights of who asks."""
@@ -63,7 +102,7 @@ class Nodes:
     manager: DeviceManager
     feed: Feed
 
-    async def all(self, bearer: Bearer, device: str | None = None) -> dict[str, Json]:
+    async def all(self, bearer: Bearer, device: str | None = None) -> NodeList:
         """List the nodes of all devices, or of one, and why those of some are missing.
 
         Raises:
@@ -73,8 +112,8 @@ class Nodes:
         entries: list[Entry] = [directory.resolve(device)] if device is not None else directory.entries()
         having = [entry for entry in entries if _SKILL in entry.skills]
         asked = (self.call(bearer, entry.id, "list_nodes", {}) for entry in having)
-        found: list[Json] = []
-        problems: list[Json] = []
+        found: list[Node] = []
+        problems: list[DeviceProblem] = []
         for entry, nodes in zip(having, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(nodes, StrawberryError):
                 problems.append({"device": entry.key, "problem": str(nodes)})
@@ -115,7 +154,7 @@ class Nodes:
             actor, SkillCall(target, checked, on_progress=on_progress), origin=origin
         )
 
-    async def _shown(self, entry: Entry, node: dict[str, Any]) -> dict[str, Json]:
+    async def _shown(self, entry: Entry, node: dict[str, Any]) -> Node:
         """Return a node as clients see it, with the health that its topic shows."""
         topic, link, every_s = (node.pop(f"health_{each}", None) for each in ("topic", "link", "every_s"))
         # A device says what it likes: what is no topic and no number of seconds tells nothing.
@@ -129,7 +168,7 @@ class Nodes:
             age_s = time.time() - max((each.at for each in samples), default=0)
             if samples:
                 node["health"] = "healthy" if age_s <= every_s else "unhealthy"
-        return {**node, "device": entry.key, "device_name": entry.display_name}
+        return Node.model_validate({**node, "device": entry.key, "device_name": entry.display_name})
 
 
 @asynccontextmanager
@@ -158,13 +197,13 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
     may_look, may_call = gate.require_user("chat", "call"), gate.require("call")
     streams = Streams(connections)
 
-    async def look(request: Request) -> Response:
+    async def look(request: Request) -> Answer[NodeList]:
         bearer = await may_look(request)
         async with connections.hold(request.receive, token=bearer.claims.jti) as client:
             return answer(await nodes.all(bearer, read_query(request, _Which).device))
         return farewell(client)
 
-    async def logs(request: Request) -> Response:
+    async def logs(request: Request) -> Answer[NodeLogs] | EventStream:
         # Without a model in between it is a call like any other.
         bearer, query = await may_call(request), read_query(request, _Logs)
         device, name = request.path_params["device"], request.path_params["name"]
@@ -175,7 +214,7 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
             return streams.answer(bearer.claims.jti, chunks)
         return answer({"lines": await nodes.call(bearer, device, "get_logs", arguments)})
 
-    async def act(request: Request) -> Response:
+    async def act(request: Request) -> Answer[NodeResult] | EventStream:
         bearer = await may_call(request)
         device, name, action = (request.path_params[each] for each in ("device", "name", "action"))
         if action not in _METHODS:

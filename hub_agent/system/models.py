@@ -13,8 +13,9 @@ from pydantic import Field, SecretStr
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
-from agent_core.gateway.opening import LiveGateway
+from agent_core.gateway.opening import LiveGateway, ModelState
 from agent_core.models.entries import (
     SETTINGS_FILE,
     Model,
@@ -24,16 +25,16 @@ from agent_core.models.entries import (
     read_entries,
     read_keys,
 )
-from agent_core.models.looking import ask_ollamas, ollamas_of
+from agent_core.models.looking import FoundOllama, ask_ollamas, ollamas_of
 from agent_core.models.ollama import open_ollama
-from agent_core.models.probe import probe
+from agent_core.models.probe import ToolUse, probe
 from agent_core.models.providers import PROVIDERS
 from agent_core.models.writing import own_variable, with_time, write_entries, write_key
-from chat.http.requests import answer, read
+from chat.http.requests import Answer, answer, read
 from chat.http.streams import Connections, EventStream, event, farewell
 from contracts.addresses import Endpoint, endpoint
 from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryError
-from contracts.wire import Json, Strict
+from contracts.wire import Strict
 from hub_registry.access.bearer import Gate
 
 _TRY_S: Final = 60.0
@@ -77,6 +78,53 @@ class _Pull(Strict):
     address: str | None = None
 
 
+class ModelStates(TypedDict):
+    """The models that are asked, in this order, and why others are not."""
+
+    models: list[ModelState]
+    problems: list[str]
+
+
+class TriedModel(TypedDict):
+    """What came of trying a model, see `Probe`; and the time that it needs to begin."""
+
+    problem: str
+    tools: ToolUse
+    first_s: float
+    seconds: float
+    serves: bool
+    advice: str
+    first_token_s: float
+
+
+class ModelProvider(TypedDict):
+    """A provider that an entry may name."""
+
+    name: str
+    about: str
+    address: str
+    key_variable: str
+    needs_key: bool
+
+
+class ShownModelEntry(ModelEntry):
+    """An entry, whether its key is there, and why it is not asked."""
+
+    # A field of its name would hide the property.
+    variable: Annotated[str | None, Field(serialization_alias="key_variable")]
+    has_key: bool
+    problem: str
+
+
+class ModelSettings(TypedDict):
+    """The entries with what a form for them needs, and the keys that the environment holds."""
+
+    entries: list[ShownModelEntry]
+    providers: list[ModelProvider]
+    file: str
+    fixed_keys: list[str]
+
+
 class ModelRoutes:
     """The routes of models.
 
@@ -103,15 +151,15 @@ class ModelRoutes:
             Route("/api/ollama/pull", self._pull, methods=["POST"]),
         ]
 
-    async def _states(self, request: Request) -> Response:
+    async def _states(self, request: Request) -> Answer[ModelStates]:
         await self._gate.require("chat")(request)
         return answer({"models": self._gateway.states(), "problems": list(self._gateway.models.problems)})
 
-    async def _settings(self, request: Request) -> Response:
+    async def _settings(self, request: Request) -> Answer[ModelSettings]:
         await self._gate.require_admin(request)
         return answer(self._shown())
 
-    async def _write(self, request: Request) -> Response:
+    async def _write(self, request: Request) -> Answer[ModelSettings]:
         await self._gate.require_admin(request)
         body = await read(request, _Entries)
         names = [entry.name for entry in body.entries]
@@ -123,7 +171,7 @@ class ModelRoutes:
         self._reload()
         return answer(self._shown())
 
-    async def _test(self, request: Request) -> Response:
+    async def _test(self, request: Request) -> Answer[TriedModel]:
         bearer = await self._gate.require_admin(request)
         body = await read(request, _Test)
         if body.entry is not None:
@@ -139,7 +187,15 @@ class ModelRoutes:
             tried = await probe(replace(model, entry=patient), kind=self._gateway.kind)
             advised = with_time(entry, tried).first_token_s
             return answer(
-                {**asdict(tried), "serves": tried.serves, "advice": tried.advice, "first_token_s": advised}
+                {
+                    "problem": tried.problem,
+                    "tools": tried.tools,
+                    "first_s": tried.first_s,
+                    "seconds": tried.seconds,
+                    "serves": tried.serves,
+                    "advice": tried.advice,
+                    "first_token_s": advised,
+                }
             )
         return farewell(client)
 
@@ -157,21 +213,11 @@ class ModelRoutes:
         self._reload()
         return Response(status_code=204)
 
-    async def _ollamas(self, request: Request) -> Response:
+    async def _ollamas(self, request: Request) -> Answer[list[FoundOllama]]:
         await self._gate.require_admin(request)
-        found = await ask_ollamas(ollamas_of(self._home, dict(os.environ)))
-        return answer(
-            [
-                {
-                    "address": each.address,
-                    "problem": each.problem,
-                    "models": [asdict(model) for model in each.models],
-                }
-                for each in found
-            ]
-        )
+        return answer(await ask_ollamas(ollamas_of(self._home, dict(os.environ))))
 
-    async def _pull(self, request: Request) -> Response:
+    async def _pull(self, request: Request) -> EventStream:
         bearer = await self._gate.require_admin(request)
         body = await read(request, _Pull)
         named = _PULLED.match(body.name)
@@ -188,17 +234,17 @@ class ModelRoutes:
         steps = _steps(server, body.name)
         return EventStream(steps, connections=self._connections, token=bearer.claims.jti)
 
-    def _shown(self) -> dict[str, Json]:
+    def _shown(self) -> ModelSettings:
         entries = read_entries(self._home)
         keys = read_keys(self._home, os.environ)
         problems = choose(entries, keys, home=self._home).problems
         return {
             "entries": [
-                {
-                    **entry.model_dump(mode="json"),
-                    "key_variable": entry.key_variable,
-                    "has_key": bool(entry.key_variable and keys.get(entry.key_variable)),
-                    "problem": next(
+                ShownModelEntry(
+                    **entry.model_dump(),
+                    variable=entry.key_variable,
+                    has_key=bool(entry.key_variable and keys.get(entry.key_variable)),
+                    problem=next(
                         (
                             each.removeprefix(f"{entry.name}: ")
                             for each in problems
@@ -206,7 +252,7 @@ class ModelRoutes:
                         ),
                         "",
                     ),
-                }
+                )
                 for entry in entries
             ],
             "providers": [

@@ -34,7 +34,6 @@ from contracts.chat.vocabulary import Vocabulary
 from contracts.devices.rpc import Actor
 from contracts.errors import Forbidden, InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
 from contracts.rates import Slots
-from contracts.wire import Json
 from spoke.chat.hub_turn import HubTurns
 from spoke.chat.own_skills import OwnCaller, OwnSkills
 from spoke.chat.record import SpokeRecord
@@ -43,6 +42,7 @@ from spoke.settings import ChatSettings, SpokeSettings
 from spoke.skill_host import SkillHost
 
 if TYPE_CHECKING:
+    from agent_core.gateway.opening import ModelState
     from spoke.chat.local_turn import LocalAgent
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class Agent:
         if self._local is not None:
             self._local.reload(models, kind=kind)
 
-    def model_states(self) -> list[dict[str, Json]]:
+    def model_states(self) -> "list[ModelState]":
         """Return the state of each model of this device that was asked yet."""
         return [] if self._local is None else self._local.states()
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NoReturn
 
 from agent_core.conversation import messages_of, notes_of
-from agent_core.gateway.opening import LiveGateway
+from agent_core.gateway.opening import LiveGateway, ModelState
 from agent_core.history import Beginning
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, Model, Models
@@ -24,7 +24,6 @@ from chat.lazy import Lazy
 from chat.turns import Turn
 from contracts.chat import Exchange
 from contracts.errors import SandboxError
-from contracts.wire import Json
 from sandbox_host import Pool, PoolSettings, open_pool
 from spoke.chat.own_skills import OwnCaller, OwnSkills
 from spoke.settings import SpokeSettings
@@ -65,7 +64,7 @@ class LocalAgent:
         """Ask other models from the next turn on."""
         self._models, self._kind = models, kind
 
-    def states(self) -> list[dict[str, Json]]:
+    def states(self) -> list[ModelState]:
         """See ``LiveGateway.states``; empty before the first turn."""
         return [] if self._live is None else self._live.states()
 
