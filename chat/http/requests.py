@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from typing_extensions import TypedDict
@@ -36,6 +37,13 @@ class Answer(Response, Generic[Answers]):
     """
 
     media_type = "application/json"
+
+
+class NoBody(Response):
+    """A response without a body: what an endpoint that returns it answers in the OpenAPI document."""
+
+    def __init__(self, *, status: int = 204, background: BackgroundTask | None = None) -> None:
+        super().__init__(status_code=status, background=background)
 
 
 Download = Annotated[Response, "application/octet-stream"]

@@ -21,7 +21,7 @@ from chat.http.completions import (
     model_of,
 )
 from chat.http.errors import error_response
-from chat.http.requests import Answer, Answered, answer, read
+from chat.http.requests import Answer, Answered, NoBody, answer, read
 from chat.http.responses import ResponseAnswer, ResponseRequest, ResponseStream
 from chat.http.streams import Connections, EventStream, farewell
 from chat.service import ChatService
@@ -252,10 +252,10 @@ class ChatRoutes(Generic[Caller]):
         await (await self._service()).rename(conversation, title or None, caller)
         return answer({"id": conversation, "title": title or None})
 
-    async def _delete(self, request: Request) -> Response:
+    async def _delete(self, request: Request) -> NoBody:
         caller = await self._authenticate(request)
         await (await self._service()).delete(_path_token(request, "conversation"), caller)
-        return Response(status_code=204)
+        return NoBody()
 
     async def _cancel(self, request: Request) -> Answer[CancelledTurn]:
         caller, turn = await self._authenticate(request), _path_token(request, "turn")

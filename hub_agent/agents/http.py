@@ -7,11 +7,10 @@ from typing import Annotated, NotRequired, TypeVar
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
-from chat.http.requests import Answer, Download, Uploaded, answer, download, read, read_query
+from chat.http.requests import Answer, Download, NoBody, Uploaded, answer, download, read, read_query
 from contracts.errors import ConfigError, Conflict, FileProblem, Forbidden, InvalidMessage, NotFound
 from contracts.wire import Strict
 from hub_agent.agents.agent import SUFFIX, AgentState, parse_agent
@@ -118,10 +117,10 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
         name = agents.state(request.path_params["name"]).name
         return answer(_shown(_written(agents, name, (await read(request, _Source)).source)))
 
-    async def remove(request: Request) -> Response:
+    async def remove(request: Request) -> NoBody:
         await may_write(request)
         agents.state(request.path_params["name"]).file.unlink()
-        return Response(status_code=204)
+        return NoBody()
 
     async def check(request: Request) -> Answer[CheckedProfile]:
         await gate.require_admin(request)
@@ -152,9 +151,9 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
         size: int = await with_file(request, lambda own, path: own.store(path, piece, at=at))
         return answer({"bytes": size})
 
-    async def drop(request: Request) -> Response:
+    async def drop(request: Request) -> NoBody:
         await with_file(request, AgentFiles.remove)
-        return Response(status_code=204)
+        return NoBody()
 
     return [
         Route("/api/agents", list_agents),

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
-from chat.http.requests import Answer
+from chat.http.requests import Answer, NoBody
 from chat.http.streams import EventStream
 from contracts.problems import PROBLEM_JSON
 from contracts.wire import Json
@@ -187,6 +187,8 @@ def _answer(endpoint: Callable[..., Any], of_type: Callable[[Any], Json]) -> dic
             content[get_args(each)[1]] = {"type": "string"}
         elif each is EventStream:
             content["text/event-stream"] = {"type": "string"}
+        elif each is not NoBody:
+            return None
     return content
 
 

@@ -4,10 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Answer, answer, read
+from chat.http.requests import Answer, NoBody, answer, read
 from contracts.errors import Conflict
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Gate
@@ -79,10 +78,10 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
             )
         )
 
-    async def remove_client(request: Request) -> Response:
+    async def remove_client(request: Request) -> NoBody:
         await gate.require_admin(request)
         await remover.remove_client(request.path_params["name"])
-        return Response(status_code=204)
+        return NoBody()
 
     return [
         Route("/api/clients", list_clients),

@@ -1,10 +1,9 @@
 """Joining by code: a device asks and polls, an admin sees who waits and decides."""
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Answer, answer, read
+from chat.http.requests import Answer, NoBody, answer, read
 from contracts.devices.joining import JoinAsked, JoinPoll, JoinRequest, JoinState
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Gate
@@ -69,10 +68,10 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
             )
         )
 
-    async def refuse(request: Request) -> Response:
+    async def refuse(request: Request) -> NoBody:
         bearer = await gate.require_admin(request)
         joining.refuse(request.path_params["code"], by=bearer.user.id)
-        return Response(status_code=204)
+        return NoBody()
 
     join = "/api/devices/join"
     return [

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Answer, answer, read
+from chat.http.requests import Answer, NoBody, answer, read
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
 from contracts.validation import Language, TimeZone
 from contracts.wire import Strict, Timestamp
@@ -171,7 +171,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         gate.note("change_password", bearer)
         return await logged_in(request, await accounts.get(bearer.user.id))
 
-    async def confirm(request: Request) -> Response:
+    async def confirm(request: Request) -> NoBody:
         bearer = await in_person(request)
         body = await read(request, ConfirmBody)
         source = source_of(request)
@@ -180,9 +180,9 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         except Forbidden:
             gate.note("confirm_password", bearer, address=source, outcome="refused")
             raise
-        return Response(status_code=204)
+        return NoBody()
 
-    async def log_out(request: Request) -> Response:
+    async def log_out(request: Request) -> NoBody:
         try:
             bearer = await of_home(request)
         except Unauthorized:
@@ -192,7 +192,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
             gate.note("log_out", bearer)
         return _logged_out(request)
 
-    async def log_out_everywhere(request: Request) -> Response:
+    async def log_out_everywhere(request: Request) -> NoBody:
         bearer = await in_person(request)
         await people.end_sessions(bearer.user.id)
         gate.note("log_out_everywhere", bearer)
@@ -211,8 +211,8 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     ]
 
 
-def _logged_out(request: Request) -> Response:
-    response = Response(status_code=204)
+def _logged_out(request: Request) -> NoBody:
+    response = NoBody()
     _set_cookie(response, request, "", max_age=0)
     return response
 

@@ -4,10 +4,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Answer, answer, answer_each, read, read_query
+from chat.http.requests import Answer, NoBody, answer, answer_each, read, read_query
 from contracts.claims import SCOPES, Scope
 from contracts.devices.joining import DeviceTokens
 from contracts.errors import Conflict, Forbidden, TooManyRequests
@@ -145,14 +144,14 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         token = await authority.renew(bearer.claims, lifetime_s=lifetimes.device_s)
         return answer(DeviceTokens(token=token, bus_token=authority.bus_token(token)))
 
-    async def revoke_token(request: Request) -> Response:
+    async def revoke_token(request: Request) -> NoBody:
         bearer = await in_person(request)
         row = await authority.get(request.path_params["jti"])
         if not (bearer.is_admin or _is_of(row, bearer)):
             raise no_token()
         await authority.revoke([row.jti])
         gate.note(f"revoke_token {row.name or row.subject}", bearer)
-        return Response(status_code=204)
+        return NoBody()
 
     return [
         Route("/api/tokens", list_tokens),
