@@ -95,9 +95,7 @@ class AuditLog:
         """Return the newest records that fit, of all people where no ``seer`` is given."""
         # What was called a moment ago is among them.
         await self._trail.flush()
-        found = await self._read(wanted, seer, limit + 1)
-        entries = found[:limit]
-        return AuditPage(entries=entries, before=entries[-1].id if len(found) > limit else None)
+        return await self._read(wanted, seer, limit)
 
     async def changes(self, user: str, turns: Sequence[TurnRecord]) -> list[AuditRow]:
         """Return the calls of turns that changed something, or may have, oldest first.
@@ -122,19 +120,24 @@ class AuditLog:
         await self._trail.flush()
         if kind == "csv":
             yield _csv([[*AuditEntry.model_fields]])
-        while rows := await self._read(wanted, seer, _SLICE):
+        while True:
+            page = await self._read(wanted, seer, _SLICE)
             if kind == "csv":
-                yield _csv([[*map(_cell, each.model_dump(mode="json").values())] for each in rows])
+                yield _csv([[*map(_cell, each.model_dump(mode="json").values())] for each in page.entries])
             else:
-                yield "".join(f"{each.model_dump_json()}\n" for each in rows).encode()
-            wanted = wanted.model_copy(update={"before": rows[-1].id})
+                yield "".join(f"{each.model_dump_json()}\n" for each in page.entries).encode()
+            if page.before is None:
+                return
+            wanted = wanted.model_copy(update={"before": page.before})
 
-    async def _read(self, wanted: AuditFilter, seer: Seer | None, limit: int) -> list[AuditEntry]:
+    async def _read(self, wanted: AuditFilter, seer: Seer | None, limit: int) -> AuditPage:
         conditions = _conditions(wanted, seer)
-        chosen = select(AuditRow).where(*conditions).order_by(col(AuditRow.id).desc()).limit(limit)
+        chosen = select(AuditRow).where(*conditions).order_by(col(AuditRow.id).desc()).limit(limit + 1)
 
-        def work(session: Session) -> list[AuditEntry]:
-            return readable(session.exec(chosen), AuditEntry.model_validate)
+        def work(session: Session) -> AuditPage:
+            rows = session.exec(chosen).all()
+            entries = readable(rows[:limit], AuditEntry.model_validate)
+            return AuditPage(entries=entries, before=rows[limit - 1].id if len(rows) > limit else None)
 
         return await self._store.read(work)
 

@@ -113,8 +113,15 @@ def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
     for row in rows:
         try:
             found.append(read(row))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StrawberryError):
-            _report(row, "it is left out")
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            StrawberryError,
+        ) as error:
+            _report(row, f"it is left out ({error!r:.200})")
     return found
 
 

@@ -314,6 +314,8 @@ class _Board:
     def _fire(self, event: dict[str, Any]) -> None:
         if event["data"].get("decision") in ("notify", "act"):
             self._fired[event["id"]] = event
+            while len(self._fired) > _SHOWN_FIRED:
+                del self._fired[min(self._fired)]
 
     def _show_fired(self) -> None:
         self._past.clear()
@@ -322,7 +324,7 @@ class _Board:
         with self._past, card(text("Watchers that fired"), icon="notifications_none") as tools:
             with tools:
                 view.link(text("All watchers"), "/watchers")
-            for _, each in sorted(self._fired.items(), reverse=True)[:_SHOWN_FIRED]:
+            for _, each in sorted(self._fired.items(), reverse=True):
                 with ui.element("div").classes("sb-fired"):
                     with row(wrap=False):
                         Words("span", each["subject"], "sb-strong sb-cut")

@@ -69,8 +69,12 @@ def wrong(column: Column[Any]) -> tuple[Any, ...]:
     return TEXTS
 
 
-def alter(database: Path) -> None:
-    """Add to each table a good row, and one for each of its columns and each value that is wrong there."""
+def alter(database: Path) -> int:
+    """Add to each table a good row, and one for each of its columns and each value that is wrong there.
+
+    Returns:
+        The first record of the audit.
+    """
     with closing(sqlite3.connect(database)) as connection, connection:
         number = 1_000
         for table in Table.metadata.sorted_tables:
@@ -85,12 +89,17 @@ def alter(database: Path) -> None:
                     end = number if change else "good"
                     row[each.name] = number if isinstance(each.type, Integer) else f"{table.name}-{end}"
                 connection.execute(command, row | change)
+        return int(connection.execute("SELECT min(id) FROM audit").fetchone()[0])
+
+
+def _slice(before: int | None) -> dict[str, int]:
+    return {"limit": 3} | ({} if before is None else {"before": before})
 
 
 async def test_an_altered_row_ends_no_hub_and_hides_no_other_row(tmp_path: Path) -> None:
     async with open_home(tmp_path / "home"):
         pass
-    alter(tmp_path / "home" / "hub" / "hub.db")
+    first = alter(tmp_path / "home" / "hub" / "hub.db")
     async with open_home(tmp_path / "home") as home, home.client() as client:
         document = (await client.get("/api/openapi.json")).json()
         routes = [path for path, known in document["paths"].items() if "get" in known and "{" not in path]
@@ -102,3 +111,7 @@ async def test_an_altered_row_ends_no_hub_and_hides_no_other_row(tmp_path: Path)
             failed += [path] if answer.status_code >= 500 else []
             missing += [path] if SHOWN.get(path, "") not in text else []
         assert (failed, missing) == ([], [])
+        before: int | None = None
+        while (page := (await client.get("/api/audit", params=_slice(before))).json())["before"]:
+            before = page["before"]
+        assert page["entries"][-1]["id"] == first

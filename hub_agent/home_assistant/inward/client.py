@@ -38,6 +38,8 @@ _CHANGES: Final = (
 _SERVICE_KEYS: Final = ("service", "action", "service_template")
 _STARTERS: Final = frozenset({"automation", "homeassistant", "script"})
 """Domains whose services start scripts and automations."""
+_PLACES: Final = frozenset({"area_id", "device_id", "floor_id", "label_id"})
+"""Targets with entities that are only known when a service is called."""
 
 
 class HomeAssistantHealth(TypedDict):
@@ -256,9 +258,10 @@ class HomeAssistant:
 
 
 def services_in(config: Any) -> Iterator[str]:
-    """Iterate over the services that the configuration of a script may call; `UNKNOWN` for a template.
+    """Iterate over the services that the configuration of a script may call.
 
-    Scripts and automations are among them also where another service starts them.
+    `UNKNOWN` is among them for a template, and where scripts are started by area, label or group. Scripts
+    and automations are among them also where another service starts them.
     """
     match config:
         case dict():
@@ -266,9 +269,7 @@ def services_in(config: Any) -> Iterator[str]:
             yield from map(_service, named)
             targets = [config, config.get("target"), config.get("data")]
             starts = any(each.partition(".")[0].strip().lower() in _STARTERS for each in named)
-            if starts and any(
-                "{" in str(each.get("entity_id")) for each in targets if isinstance(each, dict)
-            ):
+            if starts and any(_is_group(each) for each in targets if isinstance(each, dict)):
                 yield UNKNOWN
             for value in config.values():
                 yield from services_in(value)
@@ -278,6 +279,15 @@ def services_in(config: Any) -> Iterator[str]:
         case str():
             names = (each.strip().lower() for each in config.split(","))
             yield from (each for each in names if each.startswith(("script.", "automation.")))
+
+
+def _is_group(target: dict[str, Any]) -> bool:
+    """Whether a target may have scripts that it does not name."""
+    given = target.get("entity_id", ())
+    names = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else [given]
+    named = [str(each).strip().lower() for each in names]
+    is_open = any(each == "all" or each.startswith("group.") or "{" in each for each in named)
+    return is_open or not _PLACES.isdisjoint(target)
 
 
 def _service(named: str) -> str:

@@ -254,6 +254,9 @@ async def test_zigbee2mqtt_alone_has_the_same_sentences_and_methods(tmp_path: Pa
         {"script.a": {"service": "script.{{ 'b' }}"}},
         {"script.a": {"action": "homeassistant.toggle", "target": {"entity_id": "{{ 'script.b' }}"}}},
         {"script.a": {"service": "automation.trigger", "entity_id": "automation.b"}},
+        {"script.a": {"service": "automation.trigger", "entity_id": "all"}},
+        {"script.a": {"service": "script.turn_on", "target": {"label_id": "talk"}}},
+        {"script.a": {"service": "script.turn_on", "target": {"entity_id": ["group.scripts"]}}},
     ],
 )
 async def test_no_way_through_scripts_leads_to_an_assistant(scripts: dict[str, Any]) -> None:

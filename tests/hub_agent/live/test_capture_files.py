@@ -165,6 +165,13 @@ def test_a_new_column_begins_a_new_csv_file_with_its_header(tmp_path):
     assert [value for _, value in numbers["devices/nas/state/Disk/used t"]] == [1, 2, 3]
 
 
+def test_a_csv_file_with_line_ends_in_its_cells_and_a_torn_end_is_read(tmp_path):
+    write(tmp_path, "all.csv", [sample({"t": text}) for text in ("a\rb", "a\nb", "OK\r", "21.5")], "csv")
+    path = tmp_path / "all.csv"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert [each.value for each in read(path)] == [{"t": "a\rb"}, {"t": "a\nb"}, {"t": "OK\r"}]
+
+
 def test_ever_new_fields_do_not_begin_ever_new_csv_files(tmp_path):
     write(tmp_path, "all.csv", [sample({f"field {n}": n}) for n in range(300)], "csv", max_bytes=1 << 30)
     assert len(list(tmp_path.iterdir())) <= 200

@@ -178,9 +178,10 @@ _MOST_COLUMNS: Final = 200
 
 def _row(cells: list[str]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    # A cell with a character of the line end is quoted, "\r" as well; the files have "\n" alone.
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
     # JSON may hold half of a surrogate pair, which UTF-8 has no place for.
-    return text.getvalue().encode(errors="backslashreplace")
+    return text.getvalue().removesuffix("\r\n").encode(errors="backslashreplace") + b"\n"
 
 
 def _cell(value: Json) -> str:

@@ -65,7 +65,7 @@ def _records(lines: Iterable[bytes]) -> Iterator[Sample | Gap]:
 
 def _rows(lines: Iterable[bytes]) -> Iterator[Sample]:
     columns: list[str] = []
-    for cells in csv.reader(line.decode(errors="replace") for line in lines):
+    for cells in _cells(lines):
         if tuple(cells[:3]) == OWN_COLUMNS:
             columns = cells[3:]
         elif len(cells) == len(columns) + 3:
@@ -75,6 +75,18 @@ def _rows(lines: Iterable[bytes]) -> Iterator[Sample]:
             topic, link = cells[1], cast("LinkName", cells[2])
             with suppress(ValueError):
                 yield Sample(link, topic, seconds(cells[0]), _payload(values), recorded=True)
+
+
+def _cells(lines: Iterable[bytes]) -> Iterator[list[str]]:
+    # A line without its end was torn by a crash.
+    reader = csv.reader(line.decode(errors="replace") for line in lines if line.endswith(b"\n"))
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            _log.debug("skipped a line of a capture that is no record: %s", error)
 
 
 def _payload(values: dict[str, Json]) -> bytes:
