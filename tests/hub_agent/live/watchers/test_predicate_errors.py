@@ -88,7 +88,7 @@ _MORE = "1e15 0 9e99 - * / < >= == = é \0"
 _soup = st.lists(st.sampled_from(f"{_WORDS} {_MORE}".split(" ")), max_size=40).map(" ".join)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(text=_soup | st.text(max_size=80), values=st.lists(st.sampled_from(VALUES), max_size=6))
 def test_any_text_is_a_predicate_or_an_error_with_a_column(text, values) -> None:
     position, predicate = 1, None

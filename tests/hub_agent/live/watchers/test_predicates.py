@@ -18,7 +18,7 @@ def _uses_value(tree) -> bool:
     return any(name in text_of(tree) for name in NAMES)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @example(
     tree=(">", ("mean", "a", "1m30s"), ("constant", 2.0)), events=[(0.0, "a", 0), (30.0, "a", 3)], for_s=0
 )
