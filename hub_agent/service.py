@@ -59,7 +59,7 @@ from hub_agent.seeing.http import MetricsRoute
 from hub_agent.seeing.metrics import Metrics
 from hub_agent.settings import HubSettings, WyomingSettings
 from hub_agent.system.host import Host
-from hub_agent.system.http import Health, SystemRoutes
+from hub_agent.system.http import Health, HubState, SystemRoutes
 from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.registry import Registry, open_registry
@@ -414,7 +414,7 @@ def _health(
 
 def _about(
     settings: HubSettings, health: Callable[[], Health], pool: Lazy[Pool], started_at: datetime
-) -> dict[str, Json]:
+) -> HubState:
     """Return what is known of this process without looking closer."""
     import psutil
 

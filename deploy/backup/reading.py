@@ -7,7 +7,6 @@ import shutil
 import sys
 import tarfile
 import zlib
-from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, Final, cast
 
@@ -18,6 +17,7 @@ from deploy.backup.contents import Rules
 from deploy.backup.writing import FORMAT, MANIFEST, Progress
 from deploy.home.directory import STAGE, Home
 from deploy.settings.settings import check_settings
+from hub_agent.system.host import BackupContents
 from hub_registry.storage.restoring import inspect
 from identity.age import AgeReader
 from identity.files import make_private_directory
@@ -42,46 +42,13 @@ _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _NOT_IN_NAMES: Final = frozenset('\\:*?"<>|' if os.name == "nt" else "\0")
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What a backup holds, for a person who decides whether to restore it.
-
-    Attributes:
-        version: Of the Strawberry that wrote it.
-        created_at: When, RFC 3339.
-        devices: By id, the names of the devices that may log in after it is restored.
-        people: Names of the users.
-        bytes: Size of all files.
-        captures: Whether captures are in it.
-        problems: What in it will not work on this machine.
-    """
-
-    version: str
-    created_at: str
-    hub_id: str
-    devices: dict[str, str]
-    people: tuple[str, ...]
-    conversations: int
-    files: int
-    bytes: int
-    captures: bool
-    problems: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON; devices as a list."""
-        return {
-            **asdict(self),
-            "devices": [{"id": device, "name": name} for device, name in self.devices.items()],
-        }
-
-
 def unpack(
     home: Home,
     source: BinaryIO,
     passphrase: SecretStr,
     *,
     progress: Progress = lambda _done, _all: None,
-) -> Summary:
+) -> BackupContents:
     """Unpack a backup into the home's staging directory, and check it; nothing else of the home is touched.
 
     Args:
@@ -212,7 +179,7 @@ class _Unpacking:
         self._names.add(name.casefold())
         return path
 
-    def summary(self) -> Summary:
+    def summary(self) -> BackupContents:
         """Check what was unpacked."""
         if self._manifest is None:
             raise ConfigError("the backup is empty")
@@ -227,17 +194,17 @@ class _Unpacking:
         except StrawberryError as error:
             # Perhaps only on this machine, where a key is missing: it is for a person to decide.
             problems.append(error.message.replace(str(self._files), ""))
-        return Summary(
+        return BackupContents(
             version=str(self._manifest["version"])[:40],
             created_at=str(self._manifest["created_at"])[:40],
             hub_id=contents.hub_id,
-            devices=contents.devices,
-            people=contents.people,
+            devices=[{"id": device, "name": name} for device, name in contents.devices.items()],
+            people=list(contents.people),
             conversations=contents.conversations,
             files=len(self._names),
             bytes=self._bytes,
             captures=bool(self._manifest.get("captures")),
-            problems=tuple(problems),
+            problems=problems,
         )
 
 

@@ -14,12 +14,13 @@ from pydantic import SecretStr
 from agent_core.sentences.responses import bytes_text
 from contracts.errors import ConfigError
 from deploy.backup.contents import PARTIAL
-from deploy.backup.reading import Summary, unpack
+from deploy.backup.reading import unpack
 from deploy.backup.restoring import complete, discard, has_data, plan
 from deploy.backup.writing import check_passphrase, write_backup
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, progress_line
 from deploy.home.directory import Home, only_hub
+from hub_agent.system.host import BackupContents
 from identity.files import make_private_directory
 
 
@@ -84,11 +85,11 @@ def _check(home: Home, options: argparse.Namespace) -> int:
     """Show what a backup holds; it is unpacked aside, because the hub may run."""
     with tempfile.TemporaryDirectory(dir=home.directory, prefix=PARTIAL) as aside:
         summary = _unpacked(Home(Path(aside)), options)
-    Output(options.json).result(summary.as_dict(), text=_described(summary))
+    Output(options.json).result(summary, text=_described(summary))
     return 0
 
 
-def _unpacked(home: Home, options: argparse.Namespace) -> Summary:
+def _unpacked(home: Home, options: argparse.Namespace) -> BackupContents:
     with Path(options.file).open("rb") as source:
         passphrase = _passphrase(options.passphrase_file, twice=False)
         with _progress("checking") as progress:
@@ -105,29 +106,29 @@ def _completed(home: Home, options: argparse.Namespace) -> int:
     return 0
 
 
-def _named(summary: Summary, wanted: list[str]) -> list[str]:
+def _named(summary: BackupContents, wanted: list[str]) -> list[str]:
     """Find devices by id or name."""
     found = []
     for each in wanted:
-        ids = [device for device, name in summary.devices.items() if each in (device, name)]
+        ids = [device["id"] for device in summary["devices"] if each in device.values()]
         if not ids:
-            known = ", ".join(summary.devices.values()) or "none"
+            known = ", ".join(device["name"] for device in summary["devices"]) or "none"
             raise ConfigError(f"the backup has no device {each!r}", hint=f"It has: {known}.")
         found += ids
     return found
 
 
-def _described(summary: Summary) -> str:
-    people, devices = ", ".join(summary.people), ", ".join(summary.devices.values())
-    size = f"{summary.files} files, {bytes_text(summary.bytes)}"
+def _described(summary: BackupContents) -> str:
+    people, devices = ", ".join(summary["people"]), ", ".join(each["name"] for each in summary["devices"])
+    size = f"{summary['files']} files, {bytes_text(summary['bytes'])}"
     lines = [
-        f"A backup of {summary.created_at}, by Strawberry {summary.version}: {size}",
+        f"A backup of {summary['created_at']}, by Strawberry {summary['version']}: {size}",
         f"  people         {people}",
         f"  devices        {devices or 'none'}",
-        f"  conversations  {summary.conversations}",
+        f"  conversations  {summary['conversations']}",
         "Devices that were revoked since then, and are not known as such here, come back: see --revoke.",
     ]
-    return "\n".join([*lines, *(f"  problem        {problem}" for problem in summary.problems)])
+    return "\n".join([*lines, *(f"  problem        {problem}" for problem in summary["problems"])])
 
 
 def _passphrase(file: str | None, *, twice: bool) -> SecretStr:

@@ -11,7 +11,7 @@ from contracts.errors import ConfigError
 from deploy.home.directory import STAGE, Home
 from deploy.home.restart import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
-from hub_agent.system.host import CheckAnswer
+from hub_agent.system.host import BackupContents, CheckAnswer
 from hub_agent.system.logs import LogRing
 from identity.files import is_held
 
@@ -57,7 +57,7 @@ class Maintenance:
 
         write_backup(self._home, target, passphrase, captures=captures)
 
-    def read_backup(self, passphrase: SecretStr) -> dict[str, Any]:
+    def read_backup(self, passphrase: SecretStr) -> BackupContents:
         """Check what was uploaded; nothing that was unpacked stays."""
         from deploy.backup.reading import staged_files
 
@@ -66,7 +66,7 @@ class Maintenance:
         finally:
             shutil.rmtree(staged_files(self._home), ignore_errors=True)
 
-    def restore(self, passphrase: SecretStr, revoke: Sequence[str]) -> dict[str, Any]:
+    def restore(self, passphrase: SecretStr, revoke: Sequence[str]) -> BackupContents:
         """Check what was uploaded, and plan to restore it at the next start."""
         from deploy.backup.reading import staged_files
         from deploy.backup.restoring import plan
@@ -89,12 +89,12 @@ class Maintenance:
         if self._restart is not None:
             self._restart.request()
 
-    def _unpack(self, passphrase: SecretStr) -> dict[str, Any]:
+    def _unpack(self, passphrase: SecretStr) -> BackupContents:
         from deploy.backup.reading import unpack
 
         try:
             with self.upload.open("rb") as source:
-                return unpack(self._home, source, passphrase).as_dict()
+                return unpack(self._home, source, passphrase)
         except FileNotFoundError:
             raise ConfigError(
                 "no backup was uploaded", hint="PUT /api/system/restore sends it in pieces."

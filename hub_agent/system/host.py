@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypedDict
+from typing import BinaryIO, Protocol
 
 from pydantic import SecretStr
+from typing_extensions import TypedDict
 
 from contracts.wire import Json
 from hub_agent.system.logs import LogRing
@@ -17,6 +18,37 @@ class CheckAnswer(TypedDict):
     ok: bool
     detail: str
     hint: str
+
+
+class BackupDevice(TypedDict):
+    """A device that may log in after a backup is restored."""
+
+    id: str
+    name: str
+
+
+class BackupContents(TypedDict):
+    """What a backup holds, for a person who decides whether to restore it.
+
+    Attributes:
+        version: Of the Strawberry that wrote it.
+        created_at: When, RFC 3339.
+        people: Names of the users.
+        bytes: Size of all files.
+        captures: Whether captures are in it.
+        problems: What in it will not work on this machine.
+    """
+
+    version: str
+    created_at: str
+    hub_id: str
+    devices: list[BackupDevice]
+    people: list[str]
+    conversations: int
+    files: int
+    bytes: int
+    captures: bool
+    problems: list[str]
 
 
 class Host(Protocol):
@@ -49,7 +81,7 @@ class Host(Protocol):
         """
         ...
 
-    def read_backup(self, passphrase: SecretStr) -> dict[str, Json]:
+    def read_backup(self, passphrase: SecretStr) -> BackupContents:
         """Check what was uploaded, and return what it holds; blocks.
 
         Raises:
@@ -57,7 +89,7 @@ class Host(Protocol):
         """
         ...
 
-    def restore(self, passphrase: SecretStr, revoke: Sequence[str]) -> dict[str, Json]:
+    def restore(self, passphrase: SecretStr, revoke: Sequence[str]) -> BackupContents:
         """Check what was uploaded, and decide that it takes the place of what is there; blocks.
 
         Args:

@@ -10,23 +10,22 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final, Literal, cast
+from typing import Annotated, BinaryIO, Final, Literal, cast
 
 from pydantic import Field, SecretStr
 from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
-from chat.http.requests import answer, read, read_query
+from chat.http.requests import Answer, NoBody, Uploaded, answer, read, read_query
 from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from contracts.errors import ConfigError, Conflict, InvalidMessage
 from contracts.wire import Json, Strict, rfc3339
 from hub_agent.bus.connection import BusHealth, LinkHealth
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.home_assistant.inward.client import HomeAssistantHealth
-from hub_agent.system.host import Host
+from hub_agent.system.host import BackupContents, CheckAnswer, Host
 from hub_agent.system.logs import LogLine
 from hub_registry.access.bearer import Bearer, Gate
 from identity.files import make_private_directory
@@ -37,10 +36,9 @@ _STREAMS: Final = 8
 _MOST_UPLOADED: Final = 4 * 1024**3
 """Bytes of a backup that is uploaded: ten years of conversations are a few hundred megabytes."""
 _PIECE: Final = 256 * 1024
-_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_NAMES: Final = {number: name for name, number in _LEVELS.items()}
-
 Level = Literal["debug", "info", "warning", "error"]
+_LEVELS: Final[dict[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_NAMES: Final = {number: name for name, number in _LEVELS.items()}
 
 
 class Health(TypedDict):
@@ -53,6 +51,51 @@ class Health(TypedDict):
     home_broker: LinkHealth | None
     home_assistant: HomeAssistantHealth | None
     model: str | None
+
+
+class DatabaseState(TypedDict):
+    """The size of the database, and the revision of its schema."""
+
+    bytes: int
+    revision: str
+
+
+class HubState(Health):
+    """What is known of the running hub without looking closer.
+
+    Attributes:
+        sandbox: Processes and programs by state; None while no program ran yet.
+    """
+
+    python: str
+    system: str
+    home: str
+    started_at: str
+    memory_mb: int
+    database: DatabaseState
+    sandbox: dict[str, int] | None
+
+
+class SystemState(HubState):
+    """The running hub, and whether it starts again by itself."""
+
+    can_restart: bool
+
+
+class ShownLine(TypedDict):
+    """A line of the log."""
+
+    id: int
+    at: str
+    level: Level
+    logger: str
+    text: str
+
+
+class RestorableBackup(BackupContents):
+    """A backup that was uploaded, and whether this hub restores it while it runs."""
+
+    can_restart: bool
 
 
 class _Logs(Strict):
@@ -105,7 +148,7 @@ class SystemRoutes:
     host: Host
     gate: Gate
     connections: Connections
-    about: Callable[[], dict[str, Json]]
+    about: Callable[[], HubState]
     health: Callable[[], Health]
     devices: Callable[[], list[dict[str, Json]]]
     servers: Callable[[], list[dict[str, Json]]]
@@ -123,18 +166,18 @@ class SystemRoutes:
             # An upload may take longer than a password counts.
             return bearer if goes_on else await self.gate.require_password(request)
 
-        async def system(request: Request) -> Response:
+        async def system(request: Request) -> Answer[SystemState]:
             await self.gate.require_admin(request)
             return answer({**self.about(), "can_restart": self.host.can_restart})
 
-        async def checks(request: Request) -> Response:
+        async def checks(request: Request) -> Answer[list[CheckAnswer]]:
             await self.gate.require_admin(request)
             found = await asyncio.to_thread(
                 self.host.check, health=self.health(), devices=self.devices(), servers=self.servers()
             )
             return answer(found)
 
-        async def logs(request: Request) -> Response:
+        async def logs(request: Request) -> Answer[list[ShownLine]] | EventStream:
             bearer, query = await self.gate.require_admin(request), read_query(request, _Logs)
             token, level = bearer.claims.jti, _LEVELS[query.level]
             after, lines = self.host.logs.latest, self.host.logs.lines(level=level)
@@ -156,7 +199,7 @@ class SystemRoutes:
 
             return streams.answer(token, chunks())
 
-        async def back_up(request: Request) -> Response:
+        async def back_up(request: Request) -> Annotated[EventStream, "application/octet-stream"]:
             bearer = await person(request)
             body = await read(request, _Backup)
             async with _alone(at_work):
@@ -185,7 +228,7 @@ class SystemRoutes:
                 media_type="application/octet-stream",
             )
 
-        async def upload(request: Request) -> Response:
+        async def upload(request: Request) -> Answer[Uploaded]:
             at = read_query(request, _Piece).at
             await person(request, goes_on=at > 0)
             piece = await request.body()
@@ -193,7 +236,7 @@ class SystemRoutes:
                 size = await asyncio.to_thread(_append, self.host.upload, at, piece)
             return answer({"bytes": size})
 
-        async def restore(request: Request) -> Response:
+        async def restore(request: Request) -> Answer[RestorableBackup] | NoBody:
             bearer = await person(request)
             body = await read(request, _Restore)
             async with _alone(at_work):
@@ -202,8 +245,8 @@ class SystemRoutes:
                         found = await asyncio.to_thread(self.host.read_backup, body.passphrase)
                         return answer({**found, "can_restart": self.host.can_restart})
                     found = await asyncio.to_thread(self.host.restore, body.passphrase, body.revoke)
-            _log.warning("a backup of %s is restored, by %s", found.get("created_at"), bearer.user.id)
-            return Response(status_code=202, background=BackgroundTask(self.host.restart))
+            _log.warning("a backup of %s is restored, by %s", found["created_at"], bearer.user.id)
+            return NoBody(status=202, background=BackgroundTask(self.host.restart))
 
         return [
             Route("/api/system", system),
@@ -215,8 +258,8 @@ class SystemRoutes:
         ]
 
 
-def _shown(line: LogLine) -> dict[str, Any]:
-    level: str = _NAMES.get(line.level // 10 * 10, "error")
+def _shown(line: LogLine) -> ShownLine:
+    level = _NAMES.get(line.level // 10 * 10, "error")
     return {"id": line.id, "at": rfc3339(line.at), "level": level, "logger": line.logger, "text": line.text}
 
 

@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 from pydantic import Field, SecretStr
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
@@ -30,7 +29,7 @@ from agent_core.models.ollama import open_ollama
 from agent_core.models.probe import ToolUse, probe
 from agent_core.models.providers import PROVIDERS
 from agent_core.models.writing import own_variable, with_time, write_entries, write_key
-from chat.http.requests import Answer, answer, read
+from chat.http.requests import Answer, NoBody, answer, read
 from chat.http.streams import Connections, EventStream, event, farewell
 from contracts.addresses import Endpoint, endpoint
 from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryError
@@ -199,7 +198,7 @@ class ModelRoutes:
             )
         return farewell(client)
 
-    async def _write_key(self, request: Request) -> Response:
+    async def _write_key(self, request: Request) -> NoBody:
         bearer = await self._gate.require_admin(request)
         name, body = request.path_params["name"], await read(request, _Key)
         if not _KEY_NAME.match(name) or not (name.endswith(_KEY_END) or name in self._variables()):
@@ -211,7 +210,7 @@ class ModelRoutes:
         if not os.environ.get(name):
             self._entered[name] = bearer.claims.jti, time.monotonic()
         self._reload()
-        return Response(status_code=204)
+        return NoBody()
 
     async def _ollamas(self, request: Request) -> Answer[list[FoundOllama]]:
         await self._gate.require_admin(request)

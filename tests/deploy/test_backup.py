@@ -20,7 +20,7 @@ from pyrage import passphrase as other_program
 from broker.embedded.authentication import Revocations
 from contracts.claims import Claims, PrincipalKind
 from contracts.errors import ConfigError, Unauthorized
-from deploy.backup.reading import Summary, unpack
+from deploy.backup.reading import unpack
 from deploy.backup.restoring import complete, has_data, plan
 from deploy.backup.writing import MANIFEST, write_backup
 from deploy.home.directory import Home
@@ -529,10 +529,10 @@ def test_the_summary_says_what_comes_back(home):
     joined(home, "Radio")
     in_registry(home, lambda registry: registry.revoke_device("radio"))
     (home.directory / "strawberry.toml").write_text("[captures]\nfolders = 3\n")
-    found: Summary = unpack(home, io.BytesIO(backup_of(home)), PASSPHRASE)
-    assert found.devices == {"tv": "TV"}
-    assert len(found.people) == 1
-    assert "folders" in found.problems[0]
+    found = unpack(home, io.BytesIO(backup_of(home)), PASSPHRASE)
+    assert found["devices"] == [{"id": "tv", "name": "TV"}]
+    assert len(found["people"]) == 1
+    assert "folders" in found["problems"][0]
 
 
 # -- the commands -------------------------------------------------------------------------------------------

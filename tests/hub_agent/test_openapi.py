@@ -37,7 +37,7 @@ PUT /api/system/restore
 
 ANY_JSON = """
 actions args arguments content detail images kwargs latest lines output parameters result seen state
-tool_choice url value values
+tool_choice value values
 """
 """Fields that are any JSON: what skills take and give, payloads of topics, messages in OpenAI's forms."""
 

@@ -4,14 +4,16 @@ from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
 
 from agent_core.search.nearest import suggestion
-from chat.http.requests import answer, read
+from chat.http.requests import Answer, answer, read
 from contracts.errors import NotFound
-from contracts.wire import Json, Strict, rfc3339
+from contracts.wire import Strict, rfc3339
+from hub_agent.bus.connection import LinkHealth
 from hub_agent.home_assistant.outward import Outward
+from hub_agent.home_assistant.outward.configs import Discovery
 from hub_agent.home_assistant.outward.exposures import Exposure, Exposures
 from hub_agent.home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
 from hub_registry.access.bearer import Bearer, Gate
@@ -26,21 +28,75 @@ class _Path(Strict):
     path: Annotated[str, Field(min_length=1, max_length=250)]
 
 
+class ExposedItem(TypedDict):
+    """Something that can be shown to Home Assistant, and whether it is."""
+
+    path: str
+    name: str
+    kind: str
+    shown: bool
+
+
+class ExposedEntity(ExposedItem):
+    """An entity of a skill; ``only_by_name`` where it is shown only if a decision names it."""
+
+    only_by_name: bool
+
+
+class ExposedSkill(ExposedItem):
+    """A skill with its entities."""
+
+    entities: list[ExposedEntity]
+
+
+class ExposedDevice(ExposedItem):
+    """A device with its skills."""
+
+    skills: list[ExposedSkill]
+
+
+class ShownDecision(TypedDict):
+    """A decision of a person; see `Exposure`."""
+
+    path: str
+    shown: bool
+    user: str
+    at: str
+
+
+class HomeBroker(LinkHealth):
+    """The home's broker, and whether it is connected."""
+
+    url: str
+
+
+class OutwardState(TypedDict):
+    """What is shown to Home Assistant; ``home_assistant`` is what that last said of itself."""
+
+    broker: HomeBroker | None
+    home_assistant: str
+    discovery: Discovery
+    published: int
+    decisions: list[ShownDecision]
+    devices: list[ExposedDevice]
+    hub: list[ExposedItem]
+
+
 def home_assistant_routes(outward: Outward, directory: Directory, gate: Gate) -> list[BaseRoute]:
     """Make the routes. What is shown is the admin's to decide: all people of the home see it there."""
 
-    async def look(request: Request) -> Response:
+    async def look(request: Request) -> Answer[OutwardState]:
         bearer = await gate.require_admin(request)
         return answer(_shown(outward, directory, bearer))
 
-    async def expose(request: Request) -> Response:
+    async def expose(request: Request) -> Answer[OutwardState]:
         bearer = await gate.require_admin(request)
         path = _find(outward, directory, bearer, (await read(request, _Path)).path)
         await outward.exposures.show(path, user=bearer.user.id)
         gate.note("home-assistant expose", bearer)
         return answer(_shown(outward, directory, bearer))
 
-    async def hide(request: Request) -> Response:
+    async def hide(request: Request) -> Answer[OutwardState]:
         bearer = await gate.require_admin(request)
         given = (await read(request, _Path)).path
         known = {each.path for each in _decisions(outward, directory, bearer)}
@@ -98,20 +154,20 @@ def _decisions(outward: Outward, directory: Directory, bearer: Bearer) -> list[E
     ]
 
 
-def _item(exposures: Exposures, path: str, name: str, kind: str) -> dict[str, Json]:
+def _item(exposures: Exposures, path: str, name: str, kind: str) -> ExposedItem:
     return {"path": path, "name": name, "kind": kind, "shown": exposures.find(path) is not None}
 
 
-def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, Json]:
+def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> OutwardState:
     exposures, publishing = outward.exposures, outward.publishing
     home = publishing.home if publishing is not None else None
 
-    devices: list[Json] = []
+    devices: list[ExposedDevice] = []
     for entry in directory.seen_by(bearer.user.id).entries():
-        skills: list[Json] = []
+        skills: list[ExposedSkill] = []
         for skill in entry.skills:
             members = publishing.entities_of(entry) if publishing is not None else ()
-            entities = [
+            entities: list[ExposedEntity] = [
                 {
                     **_item(exposures, path, entity.label, entity.component),
                     "shown": publishing is not None and publishing.is_shown(entry, path, entity),
@@ -135,7 +191,8 @@ def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, 
         "discovery": outward.discovery,
         "published": publishing.entities if publishing is not None else 0,
         "decisions": [
-            {**vars(each), "at": rfc3339(each.at)} for each in _decisions(outward, directory, bearer)
+            {"path": each.path, "shown": each.shown, "user": each.user, "at": rfc3339(each.at)}
+            for each in _decisions(outward, directory, bearer)
         ],
         "devices": devices,
         "hub": own,
