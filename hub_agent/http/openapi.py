@@ -1,7 +1,8 @@
 """``GET /api/openapi.json``: the routes as an OpenAPI document, made of the models that they read and answer.
 
-What a route reads is known from its endpoint, ``read(request, Model)`` or ``read_query(request, Model)``, so
-that the document cannot say anything else than the code; likewise what it answers (`hub_agent.http.answers`).
+What a route reads is known from its endpoint, ``read(request, Model)`` or ``read_query(request, Model)``, and
+what it answers from the type that the endpoint declares, so that the document cannot say anything else than
+the code: ``Answer[T]``, ``NoBody``, ``EventStream``, or ``Annotated[Response, MEDIA_TYPE]``.
 """
 
 import inspect
@@ -11,7 +12,6 @@ from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
@@ -19,7 +19,6 @@ from chat.http.requests import Answer, NoBody
 from chat.http.streams import EventStream
 from contracts.problems import PROBLEM_JSON
 from contracts.wire import Json
-from hub_agent.http.answers import answer_content, inlined
 
 _READ: Final = {"read": "body", "read_query": "query"}
 _DOCUMENTED: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/")
@@ -57,7 +56,7 @@ _PROBLEM: Final[Json] = {
 _OTHER_API: Final[Json] = {"type": "object", "required": ["error"]}
 """An error of OpenAI's or of Ollama's API."""
 _Mode = Literal["validation", "serialization"]
-_ANSWER: Final[Json] = {"description": "The answer, or none.", "content": {"*/*": {}}}
+_UNKNOWN: Final[Json] = {"description": "The answer, or none.", "content": {"*/*": {}}}
 
 
 class OpenApi(TypedDict):
@@ -136,7 +135,7 @@ def _operation(
         for name in re.findall(r"{(\w+)}", path)
     ]
     if "query" in read:
-        schema = inlined(read["query"].model_json_schema())
+        schema = read["query"].model_json_schema()
         parameters += [
             {
                 "name": name,
@@ -150,7 +149,7 @@ def _operation(
         "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
         "tags": [path.split("/")[2 if path.startswith("/api/") else 1]],
         "responses": {
-            "2XX": _ANSWER if answer is None else _content(answer),
+            "2XX": _UNKNOWN if answer is None else _content(answer),
             "default": {
                 "description": "An error.",
                 "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{error}"}}},
@@ -174,11 +173,13 @@ def _content(answer: dict[str, Json]) -> Json:
 
 
 def _answer(endpoint: Callable[..., Any], of_type: Callable[[Any], Json]) -> dict[str, Json] | None:
-    """Return the schemas of what an endpoint is declared to return, by media type; empty without a body."""
+    """Return the schemas of what an endpoint is declared to return, by media type, none without a body.
+
+    Returns:
+        None where that is not declared.
+    """
     function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))
     declared = get_type_hints(function, include_extras=True).get("return")
-    if declared is Response:
-        return answer_content(endpoint, of_type)
     content: dict[str, Json] = {}
     for each in get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,):
         if get_origin(each) is Answer:
