@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
+from sqlalchemy import Delete, Update
 from sqlmodel import Session, col, delete, func, select
 
 from bus.link import Link
@@ -74,8 +75,20 @@ class Events:
         """
         await self.publish_all([(user, kind, payload)])
 
-    async def publish_all(self, happened: Sequence[tuple[str, Kind, Mapping[str, Json]]]) -> None:
-        """Publish several events, stored in one transaction."""
+    async def publish_all(
+        self,
+        happened: Sequence[tuple[str, Kind, Mapping[str, Json]]],
+        *,
+        also: Update | Delete | None = None,
+    ) -> None:
+        """Publish several events, stored in one transaction.
+
+        Args:
+            also: Another change of this transaction.
+
+        Raises:
+            StorageError: If there is another change and nothing could be stored; else the events are lost.
+        """
         at = now()
         rows = [
             EventRow(
@@ -87,6 +100,8 @@ class Events:
         def work(session: Session) -> list[Event]:
             session.add_all(rows)
             session.flush()
+            if also is not None:
+                session.exec(also)
             for user, kind in {(row.user, row.kind) for row in rows}:
                 _trim(session, user, kind)
             return [_event(row) for row in rows]
@@ -95,6 +110,8 @@ class Events:
             # A write that has begun is finished in the store's thread, also when the hub stops.
             stored = await asyncio.shield(self._store.write(work))
         except StorageError as error:
+            if also is not None:
+                raise
             _log.error("%d events are lost: %s", len(rows), error)
             return
         self._wake()

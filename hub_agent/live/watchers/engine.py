@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 _UNKNOWN_S: Final = 60.0
 """How long a predicate must be unknown before the model is asked: values come in one by one after a start."""
+_RETAINED_S: Final = 5.0
+"""From a start until what the broker retains has surely come."""
 _LEAST_WAKE_S: Final = 0.05
 _SHORT_GAP_S: Final = 1.0
 _MOST_VALUES: Final = 1_000
@@ -117,8 +119,7 @@ class Engine:
         if watched.heard or evaluator is not None:
             self._new_value(watched, now)
         elif watched.on_interval:
-            # What the broker retains comes soon.
-            self._new_value(watched, now + watched.pause_s())
+            self._new_value(watched, now + min(_RETAINED_S, watched.pause_s()))
         self._kick.set()
 
     def _go_on(self, watched: Watched, earlier: Sequence[DecisionRow]) -> None:
@@ -200,6 +201,9 @@ class Engine:
             await self._failed(watched, entry, occasion)
         else:
             watched.failures, watched.asked_with = 0, entry.seen
+            if watched.evaluator is None:
+                # With a predicate it is also the wait while that stays true.
+                watched.recheck.reset()
             watched.gaps.clear()
             if watched.has_new or watched.on_interval:
                 self._new_value(watched, self._clock())
@@ -217,7 +221,7 @@ class Engine:
         )
         if self._watched.get(row.name) is watched:
             self.stop(row.name)
-            row.state, row.note, row.snoozed_until = "paused", reason, None
+            row.state, row.note, row.snoozed_until, row.next_at = "paused", reason, None, None
             await self._evaluations.store.record(row, entry)
             await self._evaluations.announcer.state(row, entry)
             await self._evaluations.announcer.notify(
@@ -333,12 +337,9 @@ class Engine:
         if watched.wake is not None and watched.wake <= now:
             self._look(watched, now)
         if watched.schedule and row.next_at is not None and row.next_at.timestamp() <= now:
-            await self._plan(watched)
             if watched.evaluator is not None:
                 self._look(watched, now)
-            if watched.verdict is None or watched.verdict.truth is not False:
-                row.done = []
-                self._want(watched, now, "It is the scheduled time.")
+            await self._plan(watched)
         if watched.ask_at is not None and watched.ask_at <= now and not watched.busy:
             if watched.verdict is not None and watched.verdict.truth is False and not watched.rose:
                 watched.ask_at = None  # It was to be tried again, and is over.
@@ -372,19 +373,20 @@ class Engine:
             await self._evaluations.announcer.failure(watched.row, entry, occasion)
 
     async def _plan(self, watched: Watched) -> None:
-        """Set when the schedule comes next; times that were missed are run or told."""
+        """Set when the schedule comes next; a time that has come is evaluated, or told if it was missed."""
         row, schedule, now = watched.row, watched.schedule, self._clock()
         assert schedule is not None
-        missed = row.next_at is not None and row.next_at.timestamp() < now - LATE_S
-        planned = row.next_at
-        row.next_at = schedule.next(_moment(now), self._household)
-        if missed and planned is not None:
-            if row.missed == "run":
+        planned, row.next_at = row.next_at, schedule.next(_moment(now), self._household)
+        if planned is not None and planned.timestamp() <= now:
+            is_late = planned.timestamp() < now - LATE_S
+            if is_late and row.missed == "tell":
+                await self._evaluations.announcer.notify(
+                    row, f"the evaluation of {planned:%Y-%m-%d %H:%M} UTC was missed"
+                )
+            elif watched.verdict is None or watched.verdict.truth is not False:
                 row.done = []
-                self._want(watched, now, f"It was scheduled for {planned:%Y-%m-%d %H:%M} UTC and missed.")
-            else:
-                text = f"the evaluation of {planned:%Y-%m-%d %H:%M} UTC was missed"
-                await self._evaluations.announcer.notify(row, text)
+                missed = f"It was scheduled for {planned:%Y-%m-%d %H:%M} UTC and missed."
+                self._want(watched, now, missed if is_late else "It is the scheduled time.")
         await self._save(row)
 
     def _miss(self, watched: Watched, gap: Gap) -> bool:

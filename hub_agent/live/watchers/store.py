@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Update
-from sqlmodel import Session, col, delete, select, update
+from sqlalchemy import Delete, Update
+from sqlmodel import Session, col, delete, func, select, update
 
 from contracts.errors import Conflict
 from hub_agent.live.watchers.tables import DecisionRow, TimerRow, WatcherRow
@@ -107,35 +107,37 @@ class WatcherStore:
 
         return await self._store.write(work)
 
-    async def used(self) -> tuple[int, dict[str, list[datetime]]]:
-        """Return the tokens of the last day, and by watcher when it acted in the last hour."""
+    async def used(self) -> tuple[int, dict[str, int]]:
+        """Return the tokens of the last day, and by watcher how often it acted in the last hour."""
         day, hour = now() - timedelta(days=1), now() - timedelta(hours=1)
-
-        def work(session: Session) -> tuple[int, dict[str, list[datetime]]]:
-            tokens, times = 0, dict[str, list[datetime]]()
-            for row in session.exec(select(DecisionRow).where(DecisionRow.at >= day)):
-                tokens += row.tokens
-                if row.at >= hour and row.decision == "act" and not row.dry_run:
-                    times.setdefault(row.watcher, []).append(row.at)
-            return tokens, times
-
-        return await self._store.read(work)
+        # Added up by the database: a value that was altered counts as nothing, and no JSON is read.
+        spent = select(func.total(DecisionRow.tokens)).where(DecisionRow.at >= day, DecisionRow.tokens > 0)
+        acted = select(DecisionRow.watcher, func.count()).group_by(DecisionRow.watcher)
+        acted = acted.where(DecisionRow.at >= hour, DecisionRow.decision == "act", ~col(DecisionRow.dry_run))
+        return await self._store.read(
+            lambda session: (int(session.exec(spent).one()), dict(session.exec(acted).all()))
+        )
 
     async def timers(self) -> list[TimerRow]:
         """Return all timers, the next one first."""
         query = select(TimerRow).where(TimerRow.instance == self.instance).order_by(col(TimerRow.due))
         return await self._store.read(lambda session: list(session.exec(query)))
 
-    async def save_timer(self, row: TimerRow) -> None:
-        """Write a timer."""
+    async def add_timer(self, row: TimerRow) -> None:
+        """Write a new timer."""
         values = row.model_dump()
-        await self._store.write(lambda session: session.merge(TimerRow(**values)))
+        await self._store.write(lambda session: session.add(TimerRow(**values)))
 
     async def remove_timer(self, timer: str) -> None:
         """Delete a timer."""
-        await self._store.write(
-            lambda session: session.exec(delete(TimerRow).where(col(TimerRow.id) == timer))
-        )
+        await self._store.write(lambda session: session.exec(change_of_timer(timer, due=None)))
+
+
+def change_of_timer(timer: str, *, due: datetime | None) -> Update | Delete:
+    """Return the statement that moves a timer, if it is there still; without `due`, deletes it."""
+    if due is None:
+        return delete(TimerRow).where(col(TimerRow.id) == timer)
+    return update(TimerRow).where(col(TimerRow.id) == timer).values(due=due)
 
 
 def _update(row: WatcherRow) -> Update:

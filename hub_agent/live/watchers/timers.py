@@ -15,10 +15,10 @@ from agent_core.prompt import Household
 from chat.tasks import happens, open_tasks
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
 from contracts.wire import Json, rfc3339
-from hub_agent.live.events import Events
+from hub_agent.live.events import Events, Kind
 from hub_agent.live.watchers.definition import Missed
 from hub_agent.live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
-from hub_agent.live.watchers.store import WatcherStore
+from hub_agent.live.watchers.store import WatcherStore, change_of_timer
 from hub_agent.live.watchers.tables import TimerRow
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import Store
@@ -46,7 +46,7 @@ class TimerSummary(TypedDict):
 class Timers:
     """Keeps the timers of all people.
 
-    A timer that ended is reported before it is deleted; after a kill in between, it is reported twice.
+    That one ended is stored in one transaction with its end, so that it is reported once.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Timers:
             schedule=schedule,
             missed=missed,
         )
-        await self._store.save_timer(row)
+        await self._store.add_timer(row)
         self._rows[row.id] = row
         self._changed.set()
         await self._events.publish(user.id, "timer", _happened(row, "set"))
@@ -129,6 +129,8 @@ class Timers:
             self._changed.clear()
             present = self._clock()
             for row in [row for row in self._rows.values() if row.due.timestamp() <= present]:
+                if row.id not in self._rows:
+                    continue  # It was removed while another one ended.
                 try:
                     await self._end(row, late=present - row.due.timestamp() > LATE_S)
                 except StorageError as error:
@@ -142,23 +144,29 @@ class Timers:
         missed = late and row.missed == "tell"
         payload = _happened(row, "ended")
         text = f"Missed while the hub was stopped: {row.text}" if missed else row.text
+        before, following = row.due, None
         # First, so that a client that reads the timers at the event does not find it as it was.
         if row.schedule is None:
-            self._rows.pop(row.id, None)
+            del self._rows[row.id]
         else:
             present = datetime.fromtimestamp(self._clock(), UTC)
-            row.due = Schedule.parse(row.schedule).next(present, self._household)
-        await self._events.publish_all(
-            [
-                (row.owner, "timer", {**payload, "missed": late}),
-                (row.owner, "notification", {**payload, "text": text, "from": "timer"}),
-            ]
-        )
-        await (self._drop(row) if row.schedule is None else self._store.save_timer(row))
+            following = row.due = Schedule.parse(row.schedule).next(present, self._household)
+        events: list[tuple[str, Kind, dict[str, Json]]] = [
+            (row.owner, "timer", {**payload, "missed": late}),
+            (row.owner, "notification", {**payload, "text": text, "from": "timer"}),
+        ]
+        try:
+            await self._events.publish_all(events, also=change_of_timer(row.id, due=following))
+        except StorageError:
+            # It ends again; one that was removed meanwhile does not come back.
+            row.due = before
+            if row.schedule is None:
+                self._rows[row.id] = row
+            raise
 
     async def _drop(self, row: TimerRow) -> None:
-        self._rows.pop(row.id, None)
         await self._store.remove_timer(row.id)
+        self._rows.pop(row.id, None)
 
 
 def _happened(row: TimerRow, event: Literal["set", "removed", "ended"]) -> dict[str, Json]:

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import TypedDict
 
@@ -138,8 +138,7 @@ class Watchers:
             await self._store.add(row)
             self._rows[row.name], self._drafts[row.name] = row, request
             if not as_draft and request.predicate is not None and (by.may_confirm or not allow):
-                row.state = "active"
-                await self._note_approval(row, by)
+                _assign(row, {"state": "active", **await self._approval(by)})
                 await self._try_start(row)
                 await self._store.save(row)
                 await self._recordings.keep(self._rows.values())
@@ -152,12 +151,7 @@ class Watchers:
         Raises:
             Conflict: If it is no draft any more, or was made again otherwise.
         """
-        row = self._get(request.name, by)
-        if row.state != "draft" or self._drafts.get(row.name) != request:
-            raise Conflict(
-                f"{row.name} was changed meanwhile", hint=f"'strawberry watchers show {row.name}' shows it."
-            )
-        return await self.approve(row.name, by)
+        return await self.approve(request.name, by, shown=request)
 
     async def shown_to_confirm(self, name: str, by: By) -> dict[str, Json]:
         """Return what a person must see of a draft before saying yes: most important first."""
@@ -170,22 +164,32 @@ class Watchers:
             "latest": values_json(seen),
         }
 
-    async def approve(self, name: str, by: By, edit: Edit | None = None) -> WatcherSummary:
+    async def approve(
+        self, name: str, by: By, edit: Edit | None = None, *, shown: WatcherRequest | None = None
+    ) -> WatcherSummary:
         """Approve a watcher, with changes, and let it begin.
 
         Its calls then count as confirmed, so this is only for people who may confirm calls.
+
+        Args:
+            shown: The request whose draft the person saw; see `approve_as_shown`.
 
         Raises:
             Forbidden: If it makes calls and the person may not confirm calls here.
             StrawberryError: As by `change`.
         """
-        async with self._changing(name, by, "approved") as row:
-            await self._apply(row, edit or Edit(), by)
-            if row.allow and not by.may_confirm:
+        async with self._changing(name, by, "approved") as (row, assign):
+            if shown is not None and (row.state != "draft" or self._drafts.get(name) != shown):
+                raise Conflict(
+                    f"{name} was changed meanwhile", hint=f"'strawberry watchers show {name}' shows it."
+                )
+            edited = await self._edited(row, edit or Edit(), by)
+            if edited["allow"] and not by.may_confirm:
                 raise cannot_confirm()
+            approval = await self._approval(by)
             # It begins as a new one: what it did as it was before does not count.
-            row.done, row.armed, row.state, row.snoozed_until = [], True, "active", None
-            await self._note_approval(row, by)
+            begun = {"done": [], "armed": True, "state": "active", "snoozed_until": None}
+            assign({**edited, **approval, **begun})
             await self._start(row, is_new=True)
         return self._shown(row)
 
@@ -200,26 +204,38 @@ class Watchers:
             CallError: If a path means nothing.
             Forbidden: If the person has read-only access, or may not see a topic.
         """
-        async with self._changing(name, by, "changed") as row:
-            await self._apply(row, edit, by)
+        async with self._changing(name, by, "changed") as (row, assign):
+            assign(await self._edited(row, edit, by))
             # A question that is open shows the old one.
             self._drafts.pop(name, None)
             if row.allow:
                 self._engine.stop(name)
-                row.state, row.snoozed_until = "draft", None
+                assign({"state": "draft", "snoozed_until": None, "next_at": None})
             elif self._engine.get(name) is not None:
                 await self._start(row)
         return self._shown(row)
 
-    async def _apply(self, row: WatcherRow, edit: Edit, by: By) -> None:
+    async def _edited(self, row: WatcherRow, edit: Edit, by: By) -> dict[str, Any]:
+        """Return the fields of a watcher as they are with the changes.
+
+        The row itself stays as it is: the engine reads and stores it while values are awaited.
+        """
         request = edit.applied_to(row, calls_json(row))
-        row.allow = self._checked(request, by, row)
-        row.instruction, row.predicate, row.dry_run = request.instruction, request.predicate, request.dry_run
-        row.topics, row.every_s, row.missed = topics_json(request), request.interval_s, request.missed
+        edited = {
+            "allow": self._checked(request, by, row),
+            "instruction": request.instruction,
+            "predicate": request.predicate,
+            "dry_run": request.dry_run,
+            "topics": topics_json(request),
+            "every_s": request.interval_s,
+            "missed": request.missed,
+        }
         if request.schedule != row.schedule:
-            row.schedule, row.next_at = request.schedule, None
-        if row.predicate is not None and (edit.predicate, edit.topics) != (None, None):
-            row.note = objection(row.predicate, await self._values(row)) or ""
+            edited |= {"schedule": request.schedule, "next_at": None}
+        if request.predicate is not None and (edit.predicate, edit.topics) != (None, None):
+            seen = await self._values(WatcherRow(**{**row.model_dump(), **edited}))
+            edited["note"] = objection(request.predicate, seen) or ""
+        return edited
 
     async def check(self, name: str, by: By, predicate: str | None) -> CheckedPredicate:
         """Return what another predicate would be worth now; nothing is changed.
@@ -247,18 +263,18 @@ class Watchers:
 
     async def pause(self, name: str, by: By) -> WatcherSummary:
         """Watch no more until it is resumed."""
-        async with self._changing(name, by, "paused") as row:
+        async with self._changing(name, by, "paused") as (row, assign):
             require_approved(row)
             self._engine.stop(name)
             # Times of its schedule that come meanwhile are not missed.
-            row.state, row.snoozed_until, row.next_at = "paused", None, None
+            assign({"state": "paused", "snoozed_until": None, "next_at": None})
         return self._shown(row)
 
     async def snooze(self, name: str, by: By, *, seconds: float) -> WatcherSummary:
         """Suspend a watcher for some time; values are seen meanwhile."""
-        async with self._changing(name, by, "snoozed") as row:
+        async with self._changing(name, by, "snoozed") as (row, assign):
             require_approved(row)
-            row.state, row.snoozed_until = "paused", now() + timedelta(seconds=seconds)
+            assign({"state": "paused", "snoozed_until": now() + timedelta(seconds=seconds)})
             if self._engine.get(name) is None:
                 await self._start(row)
             self._engine.wake()
@@ -266,9 +282,9 @@ class Watchers:
 
     async def resume(self, name: str, by: By) -> WatcherSummary:
         """Go on with a watcher that was paused, snoozed or has failed."""
-        async with self._changing(name, by, "resumed") as row:
+        async with self._changing(name, by, "resumed") as (row, assign):
             require_approved(row)
-            row.state, row.snoozed_until, row.note = "active", None, ""
+            assign({"state": "active", "snoozed_until": None, "note": ""})
             await self._start(row)
         return self._shown(row)
 
@@ -284,10 +300,10 @@ class Watchers:
         for row in [row for row in self._rows.values() if row.owner == user]:
             await self._remove(row)
 
-    async def _note_approval(self, row: WatcherRow, by: By) -> None:
-        row.approved_by, row.approver = by.token, by.user.id
+    async def _approval(self, by: By) -> dict[str, str | None]:
         token = await self._registry.authority.get(by.token)
-        row.approved_through = token.subject if token.kind == "device" else None
+        through = token.subject if token.kind == "device" else None
+        return {"approved_by": by.token, "approver": by.user.id, "approved_through": through}
 
     async def _remove(self, row: WatcherRow) -> None:
         async with self._one:
@@ -392,7 +408,7 @@ class Watchers:
         limits.tokens.charge(tokens)
         for row in readable(await self._store.watchers(), checked_row):
             self._rows[row.name] = row
-            limits.actions(row).charge(len(acted.get(row.name, ())))
+            limits.actions(row).charge(acted.get(row.name, 0))
         for entry in await self._store.interrupt():
             if (interrupted := self._rows.get(entry.watcher)) is not None:
                 await self._evaluations.announcer.notify(
@@ -422,7 +438,7 @@ class Watchers:
         try:
             await self._start(row, earlier=earlier)
         except StrawberryError as error:
-            row.state, row.note = "failed", error.message
+            row.state, row.note, row.next_at = "failed", error.message, None
             await self._store.save(row)
             await self._evaluations.announcer.notify(row, f"It cannot watch: {error.message}")
             return False
@@ -435,19 +451,32 @@ class Watchers:
         await self._engine.start(row, last=None if is_new else self._last_of(row), earlier=earlier)
 
     @asynccontextmanager
-    async def _changing(self, name: str, by: By, change: str) -> AsyncIterator[WatcherRow]:
-        """Change a watcher and publish what was done; what is changed when an error comes stays as it was."""
-        row = self._get(name, by)
+    async def _changing(
+        self, name: str, by: By, change: str
+    ) -> AsyncIterator[tuple[WatcherRow, Callable[[Mapping[str, Any]], None]]]:
+        """Change a watcher and publish what was done.
+
+        Yields:
+            The row, and how its fields are assigned: those have their values of before again if an error
+            comes; what the engine counts meanwhile stays.
+        """
+        self._get(name, by)
         by.user.require_writer()
+        before: dict[str, Any] = {}
+
+        def assign(fields: Mapping[str, Any]) -> None:
+            before.update({field: getattr(row, field) for field in fields.keys() - before.keys()})
+            _assign(row, fields)
+
         async with self._one:
-            before = row.model_dump()
+            # Not before: it can have been removed, or made again, meanwhile.
+            row = self._get(name, by)
             try:
-                yield row
+                yield row, assign
                 await self._store.save(row)
                 await self._recordings.keep(self._rows.values())
             except BaseException:
-                for field, value in before.items():
-                    setattr(row, field, value)
+                _assign(row, before)
                 raise
         await self._evaluations.announcer.state(row, self._last_of(row))
         await self._evaluations.announcer.change(row, change, by=by.user.id)
@@ -497,3 +526,8 @@ class Watchers:
         if watched is not None and watched.last is not None:
             self._last[row.name] = watched.last
         return self._last.get(row.name)
+
+
+def _assign(row: WatcherRow, fields: Mapping[str, Any]) -> None:
+    for field, value in fields.items():
+        setattr(row, field, value)

@@ -1,5 +1,7 @@
 """What is approved for a watcher stays what a person has said, whatever a model reads."""
 
+import asyncio
+
 import pytest
 
 from hub_agent.live.watchers.decisions.approved import ApprovedCall
@@ -109,6 +111,30 @@ async def test_only_who_may_use_tokens_asks_the_model_in_a_back_test(
     assert model.requests == []
 
 
+async def test_calls_that_were_not_approved_are_not_made_while_their_approval_is_checked(
+    watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.script = script(stops())
+    await watching.add(predicate="disk > 95", allow=[])
+    asks, is_refused = asyncio.Event(), asyncio.Event()
+
+    async def fetch(*_: object) -> None:
+        asks.set()
+        await is_refused.wait()
+
+    monkeypatch.setattr(watching.home.hub.live.feed, "fetch", fetch)
+    edit = {"allow": [{"path": STOP}], "topics": {"disk": watching.topic("unheard")}}
+    program = await watching.home.token(scopes=("chat", "call"))
+    async with watching.home.client(program) as other, asyncio.TaskGroup() as tasks:
+        approval = tasks.create_task(watching.ask("POST", "/full/approve", edit, client=other))
+        await asks.wait()
+        ran = await watching.ask("POST", "/full/run", client=other)
+        is_refused.set()
+    assert (ran["decision"], approval.result(), watching.camera.stopped) == ("failed", "forbidden", [])
+    shown = await watching.show()
+    assert (shown["state"], shown["allow"], shown["model_calls"]) == ("active", [], 1)
+
+
 async def test_what_was_approved_through_a_device_ends_with_the_device(
     watching: Watching, model: ScriptedModel
 ) -> None:
@@ -179,3 +205,6 @@ async def test_what_is_changed_of_a_watcher_with_calls_waits_for_approval(
         made = await watching.ask("PATCH", "/full", trigger)
         assert (made["every_s"], made["on_change"], made["schedule"]) == shown
         assert bool(made["next_at"]) == bool(made["schedule"])
+    await watching.ask("PATCH", "/full", {"schedule": "every day at 7"})
+    draft = await watching.ask("PATCH", "/full", {"allow": [light]})
+    assert (draft["state"], draft["schedule"], draft["next_at"]) == ("draft", "every day at 7", None)

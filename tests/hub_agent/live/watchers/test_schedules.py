@@ -1,5 +1,6 @@
 """Schedules, timers and reminders: when they come next, and that they come after a restart."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent_core.prompt import Household
-from contracts.errors import InvalidMessage
+from contracts.errors import InvalidMessage, StorageError
+from hub_agent.live.watchers import timers as timers_module
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import TimerRow
@@ -122,7 +124,7 @@ async def test_what_ended_while_the_hub_was_stopped_is_given_late_or_told_as_mis
                 missed=missed,
                 schedule=schedule,
             )
-            await WatcherStore(store, instance="main").save_timer(row)
+            await WatcherStore(store, instance="main").add_timer(row)
     async with open_home(tmp_path / "home") as home:
         await eventually(lambda: _two(home))
         texts = sorted(each["text"] for each in await notified(home))
@@ -130,6 +132,30 @@ async def test_what_ended_while_the_hub_was_stopped_is_given_late_or_told_as_mis
         [left] = home.hub.live.timers.of(home.hub.registry.admin)
         assert left["text"] == "bins"
         assert datetime.fromisoformat(left["due"]) > now()
+
+
+async def test_an_end_that_cannot_be_stored_is_told_once_it_can(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timers_module, "_AGAIN_S", 0.01)
+    timers, store, failed = home.hub.live.timers, home.hub.registry.store, asyncio.Event()
+    due = now() + timedelta(hours=1)
+    await timers.add(home.hub.registry.admin, "tea", due=due, schedule=None, missed="run")
+
+    async def write(_: object) -> None:
+        failed.set()
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write", write)
+        timers._clock = lambda: due.timestamp()
+        timers._changed.set()
+        await failed.wait()
+        failed.clear()
+        await failed.wait()
+    await eventually(lambda: notified(home))
+    assert [each["text"] for each in await notified(home)] == ["tea"]
+    assert (timers.of(home.hub.registry.admin), await timers._store.timers()) == ([], [])
 
 
 async def _two(home: Home) -> bool:
@@ -150,6 +176,18 @@ async def test_a_scheduled_watcher_is_evaluated_at_its_time_only(
     [entry] = await watching.decided(1, "morning")
     assert (entry["decision"], entry["reason"]) == ("notify", "It is time.")
     assert datetime.fromisoformat((await watching.show("morning"))["next_at"]) > now()
+    # The computer slept.
+    engine_row.next_at = now() - timedelta(hours=1)
+    watching.home.hub.live.watchers._engine.wake()
+
+    async def is_told() -> bool:
+        return (await watching.notes())[-1].endswith("was missed")
+
+    await eventually(is_told)
+    engine_row.next_at = now()
+    watching.home.hub.live.watchers._engine.wake()
+    await watching.decided(2, "morning")
+    assert len(model.requests) == 2
 
 
 @pytest.mark.parametrize("missed", ["tell", "run"])
