@@ -55,7 +55,7 @@ class _Which(Strict):
     device: Annotated[str | None, Field(max_length=64)] = None
 
 
-class Node(BaseModel):
+class NodeSummary(BaseModel):
     """A node as clients see it, with whatever else its device says of it."""
 
     model_config = ConfigDict(extra="allow", defer_build=True)
@@ -78,7 +78,7 @@ class DeviceProblem(TypedDict):
 class NodeList(TypedDict):
     """The nodes of all devices, and why those of some are missing."""
 
-    nodes: list[Node]
+    nodes: list[NodeSummary]
     problems: list[DeviceProblem]
 
 
@@ -112,7 +112,7 @@ class Nodes:
         entries: list[Entry] = [directory.resolve(device)] if device is not None else directory.entries()
         having = [entry for entry in entries if _SKILL in entry.skills]
         asked = (self.call(bearer, entry.id, "list_nodes", {}) for entry in having)
-        found: list[Node] = []
+        found: list[NodeSummary] = []
         problems: list[DeviceProblem] = []
         for entry, nodes in zip(having, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(nodes, StrawberryError):
@@ -154,7 +154,7 @@ class Nodes:
             actor, SkillCall(target, checked, on_progress=on_progress), origin=origin
         )
 
-    async def _shown(self, entry: Entry, node: dict[str, Any]) -> Node:
+    async def _shown(self, entry: Entry, node: dict[str, Any]) -> NodeSummary:
         """Return a node as clients see it, with the health that its topic shows."""
         topic, link, every_s = (node.pop(f"health_{each}", None) for each in ("topic", "link", "every_s"))
         # A device says what it likes: what is no topic and no number of seconds tells nothing.
@@ -168,7 +168,7 @@ class Nodes:
             age_s = time.time() - max((each.at for each in samples), default=0)
             if samples:
                 node["health"] = "healthy" if age_s <= every_s else "unhealthy"
-        return Node.model_validate({**node, "device": entry.key, "device_name": entry.display_name})
+        return NodeSummary.model_validate({**node, "device": entry.key, "device_name": entry.display_name})
 
 
 @asynccontextmanager
