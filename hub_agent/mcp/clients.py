@@ -109,7 +109,7 @@ class _Server:
             raise CallError(ErrorCode.SKILL_ERROR, f"{self.name}: {str(error)[:500]}") from None
 
 
-class McpServer(TypedDict):
+class McpServerState(TypedDict):
     """A server as ``strawberry mcp list`` shows it."""
 
     name: str
@@ -122,7 +122,7 @@ class McpServer(TypedDict):
 class McpServers(TypedDict):
     """All servers, and what is wrong with the file."""
 
-    servers: list[McpServer]
+    servers: list[McpServerState]
     problem: str
 
 
