@@ -154,6 +154,9 @@ class LoadedModels(TypedDict):
     models: list[LoadedModel]
 
 
+ModelInfo = TypedDict("ModelInfo", {"general.architecture": str, "strawberry.context_length": int})
+
+
 class ModelShown(TypedDict):
     """An agent as Ollama describes one model."""
 
@@ -161,7 +164,7 @@ class ModelShown(TypedDict):
     parameters: str
     template: str
     details: ModelDetails
-    model_info: dict[str, str | int]
+    model_info: ModelInfo
     capabilities: list[str]
     modified_at: str
 
