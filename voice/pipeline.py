@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from typing import Final, Literal, Protocol, Self, TypeVar
 
 from chat.tasks import open_tasks
 from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
@@ -265,7 +265,8 @@ class Pipeline:
                 return interrupting.result()
             return working.result()
         finally:
-            _cancel(working, interrupting)
+            working.cancel()
+            interrupting.cancel()
             # Speech has stopped, and the turn is cancelled, before anything else begins.
             await asyncio.wait((working, interrupting))
 
@@ -428,7 +429,7 @@ class _Speech:
 
     async def __aexit__(self, *_: object) -> None:
         if self._playing is not None:
-            _cancel(self._playing)
+            self._playing.cancel()
             await asyncio.wait((self._playing,))
 
     def say(self, sentence: str) -> None:
@@ -473,13 +474,6 @@ class _Speech:
             else:
                 self._observer.problem(name, "")
                 return
-
-
-def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks once: a second time would interrupt how an engine ends its process."""
-    for task in tasks:
-        if not task.cancelling():
-            task.cancel()
 
 
 async def _one(sound: Sound) -> AsyncIterator[Sound]:

@@ -54,7 +54,7 @@ class VoiceSettings(BaseModel):
         barge_in: What interrupts an answer: the wake word, or any speech, which wants a headset or a
             microphone that does not hear the loudspeaker.
         tones: Whether tones tell that it listens.
-        silence_s: Silence that ends a sentence.
+        silence_s: Silence that ends an utterance.
         satellite: A server that answers in place of this home's assistant.
     """
 

@@ -15,6 +15,7 @@ from voice.sound.audio import RATE
 
 PLUGIN = list(Path("/usr/lib").rglob("libasound_module_pcm_pulse.so"))
 _FORM = "format=s16le rate=16000 channels=1"
+_HISS = hiss(1)
 
 
 class Card:
@@ -73,11 +74,12 @@ class Card:
         while not self._over.wait(0.01):
             # As fast as time goes by: what is late is made up for.
             due = 2 * int((time.monotonic() - began) * RATE) - written
-            piece = bytes(self._waiting[:due]) or hiss(1)[:due]
+            said = bytes(self._waiting[:due])
             with suppress(BlockingIOError):
-                sent = os.write(pipe, piece)
+                sent = os.write(pipe, said or _HISS[:due])
                 written += sent
-                del self._waiting[:sent]
+                if said:  # hiss takes nothing of what was added since
+                    del self._waiting[:sent]
         os.close(pipe)
 
     def _hear(self) -> None:

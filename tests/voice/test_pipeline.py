@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from chat.tasks import open_tasks
@@ -231,6 +232,57 @@ async def test_an_engine_that_is_cut_short_is_closed_by_who_played_it(room, gram
         pipeline.listen()
         await eventually(lambda: notes.now == "hearing")
         assert endless.closed_by == ["voice speaks"]
+
+
+class _Searching:
+    """Looks for a server, and takes a moment to stop after its time is over."""
+
+    def __init__(self) -> None:
+        self.stops, self.may_stop = asyncio.Event(), asyncio.Event()
+
+    async def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
+        try:
+            async with asyncio.timeout(0):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self.stops.set()
+                    await self.may_stop.wait()
+        except TimeoutError:
+            raise SpeechError("nothing was found") from None
+        yield
+
+
+async def test_it_goes_on_where_it_is_interrupted_while_an_engine_gives_up(room, grammar):
+    searching = _Searching()
+    voices = {"wyoming": searching}
+    async with listening(room, ANSWER, grammar, text_to_speech=voices) as (chat, notes, pipeline):
+        chat.go.clear()
+        await room.say("okay nabu", "what time is it")
+        await asyncio.wait_for(searching.stops.wait(), 60)
+        pipeline.listen()
+        await eventually(lambda: chat.cancelled)
+        searching.may_stop.set()
+        await eventually(lambda: notes.now == "hearing")
+
+
+async def test_espeak_is_ended_however_often_who_speaks_is_cancelled():
+    begun = asyncio.Event()
+
+    async def speak() -> None:
+        async with aclosing(Espeak().say("one two three. " * 1_000, language="en")) as sounds:
+            async for _ in sounds:
+                begun.set()
+                await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        speaking = tasks.create_task(speak())
+        await begun.wait()
+        for _ in range(3):
+            speaking.cancel()
+            await asyncio.sleep(0)
+            assert not speaking.done()
+    assert "espeak-ng" not in [each.name() for each in psutil.Process().children()]
 
 
 class _Mute:

@@ -64,7 +64,10 @@ def shown(spoke: Spoke) -> dict[str, Any]:
 
 def wait_for_reason(spoke: Spoke, reason: str) -> None:
     """Wait until it says that this is missing, and nothing else."""
-    wait_for(lambda: reason in (said := shown(spoke)["reason"]) and (reason or not said), what=f"{reason!r}")
+    wait_for(
+        lambda: reason in (said := shown(spoke)["reason"]) and ";" not in said and (reason or not said),
+        what=f"{reason!r}",
+    )
 
 
 def knows_the_fire(house: House, spoke: Spoke) -> bool:

@@ -216,7 +216,8 @@ async def test_what_is_missing_in_the_network_is_said(monkeypatch: pytest.Monkey
 def test_an_address_is_read_as_people_write_it() -> None:
     assert Address.parse("pi.local:10300") == Address.parse("tcp://pi.local:10300") == ("pi.local", 10_300)
     assert str(Address.parse("[::1]:10300")) == "[::1]:10300"
-    for wrong in ("pi.local", "http://pi.local:80", "tcp://", "a:b", "pi.local:99999", "unix:///tmp/x"):
+    foreign = ("pi.local", "http://pi.local:80", "tcp://", "a:b", "pi.local:99999", "unix:///tmp/x")
+    for wrong in (*foreign, "pi..local:10300", f"{64 * 'a'}.local:10300"):
         with pytest.raises(ConfigError, match="not the address of a Wyoming server"):
             Address.parse(wrong)
 

@@ -71,5 +71,8 @@ class Espeak:
                 with suppress(ProcessLookupError):
                     process.kill()
                 # Its transport closes at the end of the pipe, which is paused while it is not read.
-                await process.stdout.read()
-                await process.wait()
+                ended = asyncio.gather(process.stdout.read(), process.wait(), return_exceptions=True)
+                while not ended.done():
+                    # Cancelled once more, by its turn or its group, it would outlive the loop.
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait((ended,))

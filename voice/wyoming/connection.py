@@ -50,6 +50,7 @@ class Address(NamedTuple):
         with suppress(ValueError):
             parts = urlsplit(text if "://" in text else f"tcp://{text}")
             if parts.scheme == "tcp" and parts.hostname and parts.port and not parts.path.strip("/"):
+                parts.hostname.encode("idna")  # as connecting does: no label may be empty, or longer than 63
                 return cls(parts.hostname, parts.port)
         raise ConfigError(
             f"{text!r} is not the address of a Wyoming server",

@@ -57,7 +57,13 @@ def add(options: argparse.Namespace) -> int:
 
 def edit(options: argparse.Namespace) -> None:
     """Change a watcher."""
-    _say(options, hub_of(options).request("PATCH", _path(options.name), _asked(options)))
+    changes = _asked(options)
+    if not changes:
+        raise ConfigError(
+            f"no change of {options.name} is given",
+            hint="'strawberry watchers edit --help' lists what can be.",
+        )
+    _say(options, hub_of(options).request("PATCH", _path(options.name), changes))
 
 
 def show(options: argparse.Namespace) -> None:

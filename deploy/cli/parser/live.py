@@ -132,11 +132,12 @@ notify test: send yourself a notification
   home_topics=--home-topic [NAME=]TOPIC ...  a topic of the home broker
   entities=--entity [NAME=]ID ...         an entity of Home Assistant, as binary_sensor.door
   values=--value NAME=PATH ...            where the value is in the payload, as temp=state.temperature
-  | --every DURATION                      evaluate at most so often, as 30s
+  | --every DURATION                      evaluate so often, as 30s, also while nothing is heard; with a
+                                          predicate at most so often
   | --on-change                           evaluate each new value
   | --schedule WHEN                       'every weekday at 7', 'sunset', or cron
   --missed {tell,run}                     what happens to scheduled times that come while the hub is stopped;
-                                          default tell
+                                          of a new watcher: tell
   --predicate EXPR                        condition, as 'disk > 95'
   --allow CALL ...                        a call that it may make: 'devices.nas.CameraSkill.stop node=camera';
                                           a range is level=0..50, a choice mode=low|high

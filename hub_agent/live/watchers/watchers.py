@@ -196,7 +196,7 @@ class Watchers:
     async def change(self, name: str, by: By, edit: Edit) -> WatcherSummary:
         """Change the topics, instruction and calls of a watcher, and when it is evaluated.
 
-        One that makes calls is a draft then: what was approved is another watcher.
+        One that makes calls is a draft after any change: what was approved is another watcher.
 
         Raises:
             InvalidMessage: If an argument or the schedule cannot be used, or it would have no topic to see.
@@ -205,7 +205,10 @@ class Watchers:
             Forbidden: If the person has read-only access, or may not see a topic.
         """
         async with self._changing(name, by, "changed") as (row, assign):
-            assign(await self._edited(row, edit, by))
+            edited = await self._edited(row, edit, by)
+            if all(value == getattr(row, field) for field, value in edited.items() if field != "note"):
+                return self._shown(row)
+            assign(edited)
             # A question that is open shows the old one.
             self._drafts.pop(name, None)
             if row.allow:

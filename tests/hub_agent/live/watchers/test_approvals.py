@@ -170,7 +170,8 @@ async def test_what_is_changed_of_a_watcher_with_calls_waits_for_approval(
         ({"every_s": 0}, "invalid"),
     ):
         assert await watching.ask("PATCH", "/full", wrong) == code, wrong
-    assert (await watching.show())["state"] == "active"
+    for same in ({}, {"predicate": "disk > 95", "missed": "tell"}):
+        assert (await watching.ask("PATCH", "/full", same))["state"] == "active"
 
     light = {"path": "devices.nas.CameraSkill.light", "arguments": {"level": {"minimum": 0, "maximum": 9}}}
     topics = {"usage": {"topic": watching.topic("usage")}}
