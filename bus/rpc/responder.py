@@ -20,7 +20,7 @@ from bus.rpc.replies import Replies
 from bus.rpc.request import MAX_PAYLOAD, SKEW_S
 from contracts import topics
 from contracts.correlation import correlated
-from contracts.devices.rpc import Call, Control
+from contracts.devices.rpc import MAX_TTL_MS, Call, Control
 from contracts.errors import (
     CallError,
     Disconnected,
@@ -217,10 +217,6 @@ class Responder:
         except InvalidMessage as error:
             self._drop(error, message)
             return
-        if control.kind == "renamed":
-            if control.epoch == self._epoch:
-                self._on_renamed()
-            return
         known = self._seen.find(control.id)
         incoming = known or IncomingCall(
             id=control.id,
@@ -228,7 +224,14 @@ class Responder:
             reply_topic=self._replies.topic(control.instance, control.id),
             stage=Stage.RESERVED,
         )
-        if control.epoch != self._epoch:
+        if control.kind == "renamed":
+            # Once, and soon: what is repeated would have the hub asked again and again.
+            is_late = self._clock.now() > incoming.issued_at + MAX_TTL_MS / 1000 + self._settings.skew_s
+            is_old = known is not None or is_late or self._seen.forgot(incoming.issued_at)
+            if control.epoch == self._epoch and not is_old:
+                self._seen.finish(incoming, b"")
+                self._on_renamed()
+        elif control.epoch != self._epoch:
             self._replies.send(incoming, self._replies.failure(incoming, self._stale()))
         elif known is not None:
             self._control_known(known, control.kind)

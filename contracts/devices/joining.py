@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from contracts.names import DeviceId
-from contracts.wire import Part
+from contracts.wire import Json, Part
 
 _FINGERPRINT: Final = b"strawberry-join-1"
 _CA: Final = b"strawberry-ca-1"
@@ -125,11 +125,11 @@ class JoinRequest(Part):
 
     Attributes:
         name: What it would like to be called.
-        public_key: Its key as a JWK.
+        public_key: Its key as a JWK; also with members that are no strings, as browsers export it.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    public_key: dict[str, str]
+    public_key: dict[str, Json]
 
 
 class JoinAsked(Part):

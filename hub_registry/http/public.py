@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from chat.http.requests import Answer, answer, read
 from contracts.devices.joining import DeviceBus, EnrolAnswer, HubCard, ca_document
 from contracts.errors import InvalidMessage
-from contracts.wire import Strict
+from contracts.wire import Json, Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import source_of
 from hub_registry.registry import Registry
@@ -24,7 +24,7 @@ class EnrolBody(Strict):
     """A device that wants to join with an enrolment token."""
 
     token: Annotated[str, Field(max_length=200)]
-    public_key: dict[str, str]
+    public_key: dict[str, Json]
 
 
 class KeySet(TypedDict):

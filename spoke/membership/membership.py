@@ -71,6 +71,7 @@ class Membership:
         self._is_rejected = False
         self._link: Link | None = None
         self._asking = asyncio.Lock()
+        self._is_renamed = False
         self._ask_from = 0.0
         self._ask_backoff = Backoff(settings.retry_s, settings.retry_max_s)
         self._refresh_from = time.monotonic() + jittered(settings.refresh_s)
@@ -105,13 +106,13 @@ class Membership:
             self._observe(link)
             if self._must_renew():
                 await self._renew()
-            elif self._must_ask() and time.monotonic() >= self._ask_from:
+            elif self._must_ask() and self._may_ask():
                 await self.ask()
             await asyncio.sleep(self._settings.check_s)
 
     def renamed(self) -> None:
         """Ask the hub with the next check: it told on the bus that this device is called something else."""
-        self._refresh_from = self._ask_from = 0.0
+        self._is_renamed = True
 
     async def is_enrolled(self) -> bool:
         """Ask whether the hub still accepts this device.
@@ -125,6 +126,8 @@ class Membership:
     async def ask(self) -> None:
         """Ask the hub for the bus, with the newest token, and apply its answer."""
         async with self._asking:
+            # Of a name that is told meanwhile, the answer may know nothing.
+            was_renamed, self._is_renamed = self._is_renamed, False
             try:
                 hub = await find_hub(self.enrolment, key=self._key)
                 with self._off_the_bus():
@@ -132,6 +135,7 @@ class Membership:
             except Unauthorized as error:
                 self._rejected(error)
             except StrawberryError as error:
+                self._is_renamed |= was_renamed
                 self._unanswered(error)
             else:
                 self._accepted(found)
@@ -156,10 +160,15 @@ class Membership:
     def _must_ask(self) -> bool:
         is_away = self._away_from is not None and time.monotonic() - self._away_from >= self._settings.away_s
         has_unused = self.enrolment.renewed is not None
-        is_due = time.monotonic() >= self._refresh_from
+        is_due = self._is_renamed or time.monotonic() >= self._refresh_from
         return (
             not self._is_confirmed or self._is_refused or self._is_rejected or is_away or has_unused or is_due
         )
+
+    def _may_ask(self) -> bool:
+        # A new name is asked for at once, but not of a hub that did not answer, or refused.
+        at_once = self._is_renamed and not self._told and not self._is_rejected
+        return at_once or time.monotonic() >= self._ask_from
 
     def _must_renew(self) -> bool:
         is_due = self._clock.now() >= self._renew_at and time.monotonic() >= self._renew_from

@@ -73,6 +73,18 @@ async def test_an_unsigned_call_is_not_even_answered(
         assert "not signed" in caplog.text
 
 
+async def test_a_new_name_is_told_once_and_soon(open_bus_house: House) -> None:
+    told: list[str] = []
+    async with open_bus_house.spoke(on_renamed=lambda: told.append("renamed")) as spoke:
+        old = "00000000-0000-7000-8000-000000000000"
+        for identifier, epoch, times in ((uuid7(), 1, 2), (uuid7(), 2, 1), (old, 1, 1), (uuid7(), 1, 1)):
+            topic = topics.CONTROL.build(device=spoke.device, call=identifier)
+            control = Control(kind="renamed", id=identifier, instance="main", epoch=epoch)
+            sealed = Seal(HUB, open_bus_house.hub).seal(topic, control)
+            assert await deliver(open_bus_house, spoke, topic, sealed, times=times) == []
+    assert len(told) == 2
+
+
 async def test_a_call_by_another_key_does_not_run(open_bus_house: House) -> None:
     async with open_bus_house.spoke() as spoke:
         for key in (KeyPair.generate(), spoke.key):

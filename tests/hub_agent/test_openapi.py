@@ -36,10 +36,10 @@ PUT /api/system/restore
 """Requests that change something and take no JSON."""
 
 ANY_JSON = """
-actions args arguments content detail images kwargs latest lines output parameters result seen state
-tool_choice value values
+actions args arguments content detail images kwargs latest lines output parameters public_key result seen
+state tool_choice value values
 """
-"""Fields that are any JSON: what skills take and give, payloads of topics, messages in OpenAI's forms."""
+"""Fields that are any JSON: what skills take and give, payloads of topics, keys, OpenAI's messages."""
 
 ENDLESS = ("/api/bus/tree", "/api/ollama/pull")
 """Streams that do not end by themselves."""

@@ -113,7 +113,8 @@ async def test_the_login_of_a_shared_broker_is_for_those_who_have_joined(client)
 
     added = await client("POST", "/api/devices", {"name": "TV"})
     key = KeyPair.generate()
-    body = {"token": added["token"], "public_key": key.public.jwk()}
+    exported = {**key.public.jwk(), "ext": True, "key_ops": ["verify"]}
+    body = {"token": added["token"], "public_key": exported}
     enrolled = await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))
     joined = EnrolAnswer.model_validate(enrolled.json())
     assert joined.login == bus.login
