@@ -125,7 +125,9 @@ class View:
 
     def notify(self, message: str, *, kind: Literal["positive", "info", "warning"] = "positive") -> None:
         """Show a short message."""
-        ui.notify(message, type=kind, position="bottom", timeout=4_000)
+        # What was pressed may be gone by now.
+        with self.client:
+            ui.notify(message, type=kind, position="bottom", timeout=4_000)
 
     def fail(self, error: Exception) -> None:
         """Show an error with what to do about it; what we did not expect is in the log of the hub."""
