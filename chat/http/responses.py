@@ -113,7 +113,8 @@ class ResponseRequest(Part):
         try:
             return None if given is None else _CONVERSATION.validate_python(given)
         except ValidationError:
-            raise InvalidMessage(f"there is no response or conversation {str(given)[:80]!r}") from None
+            named = self.previous_response_id or given
+            raise InvalidMessage(f"there is no response or conversation {str(named)[:80]!r}") from None
 
 
 class ResponseText(TypedDict):

@@ -22,6 +22,7 @@ _OTHERS: Final = re.compile(
     [0-9a-f]{12}\.[\w-]{32}(?![\w-])         # an enrolment token: locator and secret
     | [2-9A-HJKMNP-Z]{4}(?:-[2-9A-HJKMNP-Z]{4}){3}(?![\w-])  # a one-time code for a password
     | (?<=Bearer\ )[\w.~+/-]++=*              # any other bearer token (RFC 6750)
+    | (?<=/ollama/k/)[^/\s]+                  # the token in a path, however it is encoded
     | (?<=://)[^/@\s:]+:[^/@\s]+(?=@)         # user and password in a URL
     """,
     re.VERBOSE,

@@ -83,8 +83,9 @@ class _Followed:
             self._tell()
 
     async def frames(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Yield the events after that one, to the end of the turn."""
+        """Yield the events after that one, to the end of the turn; where there are none, the last one."""
         self._clients += 1
+        sent = False
         self._abandon.cancel()
         try:
             while True:
@@ -92,12 +93,15 @@ class _Followed:
                     yield _json(Missed(turn=self.turn.id, events=self._forgotten - after))
                     after = self._forgotten
                 while after - self._forgotten < len(self._frames):
-                    after += 1
+                    after, sent = after + 1, True
                     yield self._frames[after - 1 - self._forgotten]
                     if after < self._forgotten:
                         break
                 else:
                     if self._ended:
+                        if not sent and self._frames:
+                            # A client that lost its connection after it waits for an end.
+                            yield self._frames[-1]
                         return
                     await self._changed.wait()
         finally:

@@ -35,6 +35,11 @@ def test_a_secret_is_taken_out_wherever_it_stands(secret: str) -> None:
         assert secret[-19:] not in redact(text)
 
 
+def test_the_token_in_a_path_is_taken_out_however_it_is_encoded() -> None:
+    path = f"GET /ollama/k/{JWT.replace('.', '%2E')}/api/tags HTTP/1.1"
+    assert redact(path) == "GET /ollama/k/[secret]/api/tags HTTP/1.1"
+
+
 def test_arguments_and_tracebacks_are_cleaned_too() -> None:
     try:
         raise ValueError(f"refused {JWT}")
@@ -68,7 +73,13 @@ def test_what_is_no_secret_stays() -> None:
 
 def test_a_text_made_to_be_slow_is_redacted_at_once() -> None:
     # With a quadratic pattern, a megabyte of these would take hours.
-    for text in ("eyJ" * 350_000, "eyJaaaaaaaa." * 90_000, "a." * 500_000, "://a:" * 200_000):
+    for text in (
+        "eyJ" * 350_000,
+        "eyJaaaaaaaa." * 90_000,
+        "a." * 500_000,
+        "://a:" * 200_000,
+        "/ollama/k/" * 100_000,
+    ):
         redact(text)
 
 

@@ -79,6 +79,9 @@ async def test_a_client_that_comes_back_resumes_after_the_last_event_that_it_has
         assert text == seen[-1]["event"]["answer"] == "One, two, three, four, five, six, seven, eight."
         await send(opened, kind="resume", turn="t1")
         assert [(await receive(opened, "event"))["id"] for _ in seen] == [frame["id"] for frame in seen]
+        for known in (len(seen), len(seen) + 5):
+            await send(opened, kind="resume", turn="t1", after=known)
+            assert await receive(opened, "event") == seen[-1]
     stranger = await thinking.token(await thinking.hub.registry.accounts.add("Bob", role="member"))
     async with socket(thinking, stranger) as opened:
         await send(opened, kind="resume", turn="t1")

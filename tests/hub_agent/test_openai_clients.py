@@ -213,8 +213,8 @@ async def test_a_response_goes_on_from_the_one_before(
     async with thinking.client() as admin:
         (conversation,) = (await admin.get("/api/conversations")).json()
     assert conversation["asked"] == "I am Ann"
-    with pytest.raises(openai.UnprocessableEntityError):
-        await asking.responses.create(model="assistant", input="x", previous_response_id="resp_/../x")
+    with pytest.raises(openai.UnprocessableEntityError, match="conversation 'resp_nope'"):
+        await asking.responses.create(model="assistant", input="x", previous_response_id="resp_nope")
 
 
 async def test_a_response_has_the_calls_of_the_clients_tools(
