@@ -11,9 +11,9 @@ from starlette.responses import RedirectResponse, Response
 
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
 from hub_web.assets import asset
-from hub_web.parts.layout import Words, empty, icon_button, problem
+from hub_web.parts.layout import Words, empty, icon_button, note, problem
 from hub_web.texts import text
-from hub_web.view import THEME_COOKIE, Theme, view
+from hub_web.view import SEEN_COOKIE, THEME_COOKIE, Theme, view
 
 Width = Literal["normal", "wide", "full"]
 Build = Callable[..., Awaitable[Any]]
@@ -21,6 +21,11 @@ Build = Callable[..., Awaitable[Any]]
 _ON_PHONE: Final = 4
 """Entries of the bar at the bottom of a phone; the others are behind its last one."""
 _BUILD_S: Final = 60.0
+_READ: Final = 100
+_LISTED: Final = 20
+"""Notifications that are read and that are listed: an admin reads those of all people."""
+_LONGEST: Final = 300
+"""Characters of one."""
 _STATUS: Final = ((NotFound, 404), (Forbidden, 403))
 _THEMES: Final[dict[Theme, tuple[str, str]]] = {
     "auto": ("brightness_auto", "Theme: as on this device"),
@@ -115,6 +120,7 @@ def _frame(info: PageInfo) -> Iterator[None]:
             ui.element("img").props(f'src="{icon}" alt="" width=28 height=28')
             Words("span", "Strawberry")
         ui.element("div").classes("sb-grow")
+        bell = _Bell()
         _theme_button()
         _person_menu()
     # Without a value NiceGUI would ask the browser for it, and a slow one would not answer in time.
@@ -129,6 +135,7 @@ def _frame(info: PageInfo) -> Iterator[None]:
     with ui.element("div").classes(f"sb-page sb-{info.width}") as content:
         title = Words("h1", text(info.title), "sb-h1")
     view.show_in(client, title=title, progress=progress)
+    bell.follow()
     with content:
         try:
             yield
@@ -180,6 +187,80 @@ def _bar(here: PageInfo, drawer: ui.left_drawer) -> None:
             Words("span", text("More"))
 
 
+class _Bell:
+    """The person's notifications: a toast for each new one, and the last ones behind a button."""
+
+    def __init__(self) -> None:
+        self._listed: dict[int, dict[str, Any]] = {}
+        self._seen = view.seen
+        self._button = icon_button("notifications_none", "", view.showing(self._show))
+        with self._button:
+            ui.tooltip(text("Notifications"))
+            self._mark = ui.badge(color="primary").props("floating aria-hidden=true")
+        self._count()
+
+    def follow(self) -> None:
+        """List the stored ones, and take in what comes while the page is open."""
+        view.on_event(self._heard, "notification")
+        view.follow_events(self._read)
+
+    def _heard(self, event: dict[str, Any]) -> None:
+        if self._take(event):
+            self._count()
+            view.notify(": ".join(_told(event)), kind="info")
+
+    async def _read(self) -> None:
+        async with view.api.stream(
+            "GET", "/api/events", kind="notification", last=_READ, follow=False
+        ) as stored:
+            async for event in stored:
+                self._take(event)
+        self._count()
+
+    def _take(self, event: dict[str, Any]) -> bool:
+        """Add an event to the list, and return whether it is the person's own."""
+        if event["user"] != view.user.id:
+            return False
+        self._listed[event["id"]] = event
+        if len(self._listed) > _LISTED:
+            del self._listed[min(self._listed)]
+        return True
+
+    def _count(self) -> None:
+        new = sum(id_ > self._seen for id_ in self._listed)
+        self._mark.set_text(str(new))
+        self._mark.set_visibility(new > 0)
+        label = text("Notifications, {n} new", n=new) if new else text("Notifications")
+        self._button.props["aria-label"] = label
+
+    async def _show(self) -> None:
+        await self._read()
+        with view.dialog(text("Notifications"), close=text("Close")):
+            if not self._listed:
+                note(text("There is nothing yet: watchers and timers tell you something here."))
+            with ui.element("ul").classes("sb-entries"):
+                for id_, event in sorted(self._listed.items(), reverse=True):
+                    with ui.element("li").classes("sb-entry-row"), ui.element("div"):
+                        *subject, said = _told(event)
+                        Words("p", said, "sb-strong" if id_ > self._seen else "")
+                        Words("p", " · ".join([*subject, view.at(event["at"])]), "sb-muted sb-small")
+        self._seen = max(self._listed, default=self._seen)
+        _keep(SEEN_COOKIE, str(self._seen))
+        self._count()
+
+
+def _told(event: dict[str, Any]) -> list[str]:
+    """Return what a notification is about, where that is something else, and what it says."""
+    subject, said = event["subject"], str(event["data"].get("text") or event["subject"])[:_LONGEST]
+    return [text.message(said)] if said.startswith(subject) else [subject, text.message(said)]
+
+
+def _keep(cookie: str, value: str) -> None:
+    """Set a cookie of this browser for a year."""
+    path = view.base_path or "/"
+    ui.run_javascript(f"document.cookie = '{cookie}={value};path={path};max-age=31536000;samesite=strict'")
+
+
 def _theme_button() -> None:
     chosen = view.theme
     order: list[Theme] = ["auto", "light", "dark"]
@@ -192,11 +273,8 @@ def _theme_button() -> None:
     def turn() -> None:
         nonlocal chosen
         chosen = order[(order.index(chosen) + 1) % len(order)]
-        path = view.base_path or "/"
-        ui.run_javascript(
-            f"document.cookie = '{THEME_COOKIE}={chosen};path={path};max-age=31536000;samesite=strict';"
-            f"Quasar.Dark.set({{auto: 'auto', light: false, dark: true}}['{chosen}'])"
-        )
+        _keep(THEME_COOKIE, chosen)
+        ui.run_javascript(f"Quasar.Dark.set({{auto: 'auto', light: false, dark: true}}['{chosen}'])")
         show()
 
     button = icon_button("", "").on_click(turn)

@@ -35,6 +35,7 @@ Show = Callable[[], Awaitable[None]]
 Theme = Literal["auto", "light", "dark"]
 
 THEME_COOKIE: Final = "strawberry_theme"
+SEEN_COOKIE: Final = "strawberry_seen"
 
 _RETRY_S: Final = (0.5, 15.0)
 """Shortest and longest wait until a stream that has ended is opened again."""
@@ -53,6 +54,7 @@ class View:
             shown by `fail`.
         zone: The person's time zone.
         theme: Which of light and dark; ``auto`` is what the device says.
+        seen: Id of the last notification that was seen in this browser.
         base_path: Prefix of every path in a page.
         feeds: The turns that pages have begun.
         client: NiceGUI's side of it.
@@ -76,10 +78,13 @@ class View:
         self.language = choose(user.language, connection.headers.get("accept-language"), household.language)
         self.zone = ZoneInfo(user.time_zone or household.time_zone)
         self.theme = theme_of(connection)
+        seen = connection.cookies.get(SEEN_COOKIE, "")[:19]
+        self.seen = int(seen) if seen.isascii() and seen.isdecimal() else 0
         self.base_path = str(connection.scope["root_path"])
         self.feeds = feeds
         self._tasks = tasks
         self._busy = 0
+        self._listeners: list[tuple[Callable[[Any], Any], frozenset[str], Any]] = []
 
     def enter(self) -> None:
         """Make this the page of the present task and of those that it begins."""
@@ -330,7 +335,9 @@ class View:
 
     # -- streams ----------------------------------------------------------------------------------
 
-    def follow(self, path: str, on_event: Callable[[Any], Any], **query: Any) -> Callable[[], None]:
+    def follow(
+        self, path: str, on_event: Callable[[Any], Any], *, on_open: Show | None = None, **query: Any
+    ) -> Callable[[], None]:
         """Call a function with each event of a server-sent stream, as long as the page is there.
 
         The stream is opened again where it ends. What the function does to elements is sent on; where the
@@ -347,6 +354,9 @@ class View:
                 try:
                     async with self.api.stream("GET", path, **query) as events:
                         failed = False
+                        if on_open is not None:
+                            with slot:
+                                await on_open()
                         async for event in events:
                             backoff.reset()
                             with slot:
@@ -364,6 +374,26 @@ class View:
                 await asyncio.sleep(backoff.next())
 
         return self.run(run(), name=f"follow {path}")
+
+    def follow_events(self, on_open: Show) -> None:
+        """Follow what happens in the home, by one stream for all that the page does with it.
+
+        Args:
+            on_open: Reads what happened before; called whenever the stream has been opened.
+        """
+        self.follow("/api/events", self._happened, on_open=on_open)
+
+    def on_event(self, on_event: Callable[[Any], Any], *kinds: str) -> None:
+        """Call a function with each event of these kinds that happens from now on."""
+        self._listeners.append((on_event, frozenset(kinds), ui.context.slot))
+
+    async def _happened(self, event: dict[str, Any]) -> None:
+        for on_event, kinds, slot in self._listeners:
+            if event["kind"] in kinds:
+                with slot:
+                    result = on_event(event)
+                    if inspect.isawaitable(result):
+                        await result
 
     def run(self, work: Coroutine[Any, Any, None], *, name: str) -> Callable[[], None]:
         """Run something beside the page until it ends, or the page does; return what stops it."""

@@ -327,7 +327,7 @@ class _Device:
                 with self._programs, card(text("Programs"), icon="terminal"):
                     self._nodes = ui.element("div")
                 # One that ends by itself is an event of its owner's.
-                view.follow("/api/events", lambda _: self._show_nodes(), kind="node")
+                view.on_event(lambda _: self._show_nodes(), "node")
             await self._show_nodes()
 
     def _skill(self, skill: dict[str, Any]) -> ui.element:

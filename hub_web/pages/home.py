@@ -93,12 +93,13 @@ class _Board:
         self._take(world["things"])
         self._build()
         view.follow("/api/world", self._changed, limit=_MOST, follow=True)
-        path = "/api/events"
         # First, so that nothing happens unheard in between.
-        view.follow(path, self._happened)
+        view.on_event(self._happened, "timer", "watcher")
         await self._refresh_timers()
         ui.timer(1.0, self._count_down)
-        async with view.api.stream("GET", path, kind="watcher", last=_READ_FIRED, follow=False) as before:
+        async with view.api.stream(
+            "GET", "/api/events", kind="watcher", last=_READ_FIRED, follow=False
+        ) as before:
             async for event in before:
                 self._fire(event)
         self._show_fired()
@@ -304,8 +305,6 @@ class _Board:
 
     async def _happened(self, event: dict[str, Any]) -> None:
         if event["kind"] == "timer" and event["user"] == view.user.id:
-            if event["data"]["event"] == "ended":
-                view.notify(event["subject"], kind="info")
             await self._refresh_timers()
         elif event["kind"] == "watcher":
             self._fire(event)

@@ -1,5 +1,6 @@
 """The frame of the pages: sessions, sockets, themes, languages, and what a foreign page may not do."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,3 +35,32 @@ def test_a_page_speaks_the_language_of_the_browser(page_of: Visit, picture: Pict
     page = page_of(locale="de-DE").open("/chat")
     expect(page.locator("html")).to_have_attribute("lang", "de")
     picture(page, "chat-german")
+
+
+def test_notifications_are_listed_behind_the_bell_and_told_on_any_page(
+    page_of: Visit, picture: Picture
+) -> None:
+    visitor = page_of(phone=True)
+    timer = {"device": "hub", "skill": "WatcherSkill", "method": "set_timer"}
+
+    def end_timer(text: str) -> None:
+        visitor.house.ask("/api/skills/call", {**timer, "kwargs": {"minutes": 0.001, "text": text}})
+
+    page = visitor.open("/turns")
+    bell = page.get_by_role("button", name="Notifications", exact=False)
+    end_timer("Kettle")
+    # What the bell counts came before, so that the page follows what comes now.
+    expect(bell).to_have_accessible_name(re.compile("new"))
+    end_timer("Oven")
+    page.get_by_role("alert").filter(has_text="Oven").wait_for()
+    bell.press("Enter")
+    dialog = page.get_by_role("dialog", name="Notifications")
+    expect(dialog.get_by_role("listitem").filter(has_text="Oven").first).to_be_visible()
+    expect(dialog.get_by_role("listitem").filter(has_text="Kettle").first).to_be_visible()
+    picture(page, "notifications-phone")
+    page.keyboard.press("Escape")
+    expect(bell).to_have_accessible_name("Notifications")
+    # Seen in this browser: another page has no mark until the next one.
+    visitor.open("/chat")
+    end_timer("Tea pot")
+    expect(bell).to_have_accessible_name("Notifications, 1 new")

@@ -63,7 +63,7 @@ async def captures() -> None:
             view.button(text("New capture"), new, icon="add", kind="primary")
     place = ui.element("div")
     # First, so that nothing happens unheard in between.
-    view.follow("/api/events", lambda _: show(), kind="capture")
+    view.on_event(lambda _: show(), "capture")
     await show()
 
 

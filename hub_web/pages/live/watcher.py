@@ -98,7 +98,7 @@ class _Watcher:
             self._report = stack().props("aria-live=polite")
         self._rest = stack().classes("sb-parts")
         await self._show(self._watcher)
-        view.follow("/api/events", self._heard, kind="watcher")
+        view.on_event(self._heard, "watcher")
 
     async def _heard(self, event: Any) -> None:
         concerned = event.get("data", {}).get("watchers", [event.get("subject")])

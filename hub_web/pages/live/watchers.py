@@ -87,7 +87,7 @@ async def watchers() -> None:
                     _card(each)
 
     # First, so that nothing happens unheard in between.
-    view.follow("/api/events", lambda _: show(), kind="watcher")
+    view.on_event(lambda _: show(), "watcher")
     await show()
 
 
