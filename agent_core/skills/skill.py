@@ -45,6 +45,9 @@ class SkillSink(Protocol):
     ) -> None:
         """Publish a value that is retained until the next one."""
 
+    def clear_state(self, skill: str, name: str) -> None:
+        """Empty the retained topic of a value."""
+
     def publish_event(self, skill: str, name: str, payload: Json) -> None:
         """Publish an event, which is not retained."""
 
@@ -273,6 +276,14 @@ class Skill:
         self._given.sink.publish_state(
             type(self).__name__, _topic_level(name), to_json(value), unit=unit, device_class=device_class
         )
+
+    def clear_state(self, name: str) -> None:
+        """Withdraw a value: there is none until the next one.
+
+        Raises:
+            ValueError: The name cannot stand in a topic.
+        """
+        self._given.sink.clear_state(type(self).__name__, _topic_level(name))
 
     def emit(self, name: str, payload: object = None) -> None:
         """Publish an event on the bus; it is not retained.

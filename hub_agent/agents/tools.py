@@ -144,9 +144,12 @@ class AgentToolset:
         if (problem := self._tools.problems.get(call.name)) is not None:
             return failed(problem.message, problem.hint)
         if call.name not in self._tools.methods:
-            if self._beside is not None:
-                return await self._beside.run(call, context)
             known = ", ".join(self._tools.methods)
+            if self._beside is not None:
+                outcome = await self._beside.run(call, context)
+                if outcome.ok or not known or call.name in {spec.name for spec in self._beside.specs}:
+                    return outcome
+                return replace(outcome, text=Prompt(f"{outcome.text} The agent's own tools are {known}."))
             return failed(f"there is no tool {call.name!r}", f"The tools are {known}.")
         target = self._tools.target(call.name)
         if call.arguments is None:

@@ -1,16 +1,22 @@
 """``NodesSkill``: the programs that run on this device."""
 
+import asyncio
+import json
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from agent_core.skills.skill import Skill, skill_method
+from chat.tasks import open_tasks
+from identity.files import write_private
 from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
 
-_LONG_S = 900.0
+_LONG_S: Final = 900.0
+_LOOK_S: Final = 10.0
+"""How often the folder is read for nodes that came or went."""
 
 
 class NodesSkill(Skill):
@@ -20,14 +26,20 @@ class NodesSkill(Skill):
         self._directory = directory
         self._stack = AsyncExitStack()
         self._nodes: Nodes | None = None
+        self._published: set[str] = set()
 
     async def setup(self) -> None:
         """Start the nodes that ran before."""
         nodes = await self._stack.enter_async_context(open_nodes(self._directory, data=self.data_dir))
         nodes.tell = self._tell
         self._nodes = nodes
+        with suppress(OSError, ValueError, TypeError):
+            self._published = set(json.loads((self.data_dir / "published.json").read_bytes()))
         for each in nodes.all():
             self._tell(each)
+        self._clear_gone()
+        tasks = await self._stack.enter_async_context(open_tasks())
+        tasks.create_task(self._look(), name="nodes that come and go")
 
     async def close(self) -> None:
         """Stop all nodes."""
@@ -36,6 +48,7 @@ class NodesSkill(Skill):
     @skill_method(read_only=True)
     async def list_nodes(self) -> list[NodeStatus]:
         """List the programs on this device, with state and health."""
+        self._clear_gone()
         return self._opened.all()
 
     @skill_method(idempotent=True)
@@ -114,5 +127,26 @@ class NodesSkill(Skill):
         self.state(status.name, status.state)
         if status.health != "unknown":
             self.state(f"{status.name}.health", status.health)
+        else:
+            self.clear_state(f"{status.name}.health")
         if status.state in ("waiting", "failed"):
             self.emit("node", {"name": status.name, "state": status.state, "reason": status.reason})
+
+    async def _look(self) -> None:
+        """Publish the states of nodes that came, and clear those of nodes that are gone, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            for each in self._opened.all() if self._opened.names() - self._published else ():
+                self._tell(each)
+            self._clear_gone()
+
+    def _clear_gone(self) -> None:
+        """Clear the states of nodes that no longer exist, also of those that went while the spoke was off."""
+        names = self._opened.names()
+        for name in self._published - names:
+            self.clear_state(name)
+            self.clear_state(f"{name}.health")
+        if names != self._published:
+            with suppress(OSError):
+                write_private(self.data_dir / "published.json", json.dumps(sorted(names)).encode())
+        self._published = names

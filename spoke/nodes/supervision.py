@@ -224,7 +224,11 @@ class Nodes:
 
     def all(self) -> list[NodeStatus]:
         """List all nodes by name."""
-        return [self._status(name) for name in sorted({*node_folders(self._directory), *self._nodes})]
+        return [self._status(name) for name in sorted(self.names())]
+
+    def names(self) -> set[str]:
+        """Return the names of all nodes: those with a folder, and those that run without one."""
+        return {*node_folders(self._directory), *self._nodes}
 
     async def start(self, name: str) -> NodeStatus:
         """Start a node, now and with the spoke from now on; one that runs goes on.

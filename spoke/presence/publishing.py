@@ -78,6 +78,16 @@ class SkillOutlet:
         else:
             self._wake()
 
+    def clear_state(self, skill: str, name: str) -> None:
+        """Empty the retained topic of a state."""
+        topic = topics.STATE.build(device=self._device, skill=skill, property=name)
+        with self._lock:
+            if not self._is_offered(skill):
+                return
+            self._values[topic] = b""
+            self._due[topic] = None
+        self._wake()
+
     def publish_event(self, skill: str, name: str, payload: Json) -> None:
         """Publish an event."""
         topic = topics.EVENT.build(device=self._device, name=name)
@@ -137,6 +147,10 @@ class SkillOutlet:
     async def _send(self, link: Link, message: Message) -> None:
         try:
             await link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
+            with self._lock:
+                if not message.payload and self._values.get(message.topic) == b"":
+                    del self._values[message.topic]
+                    self._due.pop(message.topic, None)
         except Disconnected:
             # A state is sent again after the reconnect; an event is dropped.
             _log.info("not sent because the connection is lost: %s", message.topic)

@@ -1,6 +1,7 @@
 """Nodes of a real spoke, over the commands of a person."""
 
 import json
+import shutil
 import signal
 from typing import Any
 
@@ -15,6 +16,10 @@ pytestmark = pytest.mark.slow
 
 def nodes(house: House) -> dict[str, Any]:
     return {each["name"]: each for each in house.json("nodes", "list")}
+
+
+def world(house: House) -> list[str]:
+    return sorted(each["name"] for each in house.json("world", "--kind", "node")["things"])
 
 
 def test_a_person_runs_programs_on_a_device_and_none_outlives_its_spoke_for_long(house: House) -> None:
@@ -55,3 +60,6 @@ def test_a_person_runs_programs_on_a_device_and_none_outlives_its_spoke_for_long
     wait_for(lambda: not runs(detached), what="what the killed spoke left behind to end")
     wait_for(lambda: nodes(house)["camera"]["state"] == "running", what="the node to run again")
     assert house.json("nodes", "stop", "camera")["state"] == "stopped"
+    shutil.rmtree(house.directory / "nas" / "nodes" / "camera")
+    assert sorted(nodes(house)) == ["flaky", "guard"]
+    wait_for(lambda: world(house) == ["flaky", "guard"], what="the removed node to leave the world")

@@ -25,6 +25,10 @@ class LinkSink:
         topic = topics.STATE.build(device=self._device, skill=skill, property=name)
         self._link.publish_nowait(Message(topic, state.model_dump_json().encode(), 0, True))
 
+    def clear_state(self, skill: str, name: str) -> None:
+        topic = topics.STATE.build(device=self._device, skill=skill, property=name)
+        self._link.publish_nowait(Message(topic, b"", 0, True))
+
     def publish_event(self, skill: str, name: str, payload: Json) -> None:
         event = Emitted(skill=skill, data=payload, at=now())
         topic = topics.EVENT.build(device=self._device, name=name)

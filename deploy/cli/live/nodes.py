@@ -17,11 +17,13 @@ _COLUMNS: Final = ("device", "name", "state", "health", "since", "restarts", "re
 
 
 def list_nodes(options: argparse.Namespace) -> None:
-    """Print the nodes of all devices."""
-    found = _all(hub_of(options), options.device)
+    """Print the nodes of all devices; the exit code is 1 where those of a device are missing."""
+    found, is_complete = _all(hub_of(options), options.device)
     Output(options.json).rows(
         found, _COLUMNS, empty="There is no node. 'docs/live.md' says how to make one.", shown=_shown
     )
+    if not is_complete:
+        raise SystemExit(1)
 
 
 def act(options: argparse.Namespace) -> None:
@@ -70,13 +72,13 @@ def _told(client: HubClient, method: str, path: str) -> Iterator[dict[str, Any]]
         yield told
 
 
-def _all(client: HubClient, device: str | None = None) -> list[dict[str, Any]]:
+def _all(client: HubClient, device: str | None = None) -> tuple[list[dict[str, Any]], bool]:
+    """Return the nodes, and whether these are all; print of which devices they are missing."""
     query = f"?{urlencode({'device': device})}" if device else ""
     answer = client.request("GET", f"/api/nodes{query}")
     for each in answer["problems"]:
         note(f"{each['device']}: {each['problem']}")
-    nodes: list[dict[str, Any]] = answer["nodes"]
-    return nodes
+    return answer["nodes"], not answer["problems"]
 
 
 def _which(client: HubClient, options: argparse.Namespace) -> tuple[str, str]:
@@ -84,7 +86,7 @@ def _which(client: HubClient, options: argparse.Namespace) -> tuple[str, str]:
     name: str = options.node
     if options.device is not None:
         return options.device, name
-    devices = [each["device"] for each in _all(client) if each["name"] == name]
+    devices = [each["device"] for each in _all(client)[0] if each["name"] == name]
     if len(devices) == 1:
         return devices[0], name
     if not devices:

@@ -90,7 +90,7 @@ class Engine:
         sources = sources_of(row)
         evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
         schedule = Schedule.parse(row.schedule) if row.schedule else None
-        watched = Watched(row, sources, evaluator, schedule, Firing(armed=row.armed), last=last)
+        watched = Watched(row, sources, evaluator, schedule, Firing(armed=row.armed))
         if last is not None and last.decision == "failed":
             # The owner was told of it before the restart or the pause.
             watched.failures = 1
@@ -186,12 +186,11 @@ class Engine:
                 seen,
                 occasion=occasion,
                 gaps=gaps,
-                is_current=lambda: self._watched.get(row.name) is watched and row.state == "active",
+                is_current=lambda: self._is_current(watched),
             )
         finally:
             watched.busy = False
             self._kick.set()
-        watched.last = entry
         verdict = watched.verdict
         if watched.ended or (verdict is not None and (verdict.truth is False or verdict.momentary)):
             # It became false while the model was asked; what was done belongs to the time before.
@@ -209,6 +208,9 @@ class Engine:
                 self._new_value(watched, self._clock())
         return entry
 
+    def _is_current(self, watched: Watched) -> bool:
+        return self._watched.get(watched.row.name) is watched and watched.row.state == "active"
+
     def _open_gaps(self, watched: Watched) -> list[str]:
         links = {source.link for source in watched.sources.values()}
         gaps = [gap for link in links for gap in self._feed.gaps(link) if gap.until is None]
@@ -216,7 +218,7 @@ class Engine:
 
     async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
         row = watched.row
-        entry = watched.last = DecisionRow(
+        entry = DecisionRow(
             watcher=row.name, at=_moment(self._clock()), decision="nothing", reason=f"it was paused: {reason}"
         )
         if self._watched.get(row.name) is watched:
@@ -332,7 +334,7 @@ class Engine:
             row.snoozed_until, row.state, row.done, row.armed = None, "active", [], True
             watched.firing.armed, watched.has_new = True, True
             await self._save(row)
-            await self._evaluations.announcer.state(row, watched.last)
+            await self._evaluations.announcer.state(row, self._evaluations.store.last.get(row.name))
             self._new_value(watched, now)
         if watched.wake is not None and watched.wake <= now:
             self._look(watched, now)
@@ -369,7 +371,8 @@ class Engine:
         """Try again later; the owner is notified once."""
         watched.failures += 1
         watched.ask_at = self._clock() + watched.recheck.next()
-        if watched.failures == 1:
+        # What a person removed or paused meanwhile does not report.
+        if watched.failures == 1 and self._is_current(watched):
             await self._evaluations.announcer.failure(watched.row, entry, occasion)
 
     async def _plan(self, watched: Watched) -> None:

@@ -20,11 +20,15 @@ class WatcherStore:
 
     Args:
         instance: Name of this hub process, whose watchers and timers are read.
+
+    Attributes:
+        last: By watcher, the newest decision that was recorded or read.
     """
 
     def __init__(self, store: Store, *, instance: str) -> None:
         self._store = store
         self.instance = instance
+        self.last: dict[str, DecisionRow] = {}
 
     async def add(self, row: WatcherRow) -> None:
         """Write a new watcher.
@@ -60,6 +64,7 @@ class WatcherStore:
             session.exec(delete(DecisionRow).where(col(DecisionRow.watcher) == name))
 
         await self._store.write(work)
+        self.last.pop(name, None)
 
     async def record(self, row: WatcherRow, entry: DecisionRow) -> None:
         """Add an entry to the history of a watcher, and write the watcher, in one transaction."""
@@ -77,6 +82,8 @@ class WatcherStore:
             return new.id
 
         entry.id = await self._store.write(work)
+        if entry.id is not None and entry.decision != "gap":
+            self.last[row.name] = entry
 
     async def finish(self, entry: DecisionRow) -> None:
         """Write what came of a decision."""

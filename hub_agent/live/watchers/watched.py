@@ -41,7 +41,6 @@ class Watched:
         ended: Whether the predicate was false while the model was asked.
         gaps: Times in which data was missed, as text, since the last evaluation.
         asked_with: The values of the last evaluation, which is not repeated on the same.
-        last: The last decision.
     """
 
     row: WatcherRow
@@ -65,7 +64,6 @@ class Watched:
     failures: int = 0
     gaps: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     asked_with: Mapping[str, object] | None = None
-    last: DecisionRow | None = None
     recheck: Backoff = field(default_factory=lambda: Backoff(_RECHECK_S, _LONGEST_RECHECK_S, jitter=0.0))
 
     @property

@@ -89,7 +89,6 @@ class Watchers:
         self._registry = registry
         self._settings = settings
         self._rows: dict[str, WatcherRow] = {}
-        self._last: dict[str, DecisionRow] = {}
         self._drafts: dict[str, WatcherRequest] = {}
         self._one = asyncio.Lock()
 
@@ -312,7 +311,7 @@ class Watchers:
         async with self._one:
             self._engine.stop(row.name)
             await self._store.remove(row.name)
-            for kept in (self._rows, self._last, self._drafts):
+            for kept in (self._rows, self._drafts):
                 kept.pop(row.name, None)
             self._evaluations.limits.forget(row.name)
             await self._recordings.keep(self._rows.values())
@@ -425,7 +424,7 @@ class Watchers:
         await self._recordings.recall(self._rows.values())
         for row in self._rows.values():
             if earlier := await self._store.history(row.name, limit=_EARLIER, gaps=False):
-                self._last[row.name] = earlier[0]
+                self._store.last[row.name] = earlier[0]
             if is_watching(row):
                 await self._try_start(row, earlier)
         for gap in gaps:
@@ -435,7 +434,7 @@ class Watchers:
     async def announce(self) -> None:
         """Publish the state of all watchers, after a connection to the broker."""
         for row in list(self._rows.values()):
-            await self._evaluations.announcer.state(row, self._last_of(row))
+            await self._evaluations.announcer.state(row, self._store.last.get(row.name))
 
     async def _try_start(self, row: WatcherRow, earlier: Sequence[DecisionRow] = ()) -> bool:
         try:
@@ -451,7 +450,9 @@ class Watchers:
         self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()
     ) -> None:
         self._evaluations.limits.forget(row.name)
-        await self._engine.start(row, last=None if is_new else self._last_of(row), earlier=earlier)
+        await self._engine.start(
+            row, last=None if is_new else self._store.last.get(row.name), earlier=earlier
+        )
 
     @asynccontextmanager
     async def _changing(
@@ -481,7 +482,7 @@ class Watchers:
             except BaseException:
                 _assign(row, before)
                 raise
-        await self._evaluations.announcer.state(row, self._last_of(row))
+        await self._evaluations.announcer.state(row, self._store.last.get(row.name))
         await self._evaluations.announcer.change(row, change, by=by.user.id)
 
     def _get(self, name: str, by: By) -> WatcherRow:
@@ -517,18 +518,12 @@ class Watchers:
         return [call.model_dump() for call in approve(directory, request.allow)]
 
     def _shown(self, row: WatcherRow) -> WatcherSummary:
-        return watcher_json(row, self._engine.get(row.name), self._last_of(row))
+        return watcher_json(row, self._engine.get(row.name), self._store.last.get(row.name))
 
     async def _values(self, row: WatcherRow) -> dict[str, Seen]:
         """Return the present values of the topics; those that are not followed yet are asked for."""
         await asyncio.gather(*(self._feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
         return self._engine.seen(Watched(row, sources_of(row), None, None))
-
-    def _last_of(self, row: WatcherRow) -> DecisionRow | None:
-        watched = self._engine.get(row.name)
-        if watched is not None and watched.last is not None:
-            self._last[row.name] = watched.last
-        return self._last.get(row.name)
 
 
 def _assign(row: WatcherRow, fields: Mapping[str, Any]) -> None:

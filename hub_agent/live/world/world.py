@@ -145,13 +145,16 @@ class World:
                 continue
             skill = entry.skills.get(names["skill"])
             is_node = names["skill"] == NODES and not names["property"].endswith(_HEALTH)
+            # Nodes end with their spoke, which cannot publish that any more.
+            has_ended = names["skill"] == NODES and not entry.connected
             yield Thing(
                 kind="node" if is_node else "state",
                 id=f"devices.{entry.key}.{names['skill']}.{names['property']}",
                 name=names["property"] if is_node else f"{names['skill']} {names['property']}",
                 area=(skill.registration.area if skill is not None else None) or entry.device.area,
                 device=entry.key,
-                topic=topic,
+                topic=topic if not has_ended else None,
+                state=entry.unavailable if has_ended else None,
                 link="bus",
                 field="value",
             )

@@ -23,6 +23,9 @@ class RecordingSink:
     ) -> None:
         self.states.append((skill, name, value, unit, device_class))
 
+    def clear_state(self, skill: str, name: str) -> None:
+        self.states.append((skill, name, None, None, None))
+
     def publish_event(self, skill: str, name: str, payload: Any) -> None:
         self.events.append((skill, name, payload))
 

@@ -1,6 +1,7 @@
 """Programs that a spoke supervises, as real processes."""
 
 import os
+import shutil
 import sys
 from ast import literal_eval
 from collections.abc import AsyncIterator
@@ -10,10 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agent_core.skills.skill import SkillContext, attach
 from contracts.errors import CallError
 from spoke.nodes.processes import TOO_FAST
+from spoke.nodes.skill import NodesSkill
 from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
 from tests.hub_registry.spokes import eventually
+from tests.spoke.samples.conftest import RecordingSink
 
 PYTHON = sys.executable
 
@@ -271,3 +275,34 @@ async def test_an_unknown_node_or_program_is_an_error_with_what_to_do(nodes: Nod
     (tmp_path / "nodes" / "camera" / "node.yaml").write_text("command: no-such-program --now")
     with pytest.raises(CallError, match="cannot be started: No such file"):
         await nodes.start("camera")
+
+
+async def test_what_is_published_of_a_node_goes_with_its_folder_and_its_health_with_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spoke.nodes.skill._LOOK_S", 0.05)
+    add_node(tmp_path, "camera", health="{command: 'true', every_s: 1}")
+    gone = [add_node(tmp_path, name) for name in ("radio", "tv")]
+    sink = RecordingSink()
+    states = sink.states
+
+    async def open_skill() -> NodesSkill:
+        skill = NodesSkill(tmp_path / "nodes")
+        attach(skill, SkillContext(data_dir=tmp_path / "data", sink=sink))
+        await skill.setup()
+        return skill
+
+    skill = await open_skill()
+    await skill.start_node("camera")
+    await eventually(lambda: states.get("NodesSkill/camera.health") == "healthy")
+    await skill.stop_node("camera")
+    assert states == {f"NodesSkill/{name}": "stopped" for name in ("camera", "radio", "tv")}
+    shutil.rmtree(gone[0])
+    await eventually(lambda: "NodesSkill/radio" not in states)
+    add_node(tmp_path, "lamp")
+    await eventually(lambda: states.get("NodesSkill/lamp") == "stopped")
+    await skill.close()
+    shutil.rmtree(gone[1])
+    states["NodesSkill/camera.health"] = "healthy"  # of a spoke that was killed
+    await (await open_skill()).close()
+    assert states == {"NodesSkill/camera": "stopped", "NodesSkill/lamp": "stopped"}

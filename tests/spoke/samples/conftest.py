@@ -27,6 +27,9 @@ class RecordingSink:
     ) -> None:
         self.states[f"{skill}/{name}"] = value
 
+    def clear_state(self, skill: str, name: str) -> None:
+        self.states.pop(f"{skill}/{name}", None)
+
     def publish_event(self, skill: str, name: str, payload: Any) -> None:
         self.events.append((name, payload))
 
