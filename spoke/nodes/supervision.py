@@ -36,6 +36,8 @@ _HUNG: Final = 3
 a busy machine."""
 _FOLLOWED_S: Final = 840.0
 """How long one call follows a log; it may last 900 s."""
+_LONG: Final = 10_000
+"""Bytes of a line that is passed on before its end."""
 _LINES_S: Final = 200
 """Lines of a followed log in a second: each is a signed message through the broker."""
 
@@ -344,9 +346,12 @@ class Nodes:
             nonlocal position
             until = time.monotonic() + _FOLLOWED_S
             while (left_s := until - time.monotonic()) > 0:
-                news, content, position = log.news, log.read(position), log.end
-                if content:
-                    yield content
+                news, content = log.news, log.read(position)
+                # What ends in the middle of a line is left for the next call, unless it is long.
+                whole = content[: content.rfind(b"\n") + 1] or (content if len(content) > _LONG else b"")
+                position = log.end - (len(content) - len(whole))
+                if whole:
+                    yield whole
                 else:
                     await happens(news, within_s=left_s)
 
@@ -467,7 +472,7 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
         *whole, left = (left + chunk).split(b"\n")
         for line in whole:
             yield line.decode("utf-8", "replace").rstrip("\r")
-        if len(left) > 10_000:
+        if len(left) > _LONG:
             yield left.decode("utf-8", "replace")
             left = b""
     if left:

@@ -53,7 +53,9 @@ def logs(options: argparse.Namespace) -> None:
         return
     begin = f"lines={options.lines}"
     while True:  # the device ends each stream after some minutes
-        for told in _told(client, "GET", f"{path}?follow=true&{begin}"):
+        # A device of an earlier version does not tell where it ended.
+        since, begin = begin, "lines=1"
+        for told in _told(client, "GET", f"{path}?follow=true&{since}"):
             line, end = told.get("progress"), told.get("result")
             if "lost" in told:
                 note(f"{told['lost']} lines came too fast and are not shown.")
