@@ -38,7 +38,7 @@ class SkillFinder:
             a device that is offline for less stay, marked as unavailable. None keeps them all.
         slice_s: How long a search may wait for the indexes to follow; what is left then is for `sync`.
             None waits for all of it.
-        on_problem: Called with a device and why a sentence of it was left out.
+        on_problem: Called with a device and why a sentence or skill of it was left out.
     """
 
     def __init__(
@@ -244,6 +244,7 @@ class SkillFinder:
         except Exception:  # noqa: BLE001
             # One device's skills may be missing from the search; those of the others must not be.
             _log.exception("indexing the skills of %s failed", device)
+            self._on_problem(device, "its skills cannot be indexed: not all of them can be found")
         return bool(self._updates) and time.monotonic() >= until
 
     def _update(self, device: str) -> Iterator[None]:

@@ -319,7 +319,7 @@ class SkillCalls:
 def _has_text(value: Json) -> bool:
     match value:
         case dict():
-            return any(map(_has_text, value.values()))
+            return bool(value)  # its keys are text
         case list():
             return any(map(_has_text, value))
     return isinstance(value, str)

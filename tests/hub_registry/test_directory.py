@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -207,6 +208,19 @@ def test_search_follows_the_directory(home, search):
     home.directory.put_skill("tv", skill())
     home.directory.drop("tv")
     assert search.search("volume").results == ()
+
+
+def test_a_device_whose_skills_cannot_be_indexed_is_shown_it_and_hides_no_others(home):
+    for key in ("tv", "kitchen_radio"):
+        home.directory.put_skill(key, skill())
+    tv = home.directory.resolve("tv")
+    tv.skills["MediaSkill"] = replace(tv.skills["MediaSkill"], registration=None)
+    finder = SkillFinder(home.directory, on_problem=home.directory.note_problem)
+    (found,) = finder.search("volume").results
+    finder.close()
+    assert found.devices == ("kitchen_radio",)
+    assert "cannot be indexed" in tv.problems[0].message
+    assert not home.directory.resolve("kitchen_radio").problems
 
 
 def test_the_same_skill_on_two_devices_is_found_once_with_the_current_device_first(home, search):
