@@ -80,6 +80,21 @@ async def test_so_many_connections_stay_and_one_more_takes_the_place_of_the_olde
             assert (await _rest(reader)).endswith(b"here")
 
 
+async def test_the_address_with_most_connections_makes_room_not_the_oldest_of_another(tmp_path: Path) -> None:
+    async with (
+        serving(ConnectionBounds(most=3, deadline_s=600), tmp_path, secure=False) as (port, _),
+        AsyncExitStack() as stack,
+    ):
+        ends = []
+        for address in ("127.0.0.2", *["127.0.0.1"] * 3):
+            ends.append(await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)))
+            stack.callback(ends[-1][1].close)
+        assert await _rest(ends[1][0]) == b""
+        reader, writer = ends[0]
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert (await _rest(reader)).endswith(b"here")
+
+
 @pytest.mark.parametrize("begun", BEGINNINGS.values(), ids=BEGINNINGS)
 async def test_who_never_ends_what_it_says_is_not_waited_for(tmp_path: Path, begun: bytes) -> None:
     async with serving(ConnectionBounds(deadline_s=0.05), tmp_path, secure=False) as (port, _):

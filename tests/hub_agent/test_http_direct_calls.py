@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,10 +10,11 @@ import pytest
 from sqlmodel import col, select
 
 from agent_core.skills.skill import skill_method
+from hub_agent.settings import QuotaSettings
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.storage.tables import AuditRow, now
 from identity.keys import KeyPair
-from tests.hub_agent.home import Home, wait_for
+from tests.hub_agent.home import Home, open_home, wait_for
 from tests.hub_agent.skills import AnywhereSkill, LampSkill, LockSkill, SlowSkill
 from tests.hub_registry.spokes import eventually
 
@@ -301,3 +303,28 @@ async def test_every_call_is_in_the_audit_with_its_outcome_and_without_its_argum
         assert record.at >= before
         assert len(record.arguments) == 64
         assert "secret" not in str(record)
+
+
+@pytest.mark.parametrize(
+    ("path", "slow", "quick"),
+    [
+        ("/api/skills/call", call("pc", "SlowSkill.wait"), call("pc", "LampSkill.status")),
+        ("/api/exec", {"code": "devices.pc.SlowSkill.wait()"}, {"code": "1"}),
+    ],
+)
+async def test_what_one_token_may_not_have_at_once_waits_and_delays_no_other(
+    tmp_path: Path, sandbox_files: Path, path: str, slow: dict[str, Any], quick: dict[str, Any]
+) -> None:
+    quotas = QuotaSettings(calls=1, lasting=1, programs=1, waiting=1)
+    async with open_home(tmp_path / "home", sandbox=sandbox_files, quotas=quotas) as home:
+        await home.device("PC", skill := SlowSkill(), LampSkill())
+        async with home.client() as flood, home.client(await home.token()) as other:
+            async with asyncio.TaskGroup() as tasks:
+                asked = [tasks.create_task(flood.post(path, json=slow)) for _ in range(3)]
+                # One runs, one waits, and for the third there is no room.
+                await asyncio.wait(asked, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+                assert [each.result().status_code for each in asked if each.done()] == [429]
+                await wait_for(skill.begun)
+                assert (await other.post(path, json=quick)).status_code == 200
+                skill.go.set()
+            assert sorted(each.result().status_code for each in asked) == [200, 200, 429]
