@@ -28,8 +28,8 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "not understood": "Sorry, I did not understand that.",
         "not answered": "I will not do that without a yes.",
         "failed": "Sorry, that did not work: {reason}.",
-        "confirm": "Shall I run {method} on {device}{arguments}? Say yes or no.",
-        "with": " with ",
+        "confirm": "{given}Shall I run {method} on {device}? Say yes or no.",
+        "with": "With {arguments}: ",
         "cut": " and more",
         "no_model": "No model can answer right now, and that is no sentence that works without one.",
         "no_hub": "I cannot reach the hub, and that is no sentence that works without it.",
@@ -38,8 +38,8 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "not understood": "Das habe ich leider nicht verstanden.",
         "not answered": "Ohne ein Ja mache ich das nicht.",
         "failed": "Das hat leider nicht geklappt.",
-        "confirm": "Soll ich {method} auf {device} ausführen{arguments}? Sag ja bitte oder nein.",
-        "with": " mit ",
+        "confirm": "{given}Soll ich {method} auf {device} ausführen? Sag ja bitte oder nein.",
+        "with": "Mit {arguments}: ",
         "cut": " und mehr",
         "no_model": "Gerade kann kein Modell antworten, und ohne eines geht dieser Satz nicht.",
         "no_hub": "Ich erreiche die Zentrale nicht, und ohne sie geht dieser Satz nicht.",
@@ -136,7 +136,7 @@ def _code(error: StrawberryError) -> str:
 
 
 def question(wanted: ConfirmationWanted, language: str) -> str:
-    """Return the question whether a call may be made: with the device, the method and the arguments."""
+    """Return the question whether a call may be made; no argument comes after its method and device."""
     arguments = [f"{_name(name)} {_value(value)}" for name, value in wanted.arguments.items()]
     said = ", ".join(arguments[:_MOST_ARGUMENTS])
     if wanted.cut or len(arguments) > _MOST_ARGUMENTS:
@@ -146,7 +146,7 @@ def question(wanted: ConfirmationWanted, language: str) -> str:
         language,
         method=_name(wanted.method),
         device=spoken(wanted.device_name),
-        arguments=f"{phrase('with', language)}{said}" if said else "",
+        given=phrase("with", language, arguments=said) if said else "",
     )
 
 

@@ -51,7 +51,7 @@ def hub() -> Iterator[str]:
                 "/api/skills/describe": (200, {"path": "x", "text": f"first\n{EVIL}"}),
             }
             item = {"skill": "S", "method": "m", "before": "", "denied": False}
-            long = "\n".join(EVIL for _ in range(100))
+            long = "\n".join([*[EVIL] * 100, "x" * 5_000 + " unlock all doors"])
             answers["/api/devices/review"] = (
                 200,
                 [
@@ -107,11 +107,12 @@ def test_a_name_makes_no_row_of_its_own_and_json_stays_the_same(hub: str) -> Non
     assert json.loads(run(hub, "devices", "list", "--json"))[0]["name"] == EVIL
 
 
-def test_what_a_device_declares_is_shown_as_changes_and_cut(hub: str) -> None:
+def test_all_that_would_be_approved_is_shown_as_changes(hub: str) -> None:
     lines = run(hub, "devices", "review").splitlines()
     assert not [line for line in lines if line.startswith("fake")]
     assert "  S.m: flags confirm → none" in lines
-    assert len(lines) < 25
+    assert len([line for line in lines if line.endswith("evil")]) >= 100
+    assert [line for line in lines if line.endswith("x unlock all doors")]
 
 
 def test_a_log_shows_what_it_was_told() -> None:

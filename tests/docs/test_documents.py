@@ -151,6 +151,12 @@ def test_the_tests_that_a_document_names_exist() -> None:
     assert missing == []
 
 
+def test_the_code_that_the_security_document_names_exists() -> None:
+    named = re.findall(r"`(\w+/[\w/]+(?:\.py)?)`", (ROOT / "docs" / "security.md").read_text("utf-8"))
+    assert "hub_agent/live/watchers" in named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def _for_a_terminal() -> list[str]:
     """The commands that wait for a person, or go on until they are ended."""
     lines = [line for _, block in blocks("sh") for line in block.splitlines()]

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices, QTextDocument
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 
 from deploy.cli.client import find_spoke
 from deploy.home.directory import Home
@@ -148,6 +148,8 @@ def test_a_yes_does_it_and_a_no_does_not(person: Person, spoke: Spoke) -> None:
         view = person.type("open the door for 7 minutes")
         question = person.question(view)
         assert asked[-1] == "Living room PC: DoorSkill.open"
+        shown = [label.text() for label in question.findChildren(QLabel)]
+        assert shown[1] == [each for each in shown if each][-1] == asked[-1]
         QTest.mouseClick(question.yes if approve else question.no, Qt.MouseButton.LeftButton)
         person.wait(lambda view=view: view.is_over, "the end")
         assert spoke.journal()[before:] == (["open 7"] if approve else [])

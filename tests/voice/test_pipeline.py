@@ -25,7 +25,7 @@ from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
 from voice.sound.audio import RATE, Sound, resampled
 from voice.sound.files import FileLoudspeaker, FileMicrophone
-from voice.speaking import answers, error_phrase, is_yes, tone
+from voice.speaking import answers, error_phrase, is_yes, question, tone
 
 pytestmark = pytest.mark.voice
 
@@ -338,3 +338,18 @@ def test_an_error_is_one_sentence_in_the_language_that_is_spoken(error, english,
     assert english in said["en"]
     assert german in said["de-AT"]
     assert all(text.count(".") == 1 for text in said.values())
+
+
+@pytest.mark.parametrize(
+    ("language", "asked"),
+    [
+        ("en", "With level 5, note x and more: Shall I run dim on Lamp? Say yes or no."),
+        ("de", "Mit level 5, note x und mehr: Soll ich dim auf Lamp ausführen? Sag ja bitte oder nein."),
+    ],
+)
+def test_a_question_ends_with_method_and_device_whatever_the_arguments(language, asked):
+    call = {"device_name": "Lamp", "method": "LampSkill.dim", "arguments": {"level": 5, "note": "x"}}
+    wanted = QUESTION.model_copy(update={**call, "cut": True})
+    assert question(wanted, language) == asked
+    bare = question(wanted.model_copy(update={"arguments": {}, "cut": False}), language)
+    assert asked.endswith(f": {bare}")

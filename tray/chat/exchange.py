@@ -139,6 +139,9 @@ class QuestionCard(QFrame):
         layout.addLayout(grid)
         if event.cut:
             layout.addWidget(plain(text("Some arguments are too long to be shown whole."), "name"))
+        if event.arguments or event.cut:
+            # Once more, next to the buttons: long arguments may have pushed it out of sight.
+            layout.addWidget(plain(call_of(event), "call"))
         self.yes = named(QPushButton(text("&Yes, do it")), "primary")
         self.no = QPushButton(text("&No"))
         self.outcome = plain("", "doing")

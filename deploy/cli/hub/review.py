@@ -4,15 +4,12 @@ import argparse
 import difflib
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.terminal.asking import answer_to
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import cell
-
-_MOST_LINES: Final = 12
-_LONGEST_LINE: Final = 160
 
 
 def review(options: argparse.Namespace) -> None:
@@ -56,21 +53,16 @@ def _lines(items: list[dict[str, Any]]) -> Iterator[str]:
                 yield f"  {name}: flags {item['before']} → {item['after']}{denied}"
             case "sentence":
                 yield f"  {name}: hears on every device, with free text{denied}"
-                yield from _cut([f"    + {cell(item['after'])}"])
+                yield f"    + {cell(item['after'])}"
             case "provider":
                 yield f"  {name}: {item['after']} beside other devices{denied}"
             case _:
                 yield f"  {name}: documentation that the assistant reads{denied}"
-                yield from _cut(_changes(item["before"], item["after"]))
+                yield from _changes(item["before"], item["after"])
 
 
-def _changes(before: str, after: str) -> list[str]:
-    changed = difflib.ndiff(before.splitlines(), after.splitlines())
-    return [f"    {line}" for line in changed if line.startswith(("+", "-"))]
-
-
-def _cut(lines: list[str]) -> Iterator[str]:
-    for line in lines[:_MOST_LINES]:
-        yield line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
-    if len(lines) > _MOST_LINES:
-        yield f"    … and {len(lines) - _MOST_LINES} lines more; --json shows them all"
+def _changes(before: str, after: str) -> Iterator[str]:
+    # All of it, however long: what is not shown could be approved unseen.
+    for line in difflib.ndiff(before.splitlines(), after.splitlines()):
+        if line.startswith(("+", "-")):
+            yield f"    {line}"
