@@ -2,6 +2,7 @@ import asyncio
 import hashlib
 import json
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
 
@@ -257,14 +258,14 @@ async def test_a_device_that_floods_is_cut_off_and_others_are_not(tmp_path, mosq
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, bounds={kind: 5}) as hub:
         flood, other = await hub.joined("TV"), await hub.joined("Radio")
         topic, payload = flood.skill_topic("MediaSkill"), flood.registration_payload(registration())
-        send = {
+        sends: dict[str, Callable[[], Awaitable[object]]] = {
             "statuses": flood.status,
             "registrations": partial(flood.send, topic, payload, retain=False),
             "heartbeats": flood.heartbeat,
         }
         # More than may come in 19 s: a slow machine must not make them few enough.
         for _ in range(200):
-            await send[kind]()
+            await sends[kind]()
         await other.online(registration())
         await eventually(lambda: hub.skills(other) == {"MediaSkill"})
         await eventually(lambda: f"too many {kind}" in hub.problems(flood))
