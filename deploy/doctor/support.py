@@ -26,7 +26,7 @@ from deploy.update.installation import PACKAGE, find_installation
 
 _SHOWN: Final = frozenset(
     {"format", "kind", "language", "model", "name", "password_env", "provider", "time_zone", "token_env"}
-    | {"api_key_env", "tools", "units"}
+    | {"api_key_env", "barge_in", "speech_to_text", "text_to_speech", "tools", "units", "wake_engine"}
 )
 """Settings whose texts are shown; of all others only numbers, switches and where an address leads."""
 _REMOVED: Final = "[removed]"

@@ -1,6 +1,5 @@
 """A spoke with a voice, as a process: its sound card, its hub and its speech server go in turn."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -70,10 +69,11 @@ def wait_for_reason(spoke: Spoke, reason: str) -> None:
     )
 
 
-def knows_the_fire(house: House, spoke: Spoke) -> bool:
+def knows_the_fire(spoke: Spoke) -> bool:
+    """Whether the hub has told it the sentence. No log tells more: sounddevice swallows what a process writes
+    to stderr while it looks for cards."""
     file = spoke.home / "spoke" / "vocabulary.json"
-    texts = [each["text"] for each in json.loads(file.read_bytes())["sentences"]] if file.exists() else []
-    return "burn the journal" in texts and f"the grammar has {len(texts)} sentences" in house.log(spoke.id)
+    return file.exists() and "burn the journal" in file.read_text()
 
 
 def say_until(spoke: Spoke, card: Card, text: str, done: Callable[[], bool]) -> None:
@@ -103,7 +103,7 @@ def test_it_goes_on_without_its_sound_card_its_hub_and_its_speech_server(house: 
             text_to_speech = ["wyoming://{where}", "espeak"]
         """
         spoke = house.add_spoke("Hall", {"fire.py": FIRE}, settings=settings)
-        wait_for(lambda: knows_the_fire(house, spoke), what="the grammar")
+        wait_for(lambda: knows_the_fire(spoke), what="the sentence")
         burn()
         wait_for(lambda: "Burnt.\n" in server.spoken, what="the answer to be spoken")
 

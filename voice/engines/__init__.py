@@ -1,4 +1,4 @@
-"""Engines of speech, each one file behind a protocol: a new one is one file.
+"""Engines of speech, each one file behind a protocol; `voice.settings` and `voice.opening` have their names.
 
 An engine imports its library only when it is made, and says what is missing where it is not installed.
 """
