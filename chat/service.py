@@ -48,7 +48,8 @@ class ChatService(Protocol[Caller]):
         """Return the caller's conversations, newest first.
 
         Args:
-            words: Only those in which all of these words were said, or whose title has them.
+            words: Only those in which all of these words were said, whose title has them, or which are
+                about them by their meaning.
         """
         ...
 

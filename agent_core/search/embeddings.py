@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_core.models.entries import Model
@@ -136,12 +135,14 @@ class Embeddings:
         if not rows or matrix.shape[1] != vector.shape[0]:
             return None
         cosines = matrix @ vector
-        best = (rows[place] for place in np.argsort(-cosines))
+        best = [place for place in np.argsort(-cosines) if among is None or rows[place] in among]
+        if not best:
+            return None
         # Cosines of different models cannot be compared, their spread can: this is about the greatest of as
         # many normally distributed values.
         chance = cosines.mean() + _MARGIN * cosines.std() * math.sqrt(2 * math.log(len(rows)))
-        counting = (row for row in best if among is None or row in among)
-        return Similar(tuple(islice(counting, _MOST_SIMILAR)), bool(cosines.max() > chance))
+        nearest = tuple(rows[place] for place in best[:_MOST_SIMILAR])
+        return Similar(nearest, bool(cosines[best[0]] > chance))
 
     async def _asked(self, texts: Sequence[str], *, within_s: float) -> list[Any] | None:
         import numpy as np

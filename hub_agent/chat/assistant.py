@@ -179,9 +179,9 @@ class Assistant:
         self, caller: Bearer, *, limit: int, words: str = ""
     ) -> Sequence[ConversationSummary]:
         """See `chat.service.ChatService`; a device sees those that it began."""
-        return await self.record.conversations(
-            caller.user.id, limit=limit, through=key_of(caller), words=words
-        )
+        user, key = caller.user.id, key_of(caller)
+        near = await self.histories.near(user, words)
+        return await self.record.conversations(user, limit=limit, through=key, words=words, near=near)
 
     async def turns(
         self, conversation: str, caller: Bearer, *, limit: int, before: str | None = None

@@ -21,7 +21,7 @@ from agent_core.conversation import is_skilled, is_untrusted, messages_of
 from agent_core.gateway.protocol import Gateway, ModelRequest, TextPart, UserMessage
 from agent_core.history import Beginning, Summary, tokens_of
 from agent_core.provenance import Prompt
-from agent_core.search.embeddings import Embeddings
+from agent_core.search.embeddings import Embeddings, Similar
 from agent_core.search.index import fused
 from agent_core.search.words import query_words
 from contracts.chat import TurnRecord
@@ -44,6 +44,8 @@ _LONGEST_TEXT: Final = 4_000
 _LONGEST_SUMMARY: Final = 3_000
 _BY_MEANING: Final = 2_000
 """Turns that are searched by meaning: the newest. All are searched by words."""
+_NEAR: Final = 5
+"""Turns that the list of conversations has by meaning alone; what is further away is about something else."""
 _SETTLE_S: Final = 2.0
 """How long further turns are awaited before their texts are read."""
 _PATIENCE_S: Final = 180.0
@@ -175,9 +177,7 @@ class Histories:
             device: Id of the device whose token asks, where one does; likewise.
         """
         words = " OR ".join(f'"{word}"' for word in query_words(query))
-        similar = None
-        if self._embeddings is not None and query.strip():
-            similar = await self._embeddings.similar(query, among=self._rows_of.get(user, ()))
+        similar = await self._similar(user, query)
 
         def work(session: Session) -> list[FoundTurn]:
             asking = session.get(TurnRow, (user, turn)) if turn is not None else None
@@ -199,6 +199,16 @@ class Histories:
             return [found[row] for row, _ in best[:limit]]
 
         return await self._store.read(work)
+
+    async def near(self, user: str, query: str) -> Sequence[int]:
+        """Return the rows of a user's turns that a query is about by meaning; none where none stands out."""
+        similar = await self._similar(user, query)
+        return similar.rows[:_NEAR] if similar is not None and similar.stands_out else ()
+
+    async def _similar(self, user: str, query: str) -> Similar | None:
+        if self._embeddings is None or not query.strip():
+            return None
+        return await self._embeddings.similar(query, among=self._rows_of.get(user, ()))
 
     async def _keep_texts(self, embeddings: Embeddings) -> None:
         """Index the newest turns of all users by meaning."""

@@ -7,6 +7,7 @@ transaction: exactly one of them wins.
 What a device hands in is recorded as its word, not as what a person asked here.
 """
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -212,13 +213,20 @@ class ConversationRecord:
         return await self._store.read(work)
 
     async def conversations(
-        self, user: str, *, limit: int, through: str | None = None, words: str = ""
+        self,
+        user: str,
+        *,
+        limit: int,
+        through: str | None = None,
+        words: str = "",
+        near: Sequence[int] = (),
     ) -> list[ConversationSummary]:
         """Return the conversations of a user, newest first.
 
         Args:
             through: Key of the device that reads, where one does: only those that it began.
             words: See `chat.service.ChatService.conversations`; the beginning of a word is enough.
+            near: Rows of turns whose conversations are returned beside those with the words.
         """
         said = func.max(func.coalesce(TurnRow.ended_at, TurnRow.at), type_=Moment)
 
@@ -242,7 +250,7 @@ class ConversationRecord:
                 begun = select(firsts.c.conversation).where(firsts.c.through == through)
                 query = query.where(col(TurnRow.conversation).in_(begun))
             if words:
-                query = query.where(_having(words, user))
+                query = query.where(_having(words, user, near))
 
             def summary(found: Any) -> ConversationSummary:
                 id_, at = found
@@ -398,16 +406,21 @@ def record_of(row: TurnRow) -> TurnRecord:
     return TurnRecord.model_validate(cast("object", row), from_attributes=True)
 
 
-def _having(words: str, user: str) -> ColumnElement[bool]:
-    """Return the condition that all words were said in one turn of a conversation, or its title has them."""
+def _having(words: str, user: str, near: Sequence[int]) -> ColumnElement[bool]:
+    """Return the condition that all words were said in one turn, or its title has them, or a turn is near."""
     of = col(TurnRow.conversation)
     titled = select(ConversationRow.conversation).where(
         ConversationRow.user == user, col(ConversationRow.title).icontains(words, autoescape=True)
     )
     if not (begun := " ".join(f'"{word}"*' for word in re.findall(r"\w+", words))):
         return of.in_(titled)
-    rows = text("turn.rowid IN (SELECT rowid FROM turn_words WHERE turn_words MATCH :begun)")
+    rows = text(
+        "(turn.rowid IN (SELECT rowid FROM turn_words WHERE turn_words MATCH :begun)"
+        " OR turn.rowid IN (SELECT value FROM json_each(:near)))"
+    )
     said = select(TurnRow.conversation).where(
-        TurnRow.user == user, col(TurnRow.replaced_by).is_(None), rows.bindparams(begun=begun)
+        TurnRow.user == user,
+        col(TurnRow.replaced_by).is_(None),
+        rows.bindparams(begun=begun, near=json.dumps(near)),
     )
     return or_(of.in_(said), of.in_(titled))

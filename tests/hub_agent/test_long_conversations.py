@@ -230,6 +230,15 @@ async def test_what_was_said_is_found_by_its_meaning_by_whom_it_was_said(
                     return said[0] in await found()
 
                 await eventually(is_found)
+
+                async def is_listed() -> bool:
+                    listed = [
+                        each["id"] for each in (await client.get("/api/conversations?q=our cat")).json()
+                    ]
+                    return "c0" in listed and len(listed) < 9
+
+                await eventually(is_listed)
+                assert (await other.get("/api/conversations?q=our cat")).json() == []
                 assert await post(other, search) == (200, [])
                 await client.delete("/api/conversations/c0")
                 assert said[0] not in await found()
