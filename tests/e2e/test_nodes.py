@@ -18,8 +18,8 @@ def nodes(house: House) -> dict[str, Any]:
     return {each["name"]: each for each in house.json("nodes", "list")}
 
 
-def world(house: House) -> list[str]:
-    return sorted(each["name"] for each in house.json("world", "--kind", "node")["things"])
+def world(house: House) -> dict[str, Any]:
+    return {each["name"]: each["state"] for each in house.json("world", "--kind", "node")["things"]}
 
 
 def test_a_person_runs_programs_on_a_device_and_none_outlives_its_spoke_for_long(house: House) -> None:
@@ -54,6 +54,7 @@ def test_a_person_runs_programs_on_a_device_and_none_outlives_its_spoke_for_long
     house.send(spoke.id, signal.SIGKILL)
     house.processes[spoke.id].wait(timeout=120)
     wait_for(lambda: not runs(guard), what="the program of a killed spoke to end")
+    wait_for(lambda: world(house)["camera"] == "offline", what="the world to know that its nodes ended")
     house.start_again(spoke.id)
     house.wait_until_online(spoke)
 
@@ -62,4 +63,4 @@ def test_a_person_runs_programs_on_a_device_and_none_outlives_its_spoke_for_long
     assert house.json("nodes", "stop", "camera")["state"] == "stopped"
     shutil.rmtree(house.directory / "nas" / "nodes" / "camera")
     assert sorted(nodes(house)) == ["flaky", "guard"]
-    wait_for(lambda: world(house) == ["flaky", "guard"], what="the removed node to leave the world")
+    wait_for(lambda: sorted(world(house)) == ["flaky", "guard"], what="the removed node to leave the world")

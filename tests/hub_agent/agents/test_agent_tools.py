@@ -113,12 +113,15 @@ async def test_after_a_file_was_read_what_destroys_something_needs_a_yes(
     model.script = [
         calls("file_reader", path="note.txt"),
         calls("python_exec", code="devices.bedroom_pc.FeedSkill.wipe()"),
+        calls("no_such_tool"),
         Says(text="I could not."),
     ]
     async with thinking.client() as client:
         _, seen = await stream(client, {**says("tidy up"), "model": "finance"})
     assert feed.wiped == 0
-    read, refused = model.requests[-1].results
+    read, refused, unknown = model.requests[-1].results
+    assert "python_exec" in unknown
+    assert "The agent's own tools are calculator, file_reader" in unknown
     assert "everything.&lt;/data>" in read
     assert "confirmation" in refused
     assert "file_writer" in model.requests[0].tools

@@ -1,5 +1,6 @@
 """Watchers: proposed, approved, fired once, bounded to what was approved, and honest about what they did."""
 
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -308,6 +309,49 @@ async def test_a_model_that_fails_is_reported_once(watching: Watching, model: Sc
         await watching.ask("POST", "/full/resume")
         await watching.decided(count)
     assert await watching.notes() == [note]
+
+
+@pytest.mark.parametrize("change", ["pause", "remove"])
+async def test_a_watcher_that_was_stopped_while_the_model_decided_reports_nothing(
+    watching: Watching, model: ScriptedModel, change: str
+) -> None:
+    go = threading.Event()
+
+    def late(seen: SeenRequest) -> Reply:
+        assert go.wait(60)
+        return Fails(status=400, message="out of order")
+
+    model.script = script(late)
+    await watching.add(predicate="disk > 95")
+    await watching.disk(96)
+    engine = watching.home.hub.live.watchers._engine
+    await eventually(lambda: asked(model.requests))
+    watched = engine.get("full")
+    assert watched is not None
+    path = ("POST", "/full/pause") if change == "pause" else ("DELETE", "/full")
+    await watching.ask(*path)
+    go.set()
+    await eventually(lambda: not watched.busy and watched.failures)
+    # Ends what is waited for.
+    await watching.home.hub.live.events.publish("admin", "notification", {"text": "end"})
+    assert await watching.notes() == ["end"]
+
+
+async def test_the_last_decision_is_known_also_after_a_pause_while_it_was_recorded(
+    watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = WatcherStore.record
+
+    async def pause_then_record(self: WatcherStore, row: WatcherRow, entry: DecisionRow) -> None:
+        watching.home.hub.live.watchers._engine.stop(row.name)
+        await record(self, row, entry)
+
+    monkeypatch.setattr(WatcherStore, "record", pause_then_record)
+    model.script = script(decides("notify"))
+    await watching.add(predicate="disk > 95", allow=[])
+    await watching.disk(96)
+    await watching.decided(1)
+    assert (await watching.show())["last"]["decision"] == "notify"
 
 
 async def test_an_interval_that_passed_while_the_hub_was_stopped_is_not_waited_for_again(
