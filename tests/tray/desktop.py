@@ -14,7 +14,7 @@ _ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = Path(os.environ.get("STRAWBERRY_PICTURES", _ROOT / "build" / "pictures"))
 WATCHER: Final = "org.kde.StatusNotifierWatcher"
 PROGRAMS: Final = ("Xvfb", "openbox", "xfce4-panel", "dbus-daemon", "gdbus", "xdotool", "xprop")
-HINT: Final = "apt install xvfb openbox xfce4-panel dbus libglib2.0-bin xdotool x11-utils"
+HINT: Final = "apt install xvfb openbox xfce4-panel trayer dbus libglib2.0-bin xdotool x11-utils"
 _GRAB: Final = """
 import sys
 from PySide6.QtGui import QGuiApplication

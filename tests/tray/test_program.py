@@ -1,13 +1,16 @@
 """``strawberry tray`` as a program: icon and menu in a real panel, one instance, a spoke that returns."""
 
 import subprocess
+from pathlib import Path
+from shutil import which
 
 import pytest
 
 from deploy.cli.client import find_spoke
 from deploy.home.directory import Home
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
-from tests.tray.desktop import Desktop
+from tests.requirements import require
+from tests.tray.desktop import HINT, Desktop
 from tests.tray.program import ITEM, MENU, Program, start
 
 
@@ -95,3 +98,25 @@ def test_without_a_desktop_it_says_so(house: House, spoke: Spoke) -> None:
         [*house.program, "tray"], env=environment, capture_output=True, text=True, check=False
     )
     assert (done.returncode, "there is no desktop" in done.stderr) == (1, True)
+
+
+def test_a_panel_without_status_notifiers_has_the_icon_too(
+    house: House, spoke: Spoke, tmp_path: Path
+) -> None:
+    require(bool(which("trayer")), HINT)
+    with Desktop(tmp_path / "xembed") as desktop:
+        desktop.start("trayer")
+        panel = ("xwininfo", "-name", "panel", "-tree")
+        desktop.wait_for(lambda: desktop.run(*panel), what="the panel")
+        process = start(house, spoke.home, desktop)
+        try:
+
+            def icon() -> bool:
+                assert process.poll() is None, house.log("tray")
+                return '"strawberry-tray"' in desktop.run(*panel)
+
+            desktop.wait_for(icon, what="the icon")
+            assert desktop.windows() == []
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
