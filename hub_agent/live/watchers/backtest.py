@@ -21,7 +21,7 @@ from hub_agent.live.topics import Feed, Gap, Sample, field
 from hub_agent.live.topics.values import ShownGap, described_gap, moment
 from hub_agent.live.watchers.decisions.evaluation import Evaluations, WouldDecide
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.definition import WatchedValue, is_watching, sources_of
+from hub_agent.live.watchers.definition import By, WatchedValue, is_watching, sources_of
 from hub_agent.live.watchers.predicates import Evaluator, Predicate, parse
 from hub_agent.live.watchers.predicates.firing import Firing, replay
 from hub_agent.live.watchers.tables import WatcherRow
@@ -152,7 +152,7 @@ class Recordings:
 
     def __init__(self, feed: Feed, captures: Captures, settings: WatcherSettings) -> None:
         self._feed = feed
-        self.captures = captures
+        self._captures = captures
         self._settings = settings
         self._kept: set[TopicChoice] = set()
 
@@ -163,7 +163,7 @@ class Recordings:
         if wanted == self._kept:
             return
         try:
-            await self.captures.record(
+            await self._captures.record(
                 _NAME,
                 wanted,
                 keep_days=self._settings.record_days,
@@ -186,7 +186,7 @@ class Recordings:
                 seen += sources_of(row).values() if kept else ()
         if not longest:
             return
-        recorded = self.captures.recorded(_topics(seen), time.time() - min(longest, _RECALLED_S))
+        recorded = self._captures.recorded(_topics(seen), time.time() - min(longest, _RECALLED_S))
         try:
             found = await asyncio.to_thread(_in_time, recorded)
         except TimeoutError:
@@ -194,8 +194,17 @@ class Recordings:
         else:
             self._feed.refill(found)
 
-    def since(self, since: float, sources: Iterable[WatchedValue]) -> Iterable[Sample | Gap]:
-        """Return what all recordings and memory have of these values, in order; iterating it blocks."""
+    def read(
+        self, by: By, sources: Iterable[WatchedValue], *, since: float, capture: str = ""
+    ) -> Iterable[Sample | Gap]:
+        """Return what all recordings and memory have of these values, in order; iterating it blocks.
+
+        Args:
+            since: Unix seconds.
+            capture: Id of the one capture to read instead.
+        """
+        if capture:
+            return self._captures.read(by.user, capture, of_all=by.of_all)
         kept = _topics(sources)
         recent: list[Sample | Gap] = []
         for each in kept:
@@ -205,7 +214,7 @@ class Recordings:
             recent += self._feed.gaps(link, since=since)
         recent.sort(key=_begins)
         # A recording is written once a second, and may have begun later than the hub.
-        return _each_once(heapq.merge(self.captures.recorded(kept, since), recent, key=_begins))
+        return _each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
 
 
 def _topics(sources: Iterable[WatchedValue]) -> set[TopicChoice]:

@@ -15,8 +15,8 @@ from hub_agent.live.watchers.backtest import Report
 from hub_agent.live.watchers.decisions.evaluation import DecisionEntry
 from hub_agent.live.watchers.definition import By, Edit, WatcherRequest
 from hub_agent.live.watchers.timers import Timers, TimerSummary
-from hub_agent.live.watchers.watched import WatcherSummary
-from hub_agent.live.watchers.watchers import CheckedPredicate, Watchers, WatcherWithHistory
+from hub_agent.live.watchers.watched import CheckedPredicate, WatcherSummary, WatcherWithHistory
+from hub_agent.live.watchers.watchers import Watchers
 from hub_registry.access.bearer import Bearer, Gate
 
 

@@ -1,5 +1,6 @@
 """Watchers, their decisions and timers in the hub's database."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -8,9 +9,13 @@ from sqlmodel import Session, col, delete, func, select, update
 
 from contracts.errors import Conflict
 from hub_agent.live.watchers.tables import DecisionRow, TimerRow, WatcherRow
+from hub_registry.access.accounts import User
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
 
+_MOST: Final = 1_000
+"""Watchers of a home."""
+_MOST_OF_ONE: Final = 300
 _KEPT: Final = 500
 """Entries in the history of a watcher; at one each five minutes, almost two days, and some 500 kB."""
 
@@ -40,7 +45,7 @@ class WatcherStore:
 
         def work(session: Session) -> None:
             if session.get(WatcherRow, row.name) is not None:
-                raise name_taken(row.name)
+                raise _name_taken(row.name)
             session.add(WatcherRow(**values))
 
         await self._store.write(work)
@@ -151,6 +156,24 @@ def _update(row: WatcherRow) -> Update:
     return update(WatcherRow).where(col(WatcherRow.name) == row.name).values(**row.model_dump())
 
 
-def name_taken(name: str) -> Conflict:
+def check_room(rows: Mapping[str, WatcherRow], name: str, user: User, *, as_draft: bool) -> None:
+    """Check that a person may add a watcher.
+
+    Args:
+        as_draft: Whether a draft of theirs with this name is replaced.
+
+    Raises:
+        Conflict: If the name is taken, or there are too many.
+    """
+    if (there := rows.get(name)) is not None:
+        if as_draft and there.state == "draft" and there.owner == user.id:
+            return
+        raise _name_taken(name)
+    own = sum(row.owner == user.id for row in rows.values())
+    if len(rows) >= _MOST or own >= _MOST_OF_ONE:
+        raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
+
+
+def _name_taken(name: str) -> Conflict:
     """Return the error for a name that another watcher has."""
     return Conflict(f"there is a watcher {name!r} already", hint="Choose another name.")

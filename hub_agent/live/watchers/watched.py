@@ -13,7 +13,13 @@ from agent_core.tools.skill_calls import shown_arguments
 from contracts.rates import Backoff
 from contracts.wire import Json, rfc3339
 from hub_agent.live.topics import LinkName
-from hub_agent.live.watchers.decisions.evaluation import DecisionSummary, WatcherCall, calls_of, summary_of
+from hub_agent.live.watchers.decisions.evaluation import (
+    DecisionEntry,
+    DecisionSummary,
+    WatcherCall,
+    calls_of,
+    summary_of,
+)
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue, sources_of
 from hub_agent.live.watchers.predicates import Evaluator, Verdict
@@ -128,6 +134,20 @@ class WatcherSummary(TypedDict):
     model_calls: int
     tokens: int
     last: DecisionSummary | None
+
+
+class WatcherWithHistory(WatcherSummary):
+    """A watcher with its history, newest first."""
+
+    history: list[DecisionEntry]
+
+
+class CheckedPredicate(TypedDict):
+    """What another predicate would be worth now; see `Watchers.check`."""
+
+    predicate: str | None
+    note: str
+    latest: dict[str, Json]
 
 
 def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | None) -> WatcherSummary:

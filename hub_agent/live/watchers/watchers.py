@@ -2,20 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
-
-from typing_extensions import TypedDict
 
 from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
 from contracts.validation import did_you_mean
 from contracts.wire import Json
 from hub_agent.calls.confirmations import cannot_confirm
-from hub_agent.live.topics import Feed, Gap, Sample
+from hub_agent.live.topics import Feed
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_agent.live.watchers.decisions.approved import approve
@@ -34,37 +32,27 @@ from hub_agent.live.watchers.definition import (
 from hub_agent.live.watchers.engine import Engine
 from hub_agent.live.watchers.predicates import parse
 from hub_agent.live.watchers.schedule import Schedule
-from hub_agent.live.watchers.store import WatcherStore, name_taken
+from hub_agent.live.watchers.store import WatcherStore, check_room
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
-from hub_agent.live.watchers.watched import Watched, WatcherSummary, calls_json, values_json, watcher_json
+from hub_agent.live.watchers.watched import (
+    CheckedPredicate,
+    Watched,
+    WatcherSummary,
+    WatcherWithHistory,
+    calls_json,
+    values_json,
+    watcher_json,
+)
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
-from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now, readable
 
 _log = logging.getLogger(__name__)
 
-_MOST: Final = 1_000
-"""Watchers of a home."""
-_MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
 _EARLIER: Final = 6
 """Decisions that are looked at after a restart: after so many failures the wait is the longest."""
-
-
-class WatcherWithHistory(WatcherSummary):
-    """A watcher with its history, newest first."""
-
-    history: list[DecisionEntry]
-
-
-class CheckedPredicate(TypedDict):
-    """What another predicate would be worth now; see `Watchers.check`."""
-
-    predicate: str | None
-    note: str
-    latest: dict[str, Json]
 
 
 class Watchers:
@@ -108,7 +96,7 @@ class Watchers:
             Forbidden: If the person has read-only access, or may not see a topic.
         """
         by.user.require_writer()
-        self._check_room(request.name, by.user, as_draft=as_draft)
+        check_room(self._rows, request.name, by.user, as_draft=as_draft)
         allow = self._checked(request, by)
         row = WatcherRow(
             name=request.name,
@@ -131,13 +119,13 @@ class Watchers:
         elif row.predicate is not None:
             row.note = objection(row.predicate, seen) or ""
         async with self._one:
-            self._check_room(request.name, by.user, as_draft=as_draft)
+            check_room(self._rows, request.name, by.user, as_draft=as_draft)
             if row.name in self._rows:
                 await self._store.remove(row.name)
             await self._store.add(row)
             self._rows[row.name], self._drafts[row.name] = row, request
             if not as_draft and request.predicate is not None and (by.may_confirm or not allow):
-                _assign(row, {"state": "active", **await self._approval(by)})
+                row.sqlmodel_update({"state": "active", **await self._approval(by)})
                 await self._try_start(row)
                 await self._store.save(row)
                 await self._recordings.keep(self._rows.values())
@@ -372,16 +360,11 @@ class Watchers:
         if tried is None:
             raise Conflict(f"{name} has no predicate to test", hint="Approve it with one.")
         sources = sources_of(row)
-        parsed = parse(tried, sources)
-        recorded: Iterable[Sample | Gap]
-        if capture:
-            recorded = self._recordings.captures.read(by.user, capture, of_all=by.of_all)
-        else:
-            sees = partial(visible_to, self._registry.directory, row.owner)
-            seen = [source for source in sources.values() if sees(source.link)(source.topic)]
-            recorded = self._recordings.since(since or 0.0, seen)
+        sees = partial(visible_to, self._registry.directory, row.owner)
+        seen = [source for source in sources.values() if sees(source.link)(source.topic)]
+        recorded = self._recordings.read(by, seen, since=since or 0.0, capture=capture)
         until = None if capture else now().timestamp()
-        report = await backtest(parsed, sources, recorded, until=until)
+        report = await backtest(parse(tried, sources), sources, recorded, until=until)
         if with_model:
             await decide(report, row, sources, self._evaluations)
         return report
@@ -470,7 +453,7 @@ class Watchers:
 
         def assign(fields: Mapping[str, Any]) -> None:
             before.update({field: getattr(row, field) for field in fields.keys() - before.keys()})
-            _assign(row, fields)
+            row.sqlmodel_update(dict(fields))
 
         async with self._one:
             # Not before: it can have been removed, or made again, meanwhile.
@@ -480,7 +463,7 @@ class Watchers:
                 await self._store.save(row)
                 await self._recordings.keep(self._rows.values())
             except BaseException:
-                _assign(row, before)
+                row.sqlmodel_update(before)
                 raise
         await self._evaluations.announcer.state(row, self._store.last.get(row.name))
         await self._evaluations.announcer.change(row, change, by=by.user.id)
@@ -494,15 +477,6 @@ class Watchers:
                 hint="'strawberry watchers list' shows them.",
             )
         return row
-
-    def _check_room(self, name: str, user: User, *, as_draft: bool) -> None:
-        if (there := self._rows.get(name)) is not None:
-            if as_draft and there.state == "draft" and there.owner == user.id:
-                return
-            raise name_taken(name)
-        own = sum(row.owner == user.id for row in self._rows.values())
-        if len(self._rows) >= _MOST or own >= _MOST_OF_ONE:
-            raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
 
     def _checked(self, request: WatcherRequest, by: By, row: WatcherRow | None = None) -> list[Json]:
         """Check what is asked for, of a watcher that there is; return the calls as they are stored."""
@@ -524,8 +498,3 @@ class Watchers:
         """Return the present values of the topics; those that are not followed yet are asked for."""
         await asyncio.gather(*(self._feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
         return self._engine.seen(Watched(row, sources_of(row), None, None))
-
-
-def _assign(row: WatcherRow, fields: Mapping[str, Any]) -> None:
-    for field, value in fields.items():
-        setattr(row, field, value)
