@@ -64,7 +64,12 @@ def shown(spoke: Spoke) -> dict[str, Any]:
 def wait_for_reason(spoke: Spoke, reason: str) -> None:
     """Wait until it says that this is missing, and nothing else."""
     wait_for(
-        lambda: reason in (said := shown(spoke)["reason"]) and ";" not in said and (reason or not said),
+        # Reasons have semicolons in them, so that these do not tell how many there are.
+        lambda: (
+            reason in (said := shown(spoke)["reason"])
+            and ("hub" in said) == ("hub" in reason)
+            and (reason or not said)
+        ),
         what=f"{reason!r}",
     )
 
