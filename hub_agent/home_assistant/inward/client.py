@@ -282,7 +282,7 @@ def services_in(config: Any) -> Iterator[str]:
 
 
 def _is_group(target: dict[str, Any]) -> bool:
-    """Whether a target may have scripts that it does not name."""
+    """Return whether a target may have scripts that it does not name."""
     given = target.get("entity_id", ())
     names = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else [given]
     named = [str(each).strip().lower() for each in names]

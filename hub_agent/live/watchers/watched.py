@@ -94,7 +94,7 @@ class Watched:
 
     @property
     def on_interval(self) -> bool:
-        """Whether the model evaluates it at its interval, also where nothing new was heard."""
+        """Return whether the model evaluates it at its interval, also where nothing new was heard."""
         return self.evaluator is None and self.row.every_s is not None
 
     def pause_s(self) -> float:
