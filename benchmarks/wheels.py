@@ -39,6 +39,8 @@ def resolve(*extras: str, platform: str = PI, python: str = "3.11") -> dict[str,
         lock = Path(folder) / "pylock.toml"
         command: Sequence[str] = (
             *(str(UV), "pip", "compile", "--quiet", "--format", "pylock.toml", "--output-file", str(lock)),
+            # Nothing is built, so that no Python is needed; uv would fetch one, and try long without network.
+            "--no-python-downloads",
             *("--only-binary", ":all:", "--python-platform", platform, "--python-version", python),
             *("--constraint", str(ROOT / "constraints.txt"), str(ROOT / "pyproject.toml")),
             *(word for extra in extras for word in ("--extra", extra)),
