@@ -42,11 +42,13 @@ class EmbeddingServer:
         texts: All texts that were embedded, in order.
         status: What is answered in place of vectors, where it is not 200.
         may_answer: Answers wait for it.
+        size: How many numbers of each vector are given; None for all.
     """
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.status = 200
+        self.size: int | None = None
         self.closing = threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -82,6 +84,8 @@ class EmbeddingServer:
         if status == 200:
             self.texts += body["input"]
             # OpenAI does not promise the order.
-            data = [{"index": at, "embedding": each} for at, each in enumerate(embed(body["input"]))][::-1]
+            data = [
+                {"index": at, "embedding": each[: self.size]} for at, each in enumerate(embed(body["input"]))
+            ][::-1]
         with suppress(ConnectionError):  # the client did not wait
             http.send_json(status, {"data": data, "model": body["model"]})

@@ -67,15 +67,16 @@ class Embeddings:
         self._vectors: dict[str, Any] = {}
         self._queries: OrderedDict[str, Any] = OrderedDict()
         self._matrix: tuple[list[int], numpy.ndarray[Any, Any]] | None = None
+        self._size = 0
         self._wake = asyncio.Event()
         self._is_failing = False
         self._rests_until = 0.0
         self._backoff = Backoff(1.0, 300.0)
 
     @property
-    def missing(self) -> int:
-        """Return how many texts have no vector yet."""
-        return len(self._missing())
+    def missing(self) -> list[str]:
+        """The texts that have no vector yet."""
+        return [text for text in dict.fromkeys(self._texts.values()) if text not in self._vectors]
 
     def keep(self, texts: Mapping[int, str]) -> None:
         """Set the texts to search, by row; a text that is known is not asked for again."""
@@ -85,18 +86,12 @@ class Embeddings:
         self._matrix = None
         self._wake.set()
 
-    def _missing(self) -> list[str]:
-        return [text for text in dict.fromkeys(self._texts.values()) if text not in self._vectors]
-
     async def run(self) -> None:
         """Compute what is missing until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while missing := [
-                text for text in dict.fromkeys(self._texts.values()) if text not in self._vectors
-            ]:
-                batch = missing[:_BATCH]
+            while batch := self.missing[:_BATCH]:
                 vectors = await self._asked(batch, within_s=_REQUEST_S)
                 if vectors is None:
                     await asyncio.sleep(max(0.0, self._rests_until - _clock()))
@@ -132,7 +127,7 @@ class Embeddings:
             rows = [row for row, text in self._texts.items() if text in self._vectors]
             self._matrix = rows, np.array([self._vectors[self._texts[row]] for row in rows])
         rows, matrix = self._matrix
-        if not rows or matrix.shape[1] != vector.shape[0]:
+        if not rows:
             return None
         cosines = matrix @ vector
         best = [place for place in np.argsort(-cosines) if among is None or rows[place] in among]
@@ -158,6 +153,11 @@ class Embeddings:
             _log.info("the embedding model answers again")
             self._is_failing = False
         self._backoff.reset()
+        if vectors.shape[1] != self._size:
+            # Another model answers there now; what the one before gave cannot be compared with it.
+            self._size, self._vectors, self._matrix = vectors.shape[1], {}, None
+            self._queries.clear()
+            self._wake.set()
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return list(vectors / np.where(lengths > 0, lengths, 1))
 

@@ -8,6 +8,7 @@ exchanges are left out, and the model and the person see how many.
 import asyncio
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -220,7 +221,9 @@ class Histories:
             except StorageError as error:
                 _log.warning("new turns are not searched by meaning: %s", error)
             else:
-                self._rows_of = {user: {row for row, of, _ in rows if of == user} for _, user, _ in rows}
+                self._rows_of = defaultdict(set)
+                for row, user, _ in rows:
+                    self._rows_of[user].add(row)
                 embeddings.keep({row: said for row, _, said in rows})
             await asyncio.sleep(_SETTLE_S)
 

@@ -116,3 +116,16 @@ async def test_a_text_is_embedded_once(server: EmbeddingServer, index: SkillInde
         "tell the hour",
         "time now: Tell the time.",
     ]
+
+
+async def test_a_model_that_is_replaced_is_asked_for_all_vectors_again(
+    server: EmbeddingServer, index: SkillIndex
+) -> None:
+    async with embedding(server, index, budget_s=60) as embeddings:
+        await complete(embeddings)
+        assert await embeddings.similar("a tune") is not None
+        server.size = 64
+        assert await embeddings.similar("a melody") is None
+        await complete(embeddings)
+        for query in ("a tune", "a melody"):
+            assert await embeddings.similar(query) is not None
