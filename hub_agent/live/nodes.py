@@ -29,11 +29,10 @@ from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed, Sample, field
+from hub_agent.live.world.world import NODES
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.devices.directory import Directory, Entry
 
-_SKILL: Final = "NodesSkill"
-"""The skill of a spoke that runs nodes."""
 _METHODS: Final = {each: f"{each}_node" for each in ("start", "stop", "restart", "build")}
 
 _MOST: Final = 200
@@ -110,7 +109,7 @@ class Nodes:
         """
         directory = self.directory.seen_by(bearer.user.id)
         entries: list[Entry] = [directory.resolve(device)] if device is not None else directory.entries()
-        having = [entry for entry in entries if _SKILL in entry.skills]
+        having = [entry for entry in entries if NODES in entry.skills]
         asked = (self.call(bearer, entry.id, "list_nodes", {}) for entry in having)
         found: list[NodeSummary] = []
         problems: list[DeviceProblem] = []
@@ -141,11 +140,11 @@ class Nodes:
         """
         directory = self.directory.seen_by(bearer.user.id)
         entry = directory.resolve(device)
-        if _SKILL not in entry.skills:
+        if NODES not in entry.skills:
             raise NotFound(
                 f"{entry.display_name} has no nodes", hint="docs/live.md says how a device gets some."
             )
-        found: Found[Entry] = directory.find_on(entry, _SKILL, method)
+        found: Found[Entry] = directory.find_on(entry, NODES, method)
         target = on_device(found)
         checked = check_arguments(target.method, [], arguments)
         actor = Actor(user=bearer.user.id, device=bearer.device, read_only=bearer.user.read_only)

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Final
 
 from nicegui import ui
@@ -471,10 +471,12 @@ async def _settings(skill: dict[str, Any], method: dict[str, Any]) -> None:
 
 def _difference(before: str, after: str, *, label: str) -> None:
     """Show what is new and what is gone, line by line; a sign says it as well as the colour."""
-    lines = (line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[:1] != "?")
+    old, new = before.splitlines(), after.splitlines()
+    # With everything around the changes, behind three lines of a header.
+    lines = islice(difflib.unified_diff(old, new, n=len(old), lineterm=""), 3, None)
     with ui.element("pre").classes("sb-code sb-wrap").props("tabindex=0 role=region") as made:
         made.props["aria-label"] = label
         # All of it, however long: what is not shown could be approved unseen.
         for sign, alike in groupby(lines, key=lambda line: line[0]):
             tone = {"+": "sb-added", "-": "sb-gone"}.get(sign, "")
-            Words("code", "".join(f"{line}\n" for line in alike), tone)
+            Words("code", "".join(f"{sign} {line[1:]}\n" for line in alike), tone)

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from deploy.cli.client import HubClient, api, hub_of
@@ -63,6 +64,7 @@ def _lines(items: list[dict[str, Any]]) -> Iterator[str]:
 
 def _changes(before: str, after: str) -> Iterator[str]:
     # All of it, however long: what is not shown could be approved unseen.
-    for line in difflib.ndiff(before.splitlines(), after.splitlines()):
-        if line.startswith(("+", "-")):
-            yield f"    {line}"
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    for line in islice(lines, 2, None):
+        if not line.startswith("@"):
+            yield f"    {line[0]} {line[1:]}"

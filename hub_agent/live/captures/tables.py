@@ -20,7 +20,7 @@ class CaptureRow(Table, table=True):
 
     Attributes:
         instance: The hub process that records.
-        spec: See `hub_agent.live.captures.captures.CaptureSpec`.
+        spec: See `hub_agent.live.captures.spec.CaptureSpec`.
         root: The allowed folder that its path counts from.
         begun_at: When its last file was begun, Unix seconds.
     """

@@ -125,7 +125,7 @@ class Feed:
         not block: while it runs nothing is read, and the broker holds messages back.
 
         Args:
-            sees: Whether a topic may be handed over; see `hub_agent.live.topics.rights`.
+            sees: Whether a topic may be handed over; see `hub_agent.live.topics.values.visible_to`.
 
         Raises:
             InvalidTopic: If that is not a topic filter.

@@ -82,7 +82,7 @@ class WatcherSkill(HubSkill):
                 hint=f"{name} is a draft: 'strawberry watchers approve {name}' shows it and lets it begin.",
                 shown=await self._watchers.shown_to_confirm(name, self._by),
             )
-        return dict(await self._watchers.approve_as_shown(request, self._by))
+        return dict(await self._watchers.approve(name, self._by, shown=request))
 
     @skill_method(read_only=True, untrusted_output=True)
     async def list(self) -> Rows:

@@ -15,7 +15,7 @@ class WatcherRow(Table, table=True):
     Attributes:
         instance: The hub process that evaluates it; others that share the database leave it alone.
         state: ``draft``, ``active``, ``paused`` or ``failed``.
-        topics: By name in the predicate: topic, value and link; see `definition.Source`.
+        topics: By name in the predicate: topic, value and link; see `definition.WatchedValue`.
         allow: Approved calls; see `approved.ApprovedCall`.
         note: Why there is no predicate, or what else the owner should know.
         missed: What happens to scheduled evaluations that the hub missed: ``run`` or ``tell``.

@@ -123,7 +123,7 @@ class Timers:
 
     async def run(self) -> None:
         """Report timers as they end, until cancelled."""
-        for row in readable(await self._store.timers(), _checked):
+        for row in readable(await self._store.timers(), self._checked):
             self._rows[row.id] = row
         while True:
             self._changed.clear()
@@ -139,6 +139,12 @@ class Timers:
             first = min((row.due.timestamp() for row in self._rows.values()), default=math.inf)
             wait_s = min(max(0.05, first - self._clock()), LONGEST_SLEEP_S)
             await happens(self._changed, within_s=wait_s)
+
+    def _checked(self, row: TimerRow) -> TimerRow:
+        """Return a row whose schedule, if it has one, comes again; the sun's needs coordinates still."""
+        if row.schedule is not None:
+            Schedule.parse(row.schedule).next(now(), self._household)
+        return row
 
     async def _end(self, row: TimerRow, *, late: bool) -> None:
         missed = late and row.missed == "tell"
@@ -171,13 +177,6 @@ class Timers:
 
 def _happened(row: TimerRow, event: Literal["set", "removed", "ended"]) -> dict[str, Json]:
     return {"subject": row.text, "event": event, "timer": row.id, "due": rfc3339(row.due)}
-
-
-def _checked(row: TimerRow) -> TimerRow:
-    """Return a row whose schedule, if it has one, can be read."""
-    if row.schedule is not None:
-        Schedule.parse(row.schedule)
-    return row
 
 
 def _shown(row: TimerRow) -> TimerSummary:

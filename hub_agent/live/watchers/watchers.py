@@ -132,14 +132,6 @@ class Watchers:
         await self._evaluations.announcer.state(row)
         return self._shown(row)
 
-    async def approve_as_shown(self, request: WatcherRequest, by: By) -> WatcherSummary:
-        """Approve the draft that was made of a request; see `shown_to_confirm` for what the person saw.
-
-        Raises:
-            Conflict: If it is no draft any more, or was made again otherwise.
-        """
-        return await self.approve(request.name, by, shown=request)
-
     async def shown_to_confirm(self, name: str, by: By) -> dict[str, Json]:
         """Return what a person must see of a draft before saying yes: most important first."""
         row = self._get(name, by)
@@ -159,9 +151,10 @@ class Watchers:
         Its calls then count as confirmed, so this is only for people who may confirm calls.
 
         Args:
-            shown: The request whose draft the person saw; see `approve_as_shown`.
+            shown: The request whose draft the person saw; see `shown_to_confirm`.
 
         Raises:
+            Conflict: If that is no draft any more, or was made again otherwise.
             Forbidden: If it makes calls and the person may not confirm calls here.
             StrawberryError: As by `change`.
         """
@@ -445,7 +438,7 @@ class Watchers:
 
         Yields:
             The row, and how its fields are assigned: those have their values of before again if an error
-            comes; what the engine counts meanwhile stays.
+            comes, and the engine goes on as before; what it counts meanwhile stays.
         """
         self._get(name, by)
         by.user.require_writer()
@@ -458,12 +451,19 @@ class Watchers:
         async with self._one:
             # Not before: it can have been removed, or made again, meanwhile.
             row = self._get(name, by)
+            watched = self._engine.get(name)
             try:
                 yield row, assign
+                if not before:
+                    return
                 await self._store.save(row)
                 await self._recordings.keep(self._rows.values())
             except BaseException:
                 row.sqlmodel_update(before)
+                if self._engine.get(name) is not watched:
+                    self._engine.stop(name)
+                    if is_watching(row):
+                        await self._start(row)
                 raise
         await self._evaluations.announcer.state(row, self._store.last.get(row.name))
         await self._evaluations.announcer.change(row, change, by=by.user.id)

@@ -157,7 +157,6 @@ class Series:
         is_retained: Whether it was retained, so that it is not known when it was sent.
         has_changed: Whether it changed since this was last set to False.
         changed_at: When it last changed.
-        gap_since: When the last gap began.
         gap_until: When the last gap ended; infinite while it lasts.
         windows: By their length in seconds.
     """

@@ -172,6 +172,7 @@ async def test_what_is_changed_of_a_watcher_with_calls_waits_for_approval(
         assert await watching.ask("PATCH", "/full", wrong) == code, wrong
     for same in ({}, {"predicate": "disk > 95", "missed": "tell"}):
         assert (await watching.ask("PATCH", "/full", same))["state"] == "active"
+    assert await watching.home.hub.live.events.after(0, user="admin", kinds=["watcher"]) == []
 
     light = {"path": "devices.nas.CameraSkill.light", "arguments": {"level": {"minimum": 0, "maximum": 9}}}
     topics = {"usage": {"topic": watching.topic("usage")}}

@@ -114,7 +114,12 @@ async def test_what_ended_while_the_hub_was_stopped_is_given_late_or_told_as_mis
         pass
     past = now() - timedelta(hours=2)
     async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
-        for id_, missed, schedule in (("tea", "run", None), ("bins", "tell", "every day at 8")):
+        for id_, missed, schedule in (
+            ("tea", "run", None),
+            ("bins", "tell", "every day at 8"),
+            # The household has no coordinates any more.
+            ("lamps", "run", "sunset"),
+        ):
             row = TimerRow(
                 id=id_,
                 instance="main",

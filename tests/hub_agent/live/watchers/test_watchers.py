@@ -13,6 +13,7 @@ from agent_core.models.entries import Model, ModelEntry, Models
 from bus.link import Message
 from contracts import topics
 from contracts.devices.presence import WatcherState
+from contracts.errors import StorageError
 from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.watchers import engine as engine_module
 from hub_agent.live.watchers import watched as watched_module
@@ -278,6 +279,22 @@ async def test_paused_and_snoozed_watchers_do_nothing_until_they_go_on(
     done = [(each.subject, each.data["event"], each.data["by"]) for each in events if "event" in each.data]
     changes = ("paused", "snoozed", "snoozed", "resumed", "removed")
     assert done == [("full", change, "admin") for change in changes]
+
+
+async def test_a_change_that_cannot_be_stored_leaves_a_watcher_as_it_was(
+    watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def save(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    model.script = script(decides("notify"))
+    await watching.add(predicate="disk > 95", allow=[])
+    with monkeypatch.context() as patched:
+        patched.setattr(WatcherStore, "save", save)
+        assert await watching.ask("POST", "/full/pause") == "storage_unavailable"
+        assert await watching.ask("PATCH", "/full", {"predicate": "disk > 200"}) == "storage_unavailable"
+    await watching.disk(96)
+    assert [each["seen"] for each in await watching.decided(1)] == [{"disk": 96}]
 
 
 async def test_actions_beyond_those_of_an_hour_are_told_and_not_done(
