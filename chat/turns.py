@@ -65,6 +65,7 @@ class Turn:
         consent: Asks the person of this turn; set by what runs it.
         confirmed_by: ``jti`` of the token with which a call of this turn was confirmed last.
         at_hub: Whether the hub records it; set by a spoke.
+        is_without_hub: Whether the hub was asked and could not be reached; set by a spoke.
         ended: Set when it has ended and that is recorded.
         cancelled: Whether it was told to stop.
         interrupted: Whether that was because this process ends.
@@ -102,7 +103,7 @@ class Turn:
         self.did: list[str] = []
         self.consent = Consent(None)
         self.confirmed_by: str | None = None
-        self.at_hub = False
+        self.at_hub = self.is_without_hub = False
         self.ended = asyncio.Event()
         self.cancelled = False
         self.interrupted = False

@@ -276,7 +276,15 @@ class NotAnswered(StrawberryError):
 
 
 class NotServed(NotAnswered):
-    """The hub does not run the turn, and never will."""
+    """The hub does not run the turn, and never will.
+
+    Attributes:
+        is_refusal: Whether the hub itself said so; it could not be reached otherwise.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", is_refusal: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.is_refusal = is_refusal
 
 
 class Unsure(NotAnswered):

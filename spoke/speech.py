@@ -48,19 +48,11 @@ class SpokenChat:
     Args:
         agent: Opens the agent of this spoke.
         may_confirm: Whether the owner lets a person at this device confirm calls.
-        hub_online: Whether the hub is there.
     """
 
-    def __init__(
-        self,
-        agent: "Callable[[], Awaitable[Agent]]",
-        *,
-        may_confirm: Callable[[], bool],
-        hub_online: Callable[[], bool],
-    ) -> None:
+    def __init__(self, agent: "Callable[[], Awaitable[Agent]]", *, may_confirm: Callable[[], bool]) -> None:
         self._agent = agent
         self._may_confirm = may_confirm
-        self._hub_online = hub_online
         self._conversation = ""
         self._spoken_at = 0.0
 
@@ -75,7 +67,7 @@ class SpokenChat:
         turn = await (await self._agent()).ask(request, None)
         async with aclosing(turn.events()) as events:
             async for event in events:
-                if isinstance(event, TurnError) and event.code == "no_model" and not self._hub_online():
+                if isinstance(event, TurnError) and event.code == "no_model" and turn.is_without_hub:
                     raise HubUnreachable(_NO_HUB, hint=event.hint)
                 yield event
         self._spoken_at = time.monotonic()
@@ -91,7 +83,7 @@ class Speech:
     Args:
         agent: Opens the agent of this spoke.
         may_confirm: See `SpokenChat`.
-        hub_online: See `SpokenChat`.
+        reaches_hub: Whether messages of this device reach the hub.
         language: Of the household.
         directory: Where the spoke keeps its own files.
         changed: Called when the state has changed.
@@ -105,7 +97,7 @@ class Speech:
         *,
         agent: "Callable[[], Awaitable[Agent]]",
         may_confirm: Callable[[], bool],
-        hub_online: Callable[[], bool],
+        reaches_hub: Callable[[], Awaitable[bool]],
         language: str,
         directory: Path,
         changed: Callable[[], None],
@@ -114,7 +106,7 @@ class Speech:
     ) -> None:
         self._settings = settings
         self._agent = agent
-        self._hub_online = hub_online
+        self._reaches_hub = reaches_hub
         self._language = settings.language or language
         self._file = directory / VOCABULARY
         self._changed = changed
@@ -125,7 +117,7 @@ class Speech:
 
             self._service = service.VoiceService(
                 settings,
-                chat=SpokenChat(agent, may_confirm=may_confirm, hub_online=hub_online),
+                chat=SpokenChat(agent, may_confirm=may_confirm),
                 vocabularies=self.vocabularies,
                 language=language,
                 muted_file=directory / MUTED,
@@ -187,18 +179,18 @@ class Speech:
 
         async def show(request: Request) -> Response:
             await authenticate(request)
-            return self._answer()
+            return await self._answer()
 
         async def mute(request: Request) -> Response:
             await authenticate(request)
             body = await read(request, _Mute)
             self._running().mute(muted=body.muted)
-            return self._answer()
+            return await self._answer()
 
         async def listen(request: Request) -> Response:
             await authenticate(request)
             self._running().listen()
-            return self._answer()
+            return await self._answer()
 
         return [
             Route("/api/voice", show),
@@ -206,12 +198,12 @@ class Speech:
             Route("/api/voice/listen", listen, methods=["POST"]),
         ]
 
-    def _answer(self) -> Response:
+    async def _answer(self) -> Response:
         if self._service is None:
             off = {"state": "off", "reason": "", "muted": False}
             return answer(off | {"wake_words": [], "microphone": "", "loudspeaker": ""})
         shown = self._service.shown()
-        missing = [self._service.reason, "" if self._hub_online() else _NO_HUB]
+        missing = [self._service.reason, "" if await self._reaches_hub() else _NO_HUB]
         return answer(shown | {"reason": "; ".join(filter(None, missing))})
 
     def _running(self) -> "VoiceService":

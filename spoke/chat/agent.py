@@ -256,6 +256,7 @@ class Agent:
         try:
             await self._hub.run(turn, emit, began=began)
         except NotServed as refusal:
+            turn.is_without_hub = not refusal.is_refusal
             if turn.request.agent not in AGENTS:
                 emit(TurnError(code="refused", message=refusal.message, hint=refusal.hint))
                 return

@@ -192,7 +192,7 @@ class HubTurns:
             connection.close()
             await sending.aclose()
             await self._take_back(hub, turn.id, reason, until=deadlines.settled)
-        raise NotServed(reason, hint=hint)
+        raise NotServed(reason, hint=hint, is_refusal=status in _RAN_NOTHING)
 
     async def _connect(self, stack: AsyncExitStack, hub: Hub, deadlines: Deadlines) -> HubConnection:
         """Connect. As nothing was sent before, no doubt is left where this fails.

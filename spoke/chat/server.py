@@ -4,6 +4,7 @@ It listens on loopback only. ``spoke/run.json`` names the address, ``spoke/http.
 can be read by the owner of the process alone.
 """
 
+import asyncio
 import hmac
 import json
 import os
@@ -30,7 +31,7 @@ from chat.http.streams import Connections
 from chat.lazy import Lazy
 from chat.tasks import open_tasks
 from contracts.devices.presence import SpokeSummary
-from contracts.errors import InvalidMessage, Unauthorized
+from contracts.errors import HubUnreachable, InvalidMessage, Unauthorized
 from identity import challenges
 from identity.files import write_private
 from identity.keys import KeyPair
@@ -43,6 +44,7 @@ from spoke.speech import Speech
 
 if TYPE_CHECKING:
     from spoke.chat.agent import Agent
+    from spoke.chat.hub_health import HubHealth
     from voice.pipeline import MayAnswer
     from voice.satellite import Names
 
@@ -79,6 +81,7 @@ class ChatServer:
     may_answer: "MayAnswer | None" = None
     speech: "Speech | None" = field(default=None, init=False)
     _agents: "list[Agent]" = field(default_factory=list, init=False)
+    _hub_health: "HubHealth | None" = field(default=None, init=False)
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
         """Ask other models of this device from the next turn on."""
@@ -166,7 +169,7 @@ class ChatServer:
             self.settings.voice,
             agent=agent,
             may_confirm=may_confirm,
-            hub_online=self._is_hub_there,
+            reaches_hub=self._reaches_hub,
             language=self.settings.household.language,
             directory=self.settings.directory,
             changed=self.voice_changed,
@@ -201,7 +204,7 @@ class ChatServer:
             )
             stack.callback(skills.close)
             tasks = await stack.enter_async_context(open_tasks())
-            health = HubHealth(self.enrolment, key=self.key, settings=self.chat, tasks=tasks)
+            self._hub_health = health = HubHealth(self.enrolment, key=self.key, settings=self.chat, tasks=tasks)
             stack.callback(health.close)
             sync = Sync(record, health)
             tasks.create_task(sync.run(), name="sync")
@@ -245,6 +248,17 @@ class ChatServer:
 
     def _is_hub_there(self) -> bool:
         return self.connected() and self.hub_online()
+
+    async def _reaches_hub(self) -> bool:
+        """Return whether messages reach the hub; it is asked where the bus does not say that it is there."""
+        health = self._hub_health
+        if health is None or (self._is_hub_there() and not health.is_silent):
+            return self._is_hub_there()
+        try:
+            await health.check(until=asyncio.get_running_loop().time() + self.chat.check_s)
+        except HubUnreachable:
+            return False
+        return True
 
     def _cancel_turns(self) -> None:
         for agent in self._agents:

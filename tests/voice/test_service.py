@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -145,7 +146,7 @@ async def test_what_can_be_said_is_asked_again_where_the_agent_does_not_open(
         VoiceSettings(),
         agent=agent,
         may_confirm=lambda: False,
-        hub_online=lambda: True,
+        reaches_hub=AsyncMock(return_value=True),
         language="en",
         directory=tmp_path,
         changed=lambda: None,
