@@ -2,10 +2,11 @@
 
 import json
 import logging
+import os
 import re
 import sys
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final, TextIO, TypeVar
 
 from contracts.correlation import ids
 from deploy.logs.terminal import visible
@@ -115,7 +116,7 @@ def set_up_logging(*, debug: bool, quiet: bool = False, as_json: bool = False) -
         as_json: Write lines of JSON for a program that gathers logs.
         quiet: Log warnings only, for a command that reports progress itself.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(_own_stderr())
     text = RedactingFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if as_json else text)
     root = logging.getLogger()
@@ -124,3 +125,13 @@ def set_up_logging(*, debug: bool, quiet: bool = False, as_json: bool = False) -
     if not debug and not quiet:
         for package in _PACKAGES:
             logging.getLogger(package).setLevel(logging.INFO)
+
+
+def _own_stderr() -> TextIO:
+    """Return standard error by another descriptor: sounddevice takes 2 away while it looks for cards."""
+    shown = sys.stderr
+    try:
+        own = os.dup(shown.fileno())
+    except OSError:
+        return shown  # it is no file: a test reads it
+    return open(own, "w", buffering=1, encoding=shown.encoding, errors=shown.errors, closefd=False)

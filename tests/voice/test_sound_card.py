@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,28 @@ from tests.forkserver import COMMAND
 from tests.voice.card import Card, sound_card
 
 pytestmark = pytest.mark.voice
+
+LOOKS_FOR_CARDS = """
+import logging
+
+import sounddevice
+
+from deploy.logs.logs import set_up_logging
+from voice.sound.card import devices
+
+check = sounddevice._check
+
+
+def checked(code, message=""):
+    if "initializing" in message:
+        logging.getLogger("voice").info("said meanwhile")
+    return check(code, message)
+
+
+set_up_logging(debug=False)
+sounddevice._check = checked
+devices()
+"""
 
 
 class Machine:
@@ -75,3 +98,10 @@ def test_a_card_that_goes_is_an_error_in_one_line(machine: Machine) -> None:
         machine.card.plug_in()
     assert meter.returncode == 1
     assert "microphone" in problem
+
+
+def test_what_is_logged_while_cards_are_looked_for_arrives() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKS_FOR_CARDS], stderr=subprocess.PIPE, text=True, check=True
+    )
+    assert "said meanwhile" in done.stderr
