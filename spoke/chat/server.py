@@ -204,7 +204,9 @@ class ChatServer:
             )
             stack.callback(skills.close)
             tasks = await stack.enter_async_context(open_tasks())
-            self._hub_health = health = HubHealth(self.enrolment, key=self.key, settings=self.chat, tasks=tasks)
+            self._hub_health = health = HubHealth(
+                self.enrolment, key=self.key, settings=self.chat, tasks=tasks
+            )
             stack.callback(health.close)
             sync = Sync(record, health)
             tasks.create_task(sync.run(), name="sync")
