@@ -36,8 +36,7 @@ from hub_agent.agents.agents import open_agents
 from hub_agent.bus.bus_chat import open_bus_chat
 from hub_agent.bus.bus_login import link_settings
 from hub_agent.bus.connection import Bus, open_bus
-from hub_agent.bus.home_link import HomeLink, open_home_link, purge_home
-from hub_agent.bus.home_topics import HomeTopics
+from hub_agent.bus.home_link import HomeLink, HomeTopics, open_home_link, purge_home
 from hub_agent.bus.wake_words import open_wake_words
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager

@@ -1,5 +1,6 @@
-"""One agent: what its file says, and what is wrong with it."""
+"""One agent: what its file and the functions beside it say, and what is wrong with them."""
 
+import inspect
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,16 +10,65 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from agent_core.models.entries import ModelEntry, Models, choose, read_entries, read_keys, read_variable
+from agent_core.skills.loader import LoadedMethod, explained, import_file
+from agent_core.skills.schema import SchemaError, method_schema
+from agent_core.skills.skill import MethodOptions
 from agent_core.yaml_files import line_of, parse_yaml
 from contracts.chat import AGENTS, HOME_ASSISTANT
 from contracts.errors import ConfigError, FileProblem
 from hub_agent.agents.files import AgentFiles
-from hub_agent.agents.functions import load_function
 from hub_agent.agents.profile import NAME, AgentProfile, HttpTool, OwnModel, PythonTool
 from hub_agent.live.files import EditedFile
 
 DIRECTORY: Final = "agents"
 SUFFIX: Final = ".yml"
+
+_TEMPLATE: Final = """\
+# An agent of this home. Ask it: strawberry chat --agent {name} "…"
+# The file is read again when it changes; 'strawberry agents check {name}' says what is wrong.
+
+description: Says in a line what it is for
+
+prompt: |
+  You are {name}, an assistant for one thing. Say here which, and how it should answer.
+
+# Which entry of [[models]] in strawberry.toml it asks, or a list of them in order. All of them if left out.
+# model: house
+# One of its own:
+# model:
+#   provider: openai
+#   model: gpt-5-mini
+#   api_key_env: {variable}_API_KEY
+
+# What it can do besides talking. The file tools see its own folder, data/{name}, and nothing else.
+tools:
+  - calculator
+  - file_reader
+  - file_writer
+  - file_list
+# A function of a Python file beside this one:
+#  - python: {variable_lower}.py:monthly_total
+# A request to an HTTP API, with a secret from .env:
+#  - http: exchange_rate
+#    description: Gives the rate of a currency in euros.
+#    url: https://api.example.com/v1/rates/{{currency}}
+#    parameters:
+#      currency: {{in: path, description: "ISO code, such as USD"}}
+#    headers: {{Authorization: "Bearer ${{{variable}_API_KEY}}"}}
+#    open_world: true    # false: no question before it is asked again after a stranger's text was read
+
+# data_dir: data/{name}
+# quota: {{files: 1000, bytes: 104857600}}
+
+# Whether sentences such as "turn on the lamp" act at once, without a model.
+sentences: off
+
+# What it may call: devices.<device>.<Skill>.<method>, with * for any. Nothing else can be called.
+skills:
+  allow: []
+#  allow: ["devices.*.LampSkill.*", "devices.hub.WorldSkill.*"]
+#  read_only: true
+"""
 
 
 @dataclass(frozen=True)
@@ -168,3 +218,38 @@ def models_of(agent: Agent, home: Path) -> Models:
     # Of these alone, so that the hint is about one of them.
     models = choose(chosen if names and len(chosen) == len(names) else entries, keys, home=home)
     return models.only(names)
+
+
+def load_function(tool: PythonTool, directory: Path) -> LoadedMethod:
+    """Load a function. This imports the file, so it blocks and runs the code of its author.
+
+    Args:
+        directory: Where the profiles are.
+
+    Raises:
+        ConfigError: If it cannot be reached, or its signature cannot be described.
+    """
+    name, _, function_name = tool.python.partition(":")
+    file = directory / name
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file}", hint="It lies beside the profile.")
+    try:
+        module = import_file(file)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an import runs the author's code
+        raise ConfigError(f"{file} cannot be imported: {explained(error, file)}") from None
+    function = getattr(module, function_name, None)
+    if not inspect.isroutine(function):
+        raise ConfigError(f"{file} has no function {function_name}")
+    options = MethodOptions(flags=tool.flags, timeout_s=tool.timeout_s)
+    try:
+        return LoadedMethod(method_schema(function, function_name, options), function, None)
+    except SchemaError as error:
+        raise ConfigError(f"{file}: {function_name}: {error.message}", hint=error.hint) from None
+    except Exception as error:  # noqa: BLE001 - hints and defaults are the author's code, too
+        raise ConfigError(f"{file}: {function_name}: {explained(error, file)}") from None
+
+
+def template(name: str) -> str:
+    """Return the commented profile of a new agent."""
+    variable = name.replace("-", "_")
+    return _TEMPLATE.format(name=name, variable=variable.upper(), variable_lower=variable.lower())

@@ -13,10 +13,9 @@ from typing_extensions import TypedDict
 from chat.http.requests import Answer, Download, NoBody, Uploaded, answer, download, read, read_query
 from contracts.errors import ConfigError, Conflict, FileProblem, Forbidden, InvalidMessage, NotFound
 from contracts.wire import Strict
-from hub_agent.agents.agent import SUFFIX, AgentState, parse_agent
+from hub_agent.agents.agent import SUFFIX, AgentState, parse_agent, template
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.files import AgentFiles, ListedFile
-from hub_agent.agents.template import template
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_registry.access.bearer import Bearer, Gate
 from identity.files import write_private

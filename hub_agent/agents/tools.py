@@ -20,9 +20,9 @@ from agent_core.tools.toolset import ToolOutcome, Toolset, failed
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, ConfigError
 from contracts.wire import Json
+from hub_agent.agents.agent import load_function
 from hub_agent.agents.built_in import BuiltInTools
 from hub_agent.agents.files import AgentFiles
-from hub_agent.agents.functions import load_function
 from hub_agent.agents.http_tools import http_method
 from hub_agent.agents.profile import AgentProfile, HttpTool, PythonTool
 from hub_agent.calls.device_manager import ActingCaller

@@ -35,7 +35,6 @@ from contracts.errors import NoModel
 from contracts.trace import span
 from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_agent.agents.agents import Agents
-from hub_agent.agents.prompts import context_of, system_of
 from hub_agent.agents.rights import AllowedCaller, AllowedCatalogue, allowed_sentence
 from hub_agent.agents.tools import AgentToolset
 from hub_agent.calls.audit import AuditTrail, Origin
@@ -262,12 +261,12 @@ class Assistant:
         # "And in the hall?" is about what the message before was about.
         said = (*(exchange.question for exchange in history[-1:]), turn.request.message)
         asked = Asked(asker.user, said, turn.device, notes_of(turn.request))
-        context = await context_of(agent, self.prompter, asked)
+        context = await self.prompter.context(agent, asked)
         turn.consent.untrusted |= context.untrusted
         request = ModelTurn(
             turn=turn.id,
             message=turn.request.message,
-            system=joined(system_of(agent, self.prompter, asker.user, skills=not turn.request.tools)),
+            system=joined(self.prompter.system(agent, asker.user, skills=not turn.request.tools)),
             history=messages_of(history, reader=None),
             beginning=read.beginning,
             context=context_block(context.sections),
@@ -311,7 +310,7 @@ class Assistant:
                 consent=turn.consent,
                 limits=self.settings.turns.tools,
             )
-            system = joined(system_of(agent, self.prompter, user, "native"))
+            system = joined(self.prompter.system(agent, user, "native"))
             native = await native_mode(models, catalogue, skills, system=system, said=said)
         tools = await self.agents.tools(agent)
         if tools is None:

@@ -30,7 +30,6 @@ from contracts.devices.rpc import Actor
 from contracts.errors import Forbidden, StrawberryError
 from contracts.problems import ProblemDetails
 from hub_agent.agents.agent import ASSISTANT
-from hub_agent.agents.prompts import system_of
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import ActingCaller
 from hub_agent.chat.assistant import Assistant
@@ -306,7 +305,7 @@ class McpServer:
             agent = self._assistant.agents.find(params.name)
         except StrawberryError as error:
             raise MCPError(types.INVALID_PARAMS, f"{error.message} {error.hint}".strip()) from None
-        text = joined(system_of(agent, self._assistant.prompter, bearer.user))
+        text = joined(self._assistant.prompter.system(agent, bearer.user))
         texts = [text, (params.arguments or {}).get("message", "")]
         return types.GetPromptResult(
             messages=[

@@ -19,7 +19,6 @@ from contracts.chat import AGENTS
 from contracts.errors import FileProblem
 from contracts.wire import Strict
 from hub_agent.agents.agents import Agents
-from hub_agent.agents.prompts import context_of, system_of
 from hub_agent.prompt.prompter import Asked, Prompter
 from hub_registry.access.bearer import Gate
 
@@ -82,13 +81,13 @@ def prompt_route(
     async def show(request: Request) -> Answer[ShownPrompt]:
         bearer, query = await may_chat(request), read_query(request, _Query)
         agent = agents.find(query.agent)
-        stable = system_of(agent, prompter, bearer.user, query.mode)
+        stable = prompter.system(agent, bearer.user, query.mode)
         # A model without Python gets the methods themselves as tools, by what is asked.
         tools = list(_TOOLS) if query.mode == "code" and agent.allow != () else []
         if (own := await agents.tools(agent)) is not None:
             tools += map(_measured, own.specs)
         asked = Asked(bearer.user, (query.message,))
-        context = await context_of(agent, prompter, asked)
+        context = await prompter.context(agent, asked)
         soul = prompter.soul.problem
         return answer(
             {

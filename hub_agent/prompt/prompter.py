@@ -13,8 +13,9 @@ from agent_core.prompt import (
     devices_section,
     system_sections,
 )
-from agent_core.provenance import Prompt, Text
+from agent_core.provenance import EMPTY, Prompt, Text
 from agent_core.search.words import naming_words
+from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_agent.live.files import EditedFile
 from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
@@ -22,6 +23,18 @@ from hub_registry.storage.tables import now
 
 _LISTED: Final = 10
 """Items of a list in the prompt; a skill lists them all."""
+
+_ACTING: Final = Section(
+    "acting",
+    Prompt("""\
+# How you act
+- To do something, call a tool. A call that fails gives an error with a hint. Correct the call once.
+- Never say that something was done when its call failed. When a person refuses a call, accept it.
+- Where you can answer without a tool, just answer.
+
+"""),
+)
+_BESIDE: Final = Prompt("- Your other tools are called by themselves, not in a program.\n\n")
 
 
 @dataclass(frozen=True)
@@ -101,32 +114,47 @@ class Prompter:
             time_zone=user.time_zone or household.time_zone,
         )
 
-    def system(self, user: User, mode: ToolMode = "code", *, soul: str | None = None) -> tuple[Section, ...]:
-        """Return the system prompt of a user; it changes only with settings and ``SOUL.md``.
+    def system(
+        self, agent: Agent, user: User, mode: ToolMode = "code", *, skills: bool = True
+    ) -> tuple[Section, ...]:
+        """Return the system prompt; it changes only with settings, ``SOUL.md`` and the agent's profile.
+
+        An agent's own instructions take the place of the assistant's role and of ``SOUL.md``.
 
         Args:
-            soul: In place of ``SOUL.md``, for an agent with instructions of its own.
+            skills: Whether it has its tools; not where a client offers tools in their place.
         """
-        return system_sections(self.household(user), mode, soul=self.soul.value if soul is None else soul)
+        profile = agent.profile
+        soul = self.soul.value if profile is None else profile.prompt
+        sections = {
+            section.name: section for section in system_sections(self.household(user), mode, soul=soul)
+        }
+        if not skills:
+            sections["acting"] = _ACTING
+        if profile is None:
+            return tuple(sections.values())
+        if skills and not profile.skills.allow:
+            sections["acting"] = _ACTING if profile.tools else Section("acting", EMPTY)
+        elif skills and profile.tools:
+            text = f"{sections['acting'].text.rstrip()}\n{_BESIDE}"
+            sections["acting"] = Section("acting", Prompt(text))
+        del sections["role"]
+        return sections.pop("soul"), *sections.values()
 
-    async def context(self, asked: Asked, *, devices: bool = True, home: bool = True) -> Context:
-        """Return what changes from turn to turn.
-
-        Args:
-            devices: Whether the devices are listed.
-            home: Whether the parts of the live home contribute.
-        """
+    async def context(self, agent: Agent, asked: Asked) -> Context:
+        """Return what changes from turn to turn; what is known of the home is for the assistant alone."""
         own = self._directory.seen_by(asked.user.id)
         entries = [entry for entry in own.entries() if not entry.revoked]
         here = next((entry for entry in entries if entry.id == asked.device), None)
-        if devices and entries:
+        more = list[Section]()
+        if agent.allow != () and entries:
             words = naming_words(" ".join(asked.said))
             entries.sort(
                 key=lambda entry: -len(words & naming_words(" ".join((*entry.names, *entry.places))))
             )
-        more = [devices_section([_presence(entry) for entry in entries])] if devices and entries else []
+            more = [devices_section([_presence(entry) for entry in entries])]
         untrusted = False
-        for name, contribute in self._contributions.items() if home else ():
+        for name, contribute in self._contributions.items() if agent is ASSISTANT else ():
             if (part := await contribute(asked)) is not None:
                 more.append(Section(name, part.text))
                 untrusted |= part.untrusted

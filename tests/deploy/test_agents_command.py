@@ -4,8 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from hub_agent.agents.agent import parse_agent
-from hub_agent.agents.template import template
+from hub_agent.agents.agent import parse_agent, template
 from tests.deploy.strawberry import environment_of, run
 
 MODEL = '[[models]]\nname = "house"\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\n'

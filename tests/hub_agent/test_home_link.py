@@ -13,8 +13,7 @@ from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.devices.joining import Login
 from contracts.errors import InvalidTopic
-from hub_agent.bus.home_link import open_home_link, purge_home
-from hub_agent.bus.home_topics import HomeTopics
+from hub_agent.bus.home_link import HomeTopics, open_home_link, purge_home
 from hub_agent.settings import HomeLinkSettings
 from hub_registry.bus.purging import Purged
 from hub_registry.storage.store import open_store

@@ -28,8 +28,7 @@ def _shown(agent: dict[str, Any]) -> dict[str, Any]:
 
 def new(options: argparse.Namespace) -> None:
     """Write the commented profile of a new agent."""
-    from hub_agent.agents.agent import DIRECTORY, SUFFIX, parse_agent
-    from hub_agent.agents.template import template
+    from hub_agent.agents.agent import DIRECTORY, SUFFIX, parse_agent, template
     from identity.files import write_private
 
     home, name = Home.find(), options.name

@@ -1,6 +1,6 @@
 """What is published for Home Assistant, kept equal to what the owner exposes.
 
-All that was ever retained is recorded in the database (`hub_agent.bus.home_topics`) before it is published.
+All that was ever retained is recorded in the database (`hub_agent.bus.home_link`) before it is published.
 So what no longer belongs there is emptied, also where it was published by an earlier run of the hub.
 """
 
