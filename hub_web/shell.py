@@ -21,9 +21,8 @@ Build = Callable[..., Awaitable[Any]]
 _ON_PHONE: Final = 4
 """Entries of the bar at the bottom of a phone; the others are behind its last one."""
 _BUILD_S: Final = 60.0
-_READ: Final = 100
 _LISTED: Final = 20
-"""Notifications that are read and that are listed: an admin reads those of all people."""
+"""Notifications behind the bell."""
 _LONGEST: Final = 300
 """Characters of one."""
 _STATUS: Final = ((NotFound, 404), (Forbidden, 403))
@@ -210,11 +209,8 @@ class _Bell:
             view.notify(": ".join(_told(event)), kind="info")
 
     async def _read(self) -> None:
-        async with view.api.stream(
-            "GET", "/api/events", kind="notification", last=_READ, follow=False
-        ) as stored:
-            async for event in stored:
-                self._take(event)
+        for event in await view.stored_events("notification", last=_LISTED, own=True):
+            self._take(event)
         self._count()
 
     def _take(self, event: dict[str, Any]) -> bool:

@@ -395,6 +395,13 @@ class View:
                     if inspect.isawaitable(result):
                         await result
 
+    async def stored_events(self, kind: str, *, last: int, own: bool = False) -> list[dict[str, Any]]:
+        """Return the last events of a kind that were stored, the oldest first."""
+        async with self.api.stream(
+            "GET", "/api/events", kind=kind, last=last, own=own, follow=False
+        ) as events:
+            return [event async for event in events]
+
     def run(self, work: Coroutine[Any, Any, None], *, name: str) -> Callable[[], None]:
         """Run something beside the page until it ends, or the page does; return what stops it."""
 

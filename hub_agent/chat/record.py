@@ -207,8 +207,10 @@ class ConversationRecord:
                     raise NotFound(f"there is no turn {before!r} in this conversation")
                 same = and_(col(TurnRow.at) == next_.at, col(TurnRow.turn) < before)
                 query = query.where(or_(col(TurnRow.at) < next_.at, same))
-            query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc()).limit(limit)
-            return readable(reversed(session.exec(query).all()), record_of)
+            query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc())
+            rows = session.exec(query.execution_options(yield_per=limit))
+            # A page that is short is the last one, so another row takes the place of one that is left out.
+            return readable(rows, record_of, most=limit)[::-1]
 
         return await self._store.read(work)
 

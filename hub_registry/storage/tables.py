@@ -103,14 +103,17 @@ def _plain_columns(table: type[Table]) -> dict[str, tuple[type, Any]]:
     return found
 
 
-def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
+def readable(rows: Iterable[Row], read: Callable[[Row], T], *, most: int | None = None) -> list[T]:
     """Return what is read of each row; leave out one that was altered so that it cannot be read.
 
     Args:
         rows: Rows of a table, or tuples of columns.
+        most: How many are returned; no further rows are fetched then.
     """
-    found = []
+    found: list[T] = []
     for row in rows:
+        if len(found) == most:
+            break
         try:
             found.append(read(row))
         except (

@@ -97,11 +97,8 @@ class _Board:
         view.on_event(self._happened, "timer", "watcher")
         await self._refresh_timers()
         ui.timer(1.0, self._count_down)
-        async with view.api.stream(
-            "GET", "/api/events", kind="watcher", last=_READ_FIRED, follow=False
-        ) as before:
-            async for event in before:
-                self._fire(event)
+        for event in await view.stored_events("watcher", last=_READ_FIRED):
+            self._fire(event)
         self._show_fired()
 
     async def _read_methods(self) -> None:

@@ -68,6 +68,9 @@ async def test_a_person_sees_their_own_and_an_admin_all(home: Home) -> None:
     ):
         async with home.client(token) as client:
             assert await subjects(client) == seen
+            # The bell of an admin is not filled with what others are told.
+            own = await subjects(client, "?kind=notification&last=1&own=true&follow=false")
+            assert own == seen[:1]
 
 
 async def test_a_stream_ends_with_its_token_and_there_are_few_of_each(home: Home) -> None:

@@ -51,6 +51,17 @@ async def answered(record: ConversationRecord, turn: Turn) -> None:
     await record.end(turn)
 
 
+async def test_a_row_that_was_altered_does_not_make_a_page_of_history_short(
+    store: Store, record: ConversationRecord
+) -> None:
+    for name in ("one", "two", "three"):
+        await answered(record, asks(name))
+    await store.write(
+        lambda session: session.exec(update(TurnRow).where(col(TurnRow.turn) == "two").values(mode="dream"))
+    )
+    assert [each.turn for each in await record.turns(ANN, C, limit=2)] == ["one", "three"]
+
+
 def offline(name: str, *, at: int = 0, conversation: str = C, **more: Any) -> TurnRecord:
     """A turn that a device answered without the hub."""
     given: dict[str, Any] = {"question": f"{name}?", "answer": f"{name}!", "mode": "offline"}

@@ -23,8 +23,10 @@ ERRORS = {
     for name, each in vars(errors).items()
     if isinstance(each, type) and issubclass(each, StrawberryError)
 }
-TOLD = {"message", "hint", "reason", "note", "problem", "detail", "advice", "ended"}
+TOLD = {"message", "hint", "reason", "note", "problem", "detail", "advice", "ended", "occasion"}
 """Names of what is written for people."""
+PLACES = {"_become": 1, "notify": 1, "_want": 2}
+"""Functions with a text for people, and its place among their arguments."""
 SHOWN = ("agent_core", "chat", "deploy/backup", "deploy/doctor", "hub_agent", "hub_registry", "spoke/nodes")
 """Folders whose messages a page shows."""
 NOT_FOR_PEOPLE = (
@@ -179,8 +181,8 @@ def _told(tree: ast.AST) -> Iterator[ast.expr]:
         if isinstance(node, ast.Call):
             if getattr(node.func, "id", "") in {*ERRORS, "Unknown"}:
                 yield from node.args[:1]
-            if getattr(node.func, "attr", "") == "_become":
-                yield from node.args[1:2]
+            if (place := PLACES.get(getattr(node.func, "attr", ""))) is not None:
+                yield from node.args[place : place + 1]
             yield from (each.value for each in node.keywords if each.arg in TOLD)
         elif isinstance(node, ast.Assign):
             names = [getattr(each, "attr", getattr(each, "id", "")) for each in node.targets]

@@ -24,11 +24,13 @@ class _Query(Strict):
         kind: Only events of this kind.
         last: So many of the stored events come first; ``Last-Event-ID`` has precedence.
         follow: Whether further events are awaited; without, the stream ends after those that are stored.
+        own: Whether an admin, too, gets only their own events.
     """
 
     kind: Kind | None = None
     last: Annotated[int, Field(ge=0, le=1_000)] = 0
     follow: bool = True
+    own: bool = False
 
 
 def event_routes(events: Events, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
@@ -38,7 +40,7 @@ def event_routes(events: Events, gate: Gate, *, connections: Connections) -> lis
 
     async def stream(request: Request) -> EventStream:
         bearer, query = await may_look(request), read_query(request, _Query)
-        user = None if bearer.is_admin else bearer.user.id
+        user = None if bearer.is_admin and not query.own else bearer.user.id
         kinds = KINDS if query.kind is None else (query.kind,)
         if (resumed := request.headers.get("last-event-id")) is not None:
             start = min(_id(resumed), await events.before_last(0, user=user))

@@ -149,7 +149,7 @@ class Timers:
     async def _end(self, row: TimerRow, *, late: bool) -> None:
         missed = late and row.missed == "tell"
         payload = _happened(row, "ended")
-        text = f"Missed while the hub was stopped: {row.text}" if missed else row.text
+        message = f"Missed while the hub was stopped: {row.text}" if missed else row.text
         before, following = row.due, None
         # First, so that a client that reads the timers at the event does not find it as it was.
         if row.schedule is None:
@@ -159,7 +159,7 @@ class Timers:
             following = row.due = Schedule.parse(row.schedule).next(present, self._household)
         events: list[tuple[str, Kind, dict[str, Json]]] = [
             (row.owner, "timer", {**payload, "missed": late}),
-            (row.owner, "notification", {**payload, "text": text, "from": "timer"}),
+            (row.owner, "notification", {**payload, "text": message, "from": "timer"}),
         ]
         try:
             await self._events.publish_all(events, also=change_of_timer(row.id, due=following))
