@@ -18,6 +18,7 @@ from contracts.errors import ConfigError
 from contracts.wire import rfc3339
 from deploy.backup.contents import PARTIAL, Found, find_files
 from deploy.home.directory import Home
+from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage.restoring import copy_database, inspect
 from identity.age import AgeWriter
 
@@ -58,13 +59,15 @@ def write_backup(
         captures: Whether captures and recorded values are in it.
 
     Raises:
-        ConfigError: If there is no hub here, the passphrase is too short, or a file cannot be read.
+        ConfigError: If there is no hub here or no key of it, the passphrase is too short, or a file cannot be
+            read.
     """
     check_passphrase(passphrase)
     if not home.has_hub:
         raise ConfigError(
             f"there is no hub in {home.directory}", hint="Set STRAWBERRY_HOME to its directory."
         )
+    load_hub_key(home.hub)  # a backup without it could not be restored
     for left in home.directory.glob(f"{PARTIAL}*"):
         shutil.rmtree(left, ignore_errors=True)  # of a run that was killed
     with tempfile.TemporaryDirectory(dir=home.directory, prefix=PARTIAL) as copies:

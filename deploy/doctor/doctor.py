@@ -57,6 +57,8 @@ def examine(
     if home.directory.is_file():
         return
     yield from _databases(home)
+    if home.has_hub:
+        yield _key(home)
     if is_spoke:
         yield from _headless(home)
     else:
@@ -74,6 +76,17 @@ def _databases(home: Home) -> Iterator[Check]:
     for path in (home.hub / "hub.db", *sorted(home.spoke.glob("*.db"))):
         if path.exists():
             yield check_database(path, hint=_WITHOUT_HUB_DB if path.parent == home.hub else _WITHOUT_SPOKE_DB)
+
+
+def _key(home: Home) -> Check:
+    """Look at the identity of the hub, without which it does not start."""
+    from hub_registry.access.hub_key import load_hub_key
+
+    try:
+        key = load_hub_key(home.hub)
+    except StrawberryError as error:
+        return Check("hub key", ok=False, detail=error.message, hint=error.hint)
+    return Check("hub key", ok=True, detail=key.kid)
 
 
 def _headless(home: Home) -> Iterator[Check]:

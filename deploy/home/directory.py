@@ -76,7 +76,7 @@ class Home:
     @property
     def has_hub(self) -> bool:
         """Return whether a hub was ever started here."""
-        return (self.hub / "key.pem").exists()
+        return any((self.hub / name).exists() for name in ("key.pem", "hub.db"))
 
     @property
     def is_spoke_alone(self) -> bool:

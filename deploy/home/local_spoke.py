@@ -12,14 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.addresses import host_of, is_loopback
-from contracts.errors import StrawberryError
-from deploy.cli.client import find_hub
+from contracts.errors import ConfigError, Conflict, NotFound, StrawberryError, Unauthorized
 from deploy.home.child import Child, keep_running, start_child
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
 
 if TYPE_CHECKING:
     from hub_agent.settings import BusSettings
+    from hub_registry.devices.devices import Device
+    from hub_registry.devices.directory import Entry
+    from hub_registry.registry import Registry
 
 _RESTART_S: Final = (1.0, 60.0)
 """First and longest wait before it is started again after it ended."""
@@ -31,7 +33,7 @@ _FIRST_S: Final = 20.0
 _COMPLETE_S: Final = 10.0
 """How long the start waits for all skills; one that the hub refuses never comes."""
 _REVOKED_S: Final = 2.0
-"""How often the hub is asked for a spoke that it refuses: once removed, it can join again."""
+"""How often a spoke that is revoked is looked for: once removed, it can join again."""
 
 
 def start_process(home: Home) -> AbstractAsyncContextManager[Child]:
@@ -41,7 +43,7 @@ def start_process(home: Home) -> AbstractAsyncContextManager[Child]:
 
 @asynccontextmanager
 async def local_spoke(
-    home: Home, first: Child, *, hub_url: str, hub_key: str, bus: "BusSettings", report: Reporter
+    home: Home, first: Child, *, hub_url: str, registry: "Registry", bus: "BusSettings", report: Reporter
 ) -> AsyncIterator["LocalSpoke"]:
     """Keep the local spoke running while the context is open; its skills may finish when it is left.
 
@@ -49,7 +51,8 @@ async def local_spoke(
         first: A process that `start_process` has started.
     """
     insecure = bus.kind == "mosquitto" and all(map(_must_be_accepted, bus.addresses or (bus.url,)))
-    spoke = LocalSpoke(home, hub_url, {"hub": hub_url, "hub_key": hub_key, "insecure": insecure}, report)
+    parameters = {"hub": hub_url, "hub_key": registry.key.kid, "insecure": insecure}
+    spoke = LocalSpoke(home, registry, parameters, report)
     async with asyncio.TaskGroup() as tasks:
         keeper = tasks.create_task(spoke.keep(first), name="local spoke")
         try:
@@ -66,9 +69,11 @@ class LocalSpoke:
             accepted that others can read what it sends to its broker.
     """
 
-    def __init__(self, home: Home, hub_url: str, parameters: dict[str, Any], report: Reporter) -> None:
+    def __init__(
+        self, home: Home, registry: "Registry", parameters: dict[str, Any], report: Reporter
+    ) -> None:
         self._home = home
-        self._hub_url = hub_url
+        self._registry = registry
         self._parameters = parameters
         self._report = report
         self._shown = asyncio.Event()
@@ -88,7 +93,7 @@ class LocalSpoke:
     async def _run(self, process: Child) -> str:
         """Run a process to its end; return why it ended, empty where it is to start again at once."""
         try:
-            token = await asyncio.to_thread(self._invitation)
+            token = await self._invitation()
             await process.begin({**self._parameters, "token": token})
             if not await self._follow(process):
                 return ""
@@ -106,8 +111,7 @@ class LocalSpoke:
         async for told in process.states():
             if told["state"] == "online":
                 await self._show_online()
-            elif told["state"] == "refused" and await self._was_removed():
-                self._show("removed", "was removed; it joins again")
+            elif told["state"] == "refused" and await self._must_join():
                 return False
             else:
                 self._show(told["state"], told["problem"], hint=told["hint"], problem=told["problem"])
@@ -117,37 +121,37 @@ class LocalSpoke:
         """Report the spoke once the hub knows its skills."""
         complete_at = time.monotonic() + _COMPLETE_S
         while True:
-            device = await asyncio.to_thread(self._own_device)
-            if device is None or device["state"] != "online":
-                complete = False
-            else:
-                complete = bool(device["skills"]) and not device["awaited"]
-            if complete or time.monotonic() > complete_at:
+            entry = self._entry()
+            is_complete = (
+                entry is not None
+                and entry.connected
+                and bool(entry.skills)
+                and set(entry.skills) >= set(entry.listed or ())
+            )
+            if is_complete or time.monotonic() > complete_at:
                 break
             await asyncio.sleep(_LOOK_S)
-        if device is not None:
-            name = f"{device['name']} ({device['id']})"
-            self._show(
-                "online",
-                f"{name}: {', '.join(device['skills'])}",
-                device=device["id"],
-                name=device["name"],
-                skills=device["skills"],
-            )
+        if entry is not None:
+            skills = sorted(entry.skills)
+            text = f"{_named(entry)}: {', '.join(skills)}"
+            self._show("online", text, device=entry.id, name=entry.display_name, skills=skills)
 
-    async def _was_removed(self) -> bool:
-        """Return whether a device that the hub refuses was removed; while it is revoked, say so and wait."""
-        while (device := await asyncio.to_thread(self._own_device)) is not None:
-            if device["state"] != "revoked":
-                return False
-            name = f"{device['name']} ({device['id']})"
+    async def _must_join(self) -> bool:
+        """Return whether a refused device is to join again; while it is revoked, say so and wait."""
+        while (entry := self._entry()) is not None and entry.revoked:
             self._show(
                 "revoked",
-                f"{name} is locked out; 'strawberry devices remove {device['id']}' lets it join again",
-                device=device["id"],
-                name=device["name"],
+                f"{_named(entry)} is locked out; 'strawberry devices remove {entry.id}' lets it join again",
+                device=entry.id,
+                name=entry.display_name,
             )
             await asyncio.sleep(_REVOKED_S)
+        if entry is None:
+            self._show("removed", "was removed; it joins again")
+        elif not await self._has_good_token(entry):
+            self._show("refused", f"the hub does not know the token of {_named(entry)}; it joins again")
+        else:
+            return False
         return True
 
     def _show(self, presence: str, text: str, *, hint: str = "", **fields: Any) -> None:
@@ -158,46 +162,90 @@ class LocalSpoke:
         self._said = text
         self._shown.set()
 
-    def _invitation(self) -> str | None:
-        """Get an enrolment token, through the same API as any device, if the spoke needs one.
+    async def _invitation(self) -> str | None:
+        """Return an enrolment token if the spoke needs one.
 
-        A spoke that was removed does: the person who starts it together with the hub wants it there. One that
-        was revoked stays locked out, and one that has joined another hub keeps to it.
+        One that was removed does, and one whose token is none of this hub's, such as after an older database
+        was put back: the person who starts it together with the hub wants it there. One that was revoked
+        stays locked out, and one that has joined another hub keeps to it.
+
+        Raises:
+            ConfigError: If it has joined another hub.
+            Conflict: If another device has the name of this machine.
         """
         # By now the hub has imported most of it; at the head it would delay the start of the process.
         from spoke.membership.enrolment import Enrolment
 
-        stored = Enrolment.load(self._home.enrolment_file)
-        if stored is not None and stored.hub_key.kid != self._parameters["hub_key"]:
+        file, registry = self._home.enrolment_file, self._registry
+        stored = Enrolment.load(file)
+        if stored is not None and stored.hub_key.kid != registry.key.kid:
+            if stored.hub_url != self._parameters["hub"]:
+                raise ConfigError(
+                    f"the spoke of this machine has joined another hub, {stored.hub_url}",
+                    hint=f"Remove {file} to let it join this one.",
+                )
+            # That hub was here, and its key is gone.
+            file.unlink()
+        entry = self._entry()
+        if entry is None:
+            device = await self._added(socket.gethostname())
+        elif entry.revoked or await self._has_good_token(entry):
             return None
-        client = find_hub(self._home, url=self._hub_url)
-        device = self._own_device()
-        # The owner sits at this machine, and its skills are this installation's own.
-        mine = {"confirm": True, "trusted": True}
-        if device is None:
-            # The machine that serves the home is shared; other devices are shared only on request.
-            new = {"name": socket.gethostname(), "shared": True, **mine}
-            added = client.request("POST", "/api/devices", new)
-            return str(added["token"])
-        if device["confirm"] is None:
-            # It joined before devices were asked about it.
-            client.request("PATCH", f"/api/devices/{device['id']}", mine)
-        return None
+        else:
+            device = entry.device
+        return (await registry.invite(device.id)).token
 
-    def _own_device(self) -> dict[str, Any] | None:
-        """Return what the hub says of the local spoke; None where it does not know it.
+    async def _added(self, name: str) -> "Device":
+        """Return the device to join as: one with this name that was added and never joined, or a new one."""
+        registry = self._registry
+        for entry in registry.directory.entries():
+            if entry.display_name == name and entry.device.public_key is None:
+                return entry.device
+        try:
+            return await registry.devices.add(
+                name,
+                owner=registry.admin.id,
+                # The owner sits at this machine, and its skills are this installation's own.
+                may_confirm=True,
+                trusted=True,
+                # The machine that serves the home is shared; other devices are shared only on request.
+                shared=True,
+            )
+        except Conflict as error:
+            hint = f"If that was this machine, 'strawberry devices remove {name}' lets it join again."
+            raise Conflict(error.message, hint=hint) from None
 
-        Raises:
-            StrawberryError: If the hub cannot be asked.
-        """
+    async def _has_good_token(self, entry: "Entry") -> bool:
+        """Return whether one of the spoke's tokens is one that the hub has issued to it, and takes."""
         from spoke.membership.enrolment import Enrolment
 
         stored = Enrolment.load(self._home.enrolment_file)
-        if stored is None:
+        authority = self._registry.authority
+        for token in () if stored is None else stored.bearers:
+            try:
+                claims = authority.check(token.get_secret_value())
+                await authority.get(claims.jti)
+            except (NotFound, Unauthorized):
+                continue
+            return claims.sub == entry.id
+        return False
+
+    def _entry(self) -> "Entry | None":
+        """Return what the hub knows of the local spoke, by its key; None where it does not know it."""
+        from identity.keys import KeyPair
+        from spoke.membership.enrolment import KEY_FILE
+
+        file = self._home.spoke / KEY_FILE
+        if not file.exists():
             return None
-        client = find_hub(self._home, url=self._hub_url)
-        rows: list[dict[str, Any]] = client.request("GET", "/api/devices")
-        return next((row for row in rows if row["id"] == stored.device), None)
+        key = KeyPair.load(file).public
+        return next(
+            (each for each in self._registry.directory.entries() if each.device.public_key == key), None
+        )
+
+
+def _named(entry: "Entry") -> str:
+    return f"{entry.display_name} ({entry.id})"
 
 
 def _must_be_accepted(url: str) -> bool:

@@ -109,9 +109,7 @@ async def _run(
     host = Maintenance(home, restart=restart, ours=ours)
     hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, report=report, host=host)
     if spoke is not None:
-        keeping = local_spoke(
-            home, spoke, hub_url=hub.url, hub_key=hub.registry.key.kid, bus=bus, report=report
-        )
+        keeping = local_spoke(home, spoke, hub_url=hub.url, registry=hub.registry, bus=bus, report=report)
         serving = await stack.enter_async_context(keeping)
         await await_broker(hub, report=report)
         await serving.first_report()

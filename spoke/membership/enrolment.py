@@ -137,7 +137,8 @@ class Enrolment(DeviceBus):
         except (ValidationError, InvalidMessage):
             raise ConfigError(
                 f"{path} is damaged",
-                hint="Remove it and join again with a token from 'strawberry devices add NAME'.",
+                hint="Remove it. The spoke of 'strawberry up' then joins again by itself; others join with "
+                "'strawberry spoke join'.",
             ) from None
 
     def save(self, path: Path) -> None:

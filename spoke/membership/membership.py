@@ -267,7 +267,7 @@ class Membership:
         device, url = self.enrolment.device, self.enrolment.hub_url
         rejoin = _REJOIN.format(device=device)
         self.problem = f"the hub {url} refuses {device}: {error.message}. {rejoin}"
-        _log.error("%s", self.problem)
+        _log.info("%s", self.problem)
         if self._link is not None:
             self._link.pause()
 
@@ -278,7 +278,7 @@ class Membership:
                 f"the broker refuses {self.enrolment.device}, and the hub cannot be asked why: "
                 f"{error.message}. Both are retried."
             )
-            _log.error("%s", self.problem)
+            _log.info("%s", self.problem)
         elif error.message != self._told:
             _log.info("the hub cannot be asked: %s", error)
         self._told = error.message

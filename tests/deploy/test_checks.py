@@ -111,6 +111,16 @@ def test_a_machine_that_has_neither_hub_nor_spoke_yet_may_become_either(tmp_path
     assert "'strawberry spoke join'" in str(told["hub"]["hint"])
 
 
+def test_a_database_without_the_key_of_its_hub_is_told(tmp_path: Path) -> None:
+    for name in ("hub/hub.db", "spoke/enrolment.json"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    told = _told(tmp_path)["hub key"]
+    assert not told["ok"]
+    assert "key.pem is missing" in str(told["detail"])
+    assert "from a backup" in str(told["hint"])
+
+
 @pytest.mark.parametrize("table", ["turns", "household", "broker", "home_broker"])
 def test_a_table_with_which_nothing_starts_is_told(tmp_path: Path, table: str) -> None:
     (tmp_path / "strawberry.toml").write_text(f"[{table}]\nnobody_knows = 1\n")

@@ -2,8 +2,9 @@
 
 import json
 import signal
+import sqlite3
 import stat
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,34 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
 
         house.cli("devices", "remove", device()["id"])
         wait_for(lambda: device()["state"] == "online", what="the spoke to join once more")
+
+
+def test_a_local_spoke_joins_again_where_the_hub_has_an_older_database_or_a_new_identity(up: House) -> None:
+    def start_again() -> None:
+        starts = house.log("up").count("Ready")
+        _start_up(house)
+        wait_for(lambda: house.log("up").count("Ready") > starts, what="the next start")
+
+    def stop() -> None:
+        house.send("up", signal.SIGINT)
+        house.processes["up"].wait(timeout=PATIENCE_S)
+
+    with up as house:
+        _start_up(house)
+        (before,) = house.json("devices", "list")
+        stop()
+        with closing(sqlite3.connect(house.database)) as database, database:
+            database.execute("DELETE FROM token WHERE kind = 'device'")
+        start_again()
+        (device,) = house.json("devices", "list")
+        assert (device["id"], device["state"]) == (before["id"], "online")
+
+        stop()
+        for file in (house.database, house.home / "hub" / "key.pem"):
+            file.unlink()
+        start_again()
+        (device,) = house.json("devices", "list")
+        assert device["state"] == "online"
 
 
 def test_up_reports_its_states_as_lines_of_json_and_leaves_nothing_running(up: House) -> None:

@@ -49,7 +49,7 @@ NOT_SHOWN = (
     *(f"hub_registry/access/{each}.py" for each in ("bearer", "clients", "enrolment", "joining")),
     "hub_agent/home_assistant/outward/",
     # Terminals alone show these: of a spoke, of a start that failed, of a report.
-    *("agent_core/skills/loader.py", "agent_core/skills/schema.py", "hub_registry/access/hub_key.py"),
+    *("agent_core/skills/loader.py", "agent_core/skills/schema.py"),
     *("deploy/doctor/spoke_checks.py", "deploy/doctor/support.py", "deploy/backup/writing.py"),
     *("hub_agent/service.py", "hub_agent/wyoming.py", "hub_registry/bus/", "spoke/nodes/manifest.py"),
 )

@@ -61,6 +61,7 @@ async def test_a_bus_that_moves_while_the_spoke_runs_is_followed_in_the_same_epo
 async def test_a_revoked_spoke_says_so_once_and_leaves_everybody_in_peace(
     embedded: str, hub_key: KeyPair, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     with serving(StandInHub(brokers=[embedded], key=hub_key)) as hub:
         async with on_bus(hub, embedded) as bus, open_spoke(place.settings(hub), token=hub.invite()) as spoke:
             await bus.online()
