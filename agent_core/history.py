@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent_core.gateway.protocol import AssistantMessage, Message, ToolMessage, UserMessage
-from agent_core.limits import estimate_tokens
+from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Origin, Prompt, Text, render
 
 _MESSAGE_TOKENS: Final = 4

@@ -22,13 +22,12 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.history import NOTHING, Beginning, trimmed, without_calls
-from agent_core.limits import TurnLimits
 from agent_core.models.entries import ToolMode
 from agent_core.provenance import EMPTY, Origin, Prompt, Text, render
 from agent_core.tools.native import NativeMode
 from agent_core.tools.text_tools import Screen, printed_calls
 from agent_core.tools.toolset import ToolOutcome, Toolset, failed
-from agent_core.turn import Emit, TurnContext
+from agent_core.turn import Emit, TurnContext, TurnLimits
 from contracts.chat import (
     ClientCall,
     Mode,

@@ -6,11 +6,23 @@ from datetime import datetime
 from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
-from agent_core.limits import estimate_tokens
 from agent_core.models.entries import ToolMode
 from agent_core.provenance import Prompt, Text, render, render_name
 
 Units = Literal["metric", "imperial"]
+
+_ASCII_PER_TOKEN: Final = 4
+"""A common rule for English and for code."""
+_BYTES_PER_TOKEN: Final = 3
+"""Of all other text in UTF-8. That is one token for a Chinese character, which models come near to, and two
+for three letters of Cyrillic, Greek or Arabic, which none exceeds."""
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate how many tokens a text takes of a prompt; every model counts in its own way."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    ascii_size = size if text.isascii() else len(text.encode("ascii", "ignore"))
+    return ascii_size // _ASCII_PER_TOKEN + (size - ascii_size) // _BYTES_PER_TOKEN
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import httpx
 import psutil
 from paho.mqtt.enums import MQTTProtocolVersion
 
-from agent_core.limits import estimate_tokens
+from agent_core.prompt import estimate_tokens
 from benchmarks import crowd
 from benchmarks.brokers import Bus
 from benchmarks.bus import echoing, run_echo

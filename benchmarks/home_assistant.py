@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from agent_core.limits import estimate_tokens
+from agent_core.prompt import estimate_tokens
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row
 from hub_agent.live.world.section import world_section

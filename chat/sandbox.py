@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from chat.lazy import Lazy
+from agent_core.lazy import Lazy
 from contracts.wire import Json
 from sandbox_host import Deadline, Pool, RunResult
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.types import ASGIApp
 
 from agent_core.gateway.opening import LiveGateway
+from agent_core.lazy import Lazy
 from agent_core.models.entries import GatewayKind, Models
 from agent_core.search.embeddings import open_embeddings
 from bus.link import Link
@@ -22,7 +23,6 @@ from bus.ports import listen
 from chat.http.connections import ConnectionBounds
 from chat.http.server import serve
 from chat.http.streams import Connections
-from chat.lazy import Lazy
 from chat.questions import Questions
 from chat.sandbox import Sandbox
 from chat.tasks import open_tasks

@@ -7,10 +7,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from agent_core.limits import TurnLimits
 from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import Household
 from agent_core.tools.toolset import ToolLimits
+from agent_core.turn import TurnLimits
 from contracts.addresses import HTTP_PORT, HTTPS_PORT
 from contracts.devices.joining import Login
 from contracts.names import InstanceName

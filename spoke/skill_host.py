@@ -14,6 +14,7 @@ from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, load_skil
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink, attach
 from bus.rpc import ProgressSink
+from chat.tasks import happens
 from contracts.devices.registration import Registration
 from contracts.devices.rpc import Call
 from contracts.errors import CallError, ErrorCode, StillRunning
@@ -144,10 +145,7 @@ class SkillHost:
     async def stop(self, *, grace_s: float) -> None:
         """Refuse new calls, and give running ones this long to end."""
         self._is_stopping = True
-        try:
-            async with asyncio.timeout(grace_s):
-                await self._idle.wait()
-        except TimeoutError:
+        if not await happens(self._idle, within_s=grace_s):
             _log.warning("stopping %d calls that still run after %.0f s", self._running, grace_s)
 
     async def _run(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:

@@ -1,10 +1,10 @@
 """Gateways opened: for one list of models, or for a list that may change while it is in use."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from typing_extensions import TypedDict
@@ -15,10 +15,9 @@ from agent_core.gateway.ollama import open_ollama_backend
 from agent_core.gateway.openai import open_direct
 from agent_core.gateway.protocol import GatewayEvent, ModelRequest
 from agent_core.gateway.tensorzero import has_tensorzero, open_tensorzero
+from agent_core.lazy import Lazy
 from agent_core.models.entries import GatewayKind, Models, ToolMode
 from contracts.trace import span
-
-_log = logging.getLogger(__name__)
 
 
 class ModelState(TypedDict):
@@ -73,8 +72,8 @@ class LiveGateway:
     """
 
     def __init__(self, models: Models, *, kind: GatewayKind = "tensorzero") -> None:
-        self._current = _Generation(models, kind)
         self._tasks = asyncio.TaskGroup()
+        self._current = _Generation(models, kind, self._tasks)
 
     async def __aenter__(self) -> "LiveGateway":
         await self._tasks.__aenter__()
@@ -103,13 +102,13 @@ class LiveGateway:
         if (models, kind) == (self._current.models, self._current.kind):
             return False
         self._current.retire()
-        self._current = _Generation(models, kind)
+        self._current = _Generation(models, kind, self._tasks)
         return True
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
         """Ask; see ``protocol.Gateway.stream``."""
         async with (
-            self._current.used(self._tasks) as gateway,
+            self._current.used() as gateway,
             aclosing(gateway.stream(request)) as events,
         ):
             async for event in events:
@@ -159,63 +158,44 @@ class ChosenModels:
 class _Generation:
     """One list of models and the gateway to them, open from its first use until it is retired and idle."""
 
-    def __init__(self, models: Models, kind: GatewayKind) -> None:
+    def __init__(self, models: Models, kind: GatewayKind, tasks: asyncio.TaskGroup) -> None:
         self.models = models
         self.kind = kind
-        self._opened: asyncio.Future[FallbackGateway] | None = None
+        self._gateway = Lazy(partial(open_gateway, models, kind=kind), tasks=tasks, name="gateway")
         self._users = 0
         self._retired = False
-        self._unused = asyncio.Event()
 
     @asynccontextmanager
-    async def used(self, tasks: asyncio.TaskGroup) -> AsyncIterator[FallbackGateway]:
+    async def used(self) -> AsyncIterator[FallbackGateway]:
         """Yield the gateway, opened at its first use; it stays open meanwhile."""
-        if self._opened is None:
-            self._opened = asyncio.get_running_loop().create_future()
-            tasks.create_task(self._keep(self._opened), name="gateway")
         self._users += 1
         try:
-            if self._opened.done():
-                yield self._opened.result()
-                return
-            with span("hub", "gateway"):
-                opened = await asyncio.shield(self._opened)
-            yield opened
+            gateway = self._gateway.opened
+            if gateway is None:
+                with span("hub", "gateway"):
+                    gateway = await self._gateway.get()
+            yield gateway
         finally:
             self._users -= 1
-            self._end_if_idle()
+            self._close_if_idle()
 
     def retire(self) -> None:
         """Close the gateway as soon as nothing uses it."""
         self._retired = True
-        self._end_if_idle()
+        self._close_if_idle()
 
     def close(self) -> None:
         """Close the gateway now."""
-        self._unused.set()
+        self._gateway.close()
 
     def skipped(self, name: str) -> tuple[str, float] | None:
         """See ``FallbackGateway.skipped``; a gateway that was never used skips nothing."""
-        if self._opened is None or not self._opened.done() or self._opened.exception():
-            return None
-        return self._opened.result().skipped(name)
+        gateway = self._gateway.opened
+        return gateway.skipped(name) if gateway is not None else None
 
-    def _end_if_idle(self) -> None:
+    def _close_if_idle(self) -> None:
         if self._retired and not self._users:
-            self._unused.set()
-
-    async def _keep(self, opened: "asyncio.Future[FallbackGateway]") -> None:
-        try:
-            async with open_gateway(self.models, kind=self.kind) as gateway:
-                opened.set_result(gateway)
-                await self._unused.wait()
-        except Exception as error:  # noqa: BLE001 - who asked gets it
-            if opened.done():
-                _log.exception("the gateway could not be closed")
-                return
-            # The next question tries to open it again.
-            self._opened = None
-            opened.set_exception(error)
+            self.close()
 
 
 def _without_own_protocols(models: Models, hint: str) -> Models:

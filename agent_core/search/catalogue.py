@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from contracts.devices.registration import Method, MethodFlags
-from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 
 
@@ -113,7 +112,7 @@ class Catalogue(Protocol):
     """The skills that one user has, seen from the current device of a turn.
 
     A path is ``devices.<key>.<Skill>.<method>``, ``device.<Skill>.<method>`` for the current device,
-    or either with ``device_manager`` for ``devices``; ``split_path`` parses it.
+    or either with ``device_manager`` for ``devices``.
     """
 
     async def search(self, query: str) -> SearchPage:
@@ -145,37 +144,6 @@ class Catalogue(Protocol):
             CallError: ``unknown_skill`` with the nearest names.
         """
         ...
-
-
-@dataclass(frozen=True)
-class CallPath:
-    """A parsed path.
-
-    Attributes:
-        device: Key of the device, None for the current one.
-    """
-
-    device: str | None
-    skill: str
-    method: str
-
-
-def split_path(path: str) -> CallPath:
-    """Parse a path.
-
-    Raises:
-        CallError: ``unknown_skill`` if it has no form of a path.
-    """
-    match path.split("."):
-        case ["devices" | "device_manager", key, skill, method] if key and skill and method:
-            return CallPath(key, skill, method)
-        case ["device", skill, method] if skill and method:
-            return CallPath(None, skill, method)
-    raise CallError(
-        ErrorCode.UNKNOWN_SKILL,
-        f"{path[:200]!r} is not the path of a skill method",
-        hint="Write devices.<key>.<Skill>.<method>(…), or device.<Skill>.<method>(…) for the current device.",
-    )
 
 
 def raised_flags(flags: MethodFlags) -> list[str]:

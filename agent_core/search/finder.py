@@ -18,7 +18,7 @@ from agent_core.search.embeddings import Embeddings
 from agent_core.search.index import MAX_ANSWER_BYTES, IndexedDevice, SkillIndex
 from agent_core.search.targets import AnyDirectory
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
-from agent_core.sentences.spoken import vocabulary
+from agent_core.sentences.templates import vocabulary
 from contracts.chat.vocabulary import Vocabulary
 from contracts.wire import Json
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
 
-from agent_core.search.catalogue import Target, describe_target, method_info, raised_flags, split_path
+from agent_core.search.catalogue import Target, describe_target, method_info, raised_flags
 from agent_core.search.directory import HUB_KEY, DeviceEntry, Found, RegisteredSkill, SkillDirectory
 from agent_core.search.nearest import suggestion
 from contracts.devices.registration import MethodFlags
@@ -91,20 +91,27 @@ def find_path(directory: AnyDirectory, path: str, *, current: str | None) -> Tar
     Raises:
         CallError: ``unknown_skill`` with the nearest names.
     """
-    parts = split_path(path)
-    if parts.device == HUB_KEY:
-        return on_hub(directory, parts.skill, parts.method)
-    if parts.device is not None:
-        entry = directory.by_key(parts.device)
-    elif current is not None:
-        entry = directory.resolve(current)
-    else:
-        raise CallError(
-            ErrorCode.UNKNOWN_SKILL,
-            "this conversation has no current device",
-            hint="Name one: devices.<key>.<Skill>.<method>(…).",
-        )
-    return on_device(directory.find_on(entry, parts.skill, parts.method))
+    match path.split("."):
+        case ["devices" | "device_manager", device, skill, method] if device and skill and method:
+            if device == HUB_KEY:
+                return on_hub(directory, skill, method)
+            entry = directory.by_key(device)
+        case ["device", skill, method] if skill and method:
+            if current is None:
+                raise CallError(
+                    ErrorCode.UNKNOWN_SKILL,
+                    "this conversation has no current device",
+                    hint="Name one: devices.<key>.<Skill>.<method>(…).",
+                )
+            entry = directory.resolve(current)
+        case _:
+            raise CallError(
+                ErrorCode.UNKNOWN_SKILL,
+                f"{path[:200]!r} is not the path of a skill method",
+                hint="Write devices.<key>.<Skill>.<method>(…), or device.<Skill>.<method>(…) for the current "
+                "device.",
+            )
+    return on_device(directory.find_on(entry, skill, method))
 
 
 def find_named(directory: AnyDirectory, name: str, *, current: str | None = None) -> Target:

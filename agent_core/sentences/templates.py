@@ -1,7 +1,7 @@
-"""One sentence template of a method: compiled, checked against the schema, and matched."""
+"""One sentence template of a method: compiled, checked against the schema, matched, and as it is spoken."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate, chain
@@ -34,6 +34,7 @@ from agent_core.sentences.matching import (
 from agent_core.skills.arguments import check_arguments
 from agent_core.skills.foreign_schema import branches, kinds_of
 from agent_core.skills.skill import VALUES
+from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, SpokenSentence, SpokenSlot, Vocabulary
 from contracts.devices.registration import Method
 from contracts.errors import CallError, StrawberryError
 from contracts.wire import Json
@@ -56,6 +57,8 @@ _WHOLE: Final = re.compile(r"-?\d{1,18}\Z")
 _MAX_NESTED: Final = 4
 _MAX_CHOICES: Final = 8
 """Deeper or with more choices, a schema counts as free text, so that looking takes no time."""
+_MAX_SPOKEN: Final = 100
+"""Characters of a value that a person says."""
 _SLOT: Final = re.compile(r"\{([^{}]*)\}")
 _ESCAPED: Final = re.compile(r"\\.")
 _BRACKETS: Final = {"(": ")", "[": "]", "{": "}", "<": ">"}
@@ -189,10 +192,46 @@ def free_sentences(method: Method) -> list[tuple[str, str]]:
     ]
 
 
-def slot_schema(text: str, method: Method) -> list[tuple[str, Json]]:
-    """Return the slots of a template that was compiled, each with the schema of its parameter."""
-    properties = method.parameters.get("properties", {})
-    return [(slot, properties.get(slot)) for slot in sorted(_slots(text))]
+def vocabulary(
+    language: str, sentences: Iterable[tuple[str, Method]], *, names: Iterable[str], lists: Lists
+) -> Vocabulary:
+    """Return what can be said, for speech to text.
+
+    Args:
+        sentences: Templates that were compiled, each with its method.
+        names: Of devices and places; those of ``lists`` are added.
+    """
+    said = {
+        text: SpokenSentence(
+            text=text,
+            slots={
+                slot: _spoken_slot(method.parameters.get("properties", {}).get(slot), lists)
+                for slot in sorted(_slots(text))
+            },
+        )
+        for text, method in sentences
+    }
+    every = dict.fromkeys([*names, *chain.from_iterable(lists.values())])
+    return Vocabulary(
+        language=language,
+        sentences=tuple(said[text] for text in sorted(said))[:MAX_SENTENCES],
+        names=_short(every),
+    )
+
+
+def _spoken_slot(schema: Json, lists: Lists) -> SpokenSlot:
+    if not isinstance(schema, dict):
+        return SpokenSlot()
+    if isinstance(name := schema.get(VALUES), str):
+        return SpokenSlot(values=_short(lists.get(name, {})))
+    if values := schema.get("enum"):
+        return SpokenSlot(values=_short(each for each in values if isinstance(each, str)))
+    kinds = [each.get("type") for each in (schema, *schema.get("anyOf", ())) if isinstance(each, dict)]
+    return SpokenSlot(is_number=bool({"integer", "number"} & set(map(str, kinds))))
+
+
+def _short(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(value for value in values if 0 < len(value) <= _MAX_SPOKEN)[:MAX_NAMES]
 
 
 def _slots(text: str) -> set[str]:

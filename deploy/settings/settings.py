@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import tzlocal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from agent_core.limits import TurnLimits
 from agent_core.models.entries import (
     SETTINGS_FILE,
     GatewayKind,
@@ -19,6 +18,7 @@ from agent_core.models.entries import (
     read_tables,
 )
 from agent_core.prompt import Household, Units
+from agent_core.turn import TurnLimits
 from contracts.errors import ConfigError
 from contracts.topics import is_filter
 from contracts.validation import Language, TimeZone, VariableName, WebAddress, did_you_mean, explain, matching

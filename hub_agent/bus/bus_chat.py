@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bus.link import Message
-from chat.tasks import open_tasks
+from chat.tasks import happens, open_tasks
 from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest, TurnError
 from contracts.claims import Claims
@@ -145,10 +145,7 @@ class BusChat:
 
     async def drain(self) -> None:
         """Wait shortly for the last replies; the turns were cancelled before."""
-        try:
-            async with asyncio.timeout(_DRAIN_S):
-                await self._idle.wait()
-        except TimeoutError:
+        if not await happens(self._idle, within_s=_DRAIN_S):
             _log.warning("%d chat requests were left without their last reply", len(self._open))
 
     def _read(self, principal: str, id_: str, message: Message) -> _Asked:

@@ -20,7 +20,7 @@ from agent_core.models.entries import filled
 from agent_core.search.directory import RegisteredSkill
 from broker.mosquitto import child
 from chat.http.requests import Answer, answer
-from chat.tasks import open_tasks
+from chat.tasks import happens, open_tasks
 from contracts.errors import CallError, ConfigError, ErrorCode, StrawberryError
 from contracts.names import HUB_SKILLS
 from contracts.rates import Backoff
@@ -235,12 +235,9 @@ class McpClients:
                     if asyncio.get_running_loop().time() - began >= _CHECK_S:
                         backoff.reset()  # one that ends as soon as it has begun is not well
                     waiting.reschedule(None)
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(_CHECK_S):
-                            await server.news.wait()
-                            if not server.ended:
-                                # One that says it all the time is asked now and then.
-                                await asyncio.sleep(_LOOK_S)
+                    if await happens(server.news, within_s=_CHECK_S) and not server.ended:
+                        # One that says it all the time is asked now and then.
+                        await asyncio.sleep(_LOOK_S)
                     server.news.clear()
                     waiting.reschedule(asyncio.get_running_loop().time() + _START_S)
         raise ConfigError("it ended", hint=f"It said: {server.said}" if server.said else "")

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent_core.lazy import Lazy
 from chat.http.streams import Client, Connections, farewell
-from chat.lazy import Lazy
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
 from hub_agent.chat.assistant import Assistant

@@ -10,9 +10,8 @@ from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
 from agent_core.gateway.protocol import ToolSpec
-from agent_core.limits import estimate_tokens
 from agent_core.models.entries import ToolMode
-from agent_core.prompt import Section
+from agent_core.prompt import Section, estimate_tokens
 from agent_core.tools.toolset import TOOL_SPECS
 from chat.http.requests import Answer, answer, read_query
 from contracts.chat import AGENTS

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.lazy import Lazy
+from agent_core.lazy import Lazy
 from contracts.addresses import is_loopback
 from contracts.errors import Forbidden
 from hub_agent.bus.connection import Bus

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from chat.tasks import happens
+
 _LINES: Final = 2_000
 _BYTES: Final = 2 * 1024 * 1024
 _LONGEST: Final = 8_000
@@ -88,10 +90,7 @@ class LogRing(logging.Handler):
                 if wanted := [line for line in found if line.level >= level]:
                     yield wanted
                     continue
-                try:
-                    async with asyncio.timeout(idle_s):
-                        await event.wait()
-                except TimeoutError:
+                if not await happens(event, within_s=idle_s):
                     yield []
         finally:
             del self._waiting[event]

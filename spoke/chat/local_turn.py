@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 from agent_core.conversation import messages_of, notes_of
 from agent_core.gateway.opening import LiveGateway, ModelState
 from agent_core.history import Beginning
+from agent_core.lazy import Lazy
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import PromptDevice, context_block, context_sections, devices_section, system_prompt
@@ -20,7 +21,6 @@ from agent_core.provenance import Prompt
 from agent_core.tools.native import native_mode
 from agent_core.tools.toolset import SkillToolset
 from agent_core.turn import Emit
-from chat.lazy import Lazy
 from chat.turns import Turn
 from contracts.chat import Exchange
 from contracts.errors import SandboxError

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from agent_core.lazy import Lazy
 from agent_core.models.entries import GatewayKind, Models
 from bus.ports import listen
 from chat.http.errors import HANDLERS
@@ -28,7 +29,6 @@ from chat.http.guard import Guard
 from chat.http.routes import ChatRoutes
 from chat.http.server import serve
 from chat.http.streams import Connections
-from chat.lazy import Lazy
 from chat.tasks import open_tasks
 from contracts.devices.presence import SpokeSummary
 from contracts.errors import HubUnreachable, InvalidMessage, Unauthorized

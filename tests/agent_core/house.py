@@ -8,7 +8,6 @@ from agent_core.search.catalogue import (
     SkillCall,
     Target,
     describe_target,
-    split_path,
 )
 from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode
@@ -87,11 +86,10 @@ class House:
 
     async def resolve(self, path: str) -> Target:
         path = path.replace("device_manager.", "devices.")
-        parts = split_path(path)
         if path not in self.methods:
             raise CallError(ErrorCode.UNKNOWN_SKILL, f"there is no {path}", hint="nearest: plain")
-        device = parts.device or ""
-        return Target(path, device, device.title(), parts.skill, self.methods[path])
+        _, device, skill, _ = path.split(".")
+        return Target(path, device, device.title(), skill, self.methods[path])
 
     async def call(self, call: SkillCall) -> Json:
         self.called.append((call.target.path, dict(call.arguments), call.confirmed))

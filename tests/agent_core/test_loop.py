@@ -12,11 +12,10 @@ from agent_core.gateway.protocol import (
     ToolSpec,
     UserMessage,
 )
-from agent_core.limits import TurnLimits
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.provenance import Prompt
 from agent_core.tools.toolset import ToolOutcome, failed
-from agent_core.turn import TurnContext
+from agent_core.turn import TurnContext, TurnLimits
 from contracts.chat import (
     Notice,
     TextDelta,

@@ -5,13 +5,13 @@ import pytest
 
 from agent_core.gateway.protocol import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from agent_core.history import Beginning, Summary, tokens_of, trimmed
-from agent_core.limits import estimate_tokens
 from agent_core.prompt import (
     Household,
     PromptDevice,
     context_block,
     context_sections,
     devices_section,
+    estimate_tokens,
     system_prompt,
     system_sections,
 )

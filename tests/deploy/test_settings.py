@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import tzlocal
 
-from agent_core.limits import TurnLimits
 from agent_core.models.entries import read_variable
 from agent_core.prompt import Household
+from agent_core.turn import TurnLimits
 from contracts.errors import ConfigError
 from deploy.home.directory import Home
 from deploy.settings.settings import (

@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 from sqlmodel import select
 
-from agent_core.limits import TurnLimits
 from agent_core.models.entries import Model, ModelEntry
+from agent_core.turn import TurnLimits
 from hub_agent.settings import QuotaSettings, TurnSettings
 from hub_agent.tables import SummaryRow
 from tests.embedding_server import EmbeddingServer

@@ -148,12 +148,14 @@ def test_one_method_is_told_where_a_skill_was_asked_for(home):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "tv", "devices..x.y", "a.b.c.d.e", "devices.tv.NoSkill.x", "hub.No.x", "device.A.b"]
+    "name",
+    ["", "tv", "devices..x.y", "a.b.c.d.e", "devices.tv.NoSkill.x", "hub.No.x", "device.A.b", "os.system"],
 )
 def test_what_names_nothing_is_an_unknown_skill(home, name):
-    with pytest.raises(CallError) as refused:
-        targets.describe(home, name)
-    assert refused.value.code is ErrorCode.UNKNOWN_SKILL
+    for find in (targets.describe, targets.find_path):
+        with pytest.raises(CallError) as refused:
+            find(home, name, current=None)
+        assert refused.value.code is ErrorCode.UNKNOWN_SKILL
 
 
 def test_an_unknown_name_lists_the_nearest(home):

@@ -13,8 +13,8 @@ from typing import Final
 
 from typing_extensions import TypedDict
 
-from agent_core.limits import estimate_tokens
 from agent_core.models.entries import Model
+from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.search.embeddings import Embeddings, Similar, open_embeddings
 from agent_core.search.index import fused

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from agent_core.limits import estimate_tokens
+from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Prompt, render_name
 from agent_core.search.words import naming_words, query_terms
 from contracts.wire import Json

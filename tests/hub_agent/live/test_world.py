@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_core.limits import estimate_tokens
+from agent_core.prompt import estimate_tokens
 from agent_core.search.directory import SkillDirectory
 from bus.link import Link, LinkSettings
 from contracts import topics

@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from agent_core.limits import estimate_tokens
-from agent_core.prompt import Household
+from agent_core.prompt import Household, estimate_tokens
 from contracts.devices.presence import State
 from contracts.errors import FileProblem
 from hub_agent.prompt.soul import MAX_SOUL, TEMPLATE, parse_soul

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chat.lazy import Lazy
+from agent_core.lazy import Lazy
 from chat.tasks import open_tasks
 from contracts.errors import SandboxError, StrawberryError
 

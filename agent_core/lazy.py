@@ -31,6 +31,7 @@ class Lazy(Generic[T]):
         self._tasks = tasks
         self._name = name
         self._opened: asyncio.Future[T] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     async def get(self) -> T:
         """Return the resource; open it if it is not open.
@@ -54,8 +55,13 @@ class Lazy(Generic[T]):
             self._opened = asyncio.get_running_loop().create_future()
             # Retrieved here: a failure that is not waited for is raised at the next use.
             self._opened.add_done_callback(lambda future: future.cancelled() or future.exception())
-            self._tasks.create_task(self._keep(self._opened), name=self._name)
+            self._task = self._tasks.create_task(self._keep(self._opened), name=self._name)
         return self._opened
+
+    def close(self) -> None:
+        """Close the resource before the task group ends; nothing may use it any more."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def _keep(self, opened: asyncio.Future[T]) -> None:
         try:
