@@ -19,10 +19,10 @@ from tests.hub_agent.home import open_home
 from tests.hub_agent.test_wake_words import listening
 from tests.voice.spoken import HINT, NOISES, VOICES, can_speak, frames_of, noisy, other_speech, spoken
 from voice.engines import SpeechToText, Transcript, WakeWord
-from voice.engines.espeak import Espeak
-from voice.engines.micro_wakeword import MicroWakeWords
-from voice.engines.open_wakeword import OpenWakeWords
-from voice.engines.pocketsphinx import PocketSphinx
+from voice.engines.speech_to_text.pocketsphinx import PocketSphinx
+from voice.engines.text_to_speech.espeak import Espeak
+from voice.engines.wake_word.micro_wakeword import MicroWakeWords
+from voice.engines.wake_word.open_wakeword import OpenWakeWords
 from voice.grammar import with_digits
 from voice.opening import Engines
 from voice.pipeline import Pipeline

@@ -1,18 +1,13 @@
 """Engines, microphone and loudspeaker, as the settings name them."""
 
 from dataclasses import dataclass
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from voice.engines import SpeechToText, TextToSpeech, WakeWord
 from voice.settings import VoiceSettings
 from voice.sound.audio import Loudspeaker, Microphone
-
-if TYPE_CHECKING:
-    from voice.engines.wyoming import Finder
-    from voice.wyoming.connection import Address
-    from voice.wyoming.discovery import Domain
 
 _FILE = "file:"
 
@@ -40,9 +35,9 @@ def open_engines(settings: VoiceSettings) -> Engines:
         SpeechError: If something is not installed.
     """
     return Engines(
-        _wake(settings),
-        {name: _speech_to_text(name) for name in settings.speech_to_text},
-        {name: _text_to_speech(name, settings) for name in settings.text_to_speech},
+        _engine("wake_word", settings.wake_engine, settings) if settings.wake_words else None,
+        {name: _engine("speech_to_text", name, settings) for name in settings.speech_to_text},
+        {name: _engine("text_to_speech", name, settings) for name in settings.text_to_speech},
     )
 
 
@@ -68,42 +63,6 @@ def open_loudspeaker(name: str) -> Loudspeaker:
     return CardLoudspeaker(name)
 
 
-def server_of(name: str, domain: "Domain") -> "Address | Finder":
-    """Return the Wyoming server of a setting, or what finds one."""
-    from voice.wyoming.connection import Address
-    from voice.wyoming.discovery import discover
-
-    _, _, address = name.partition("://")
-    return Address.parse(address) if address else partial(discover, domain)
-
-
-def _wake(settings: VoiceSettings) -> WakeWord | None:
-    if not settings.wake_words:
-        return None
-    if settings.wake_engine == "micro_wakeword":
-        from voice.engines.micro_wakeword import MicroWakeWords
-
-        return MicroWakeWords(settings.wake_words)
-    from voice.engines.open_wakeword import OpenWakeWords
-
-    return OpenWakeWords(settings.wake_words)
-
-
-def _speech_to_text(name: str) -> SpeechToText:
-    if name == "pocketsphinx":
-        from voice.engines.pocketsphinx import PocketSphinx
-
-        return PocketSphinx()
-    from voice.engines.wyoming import WyomingSpeechToText
-
-    return WyomingSpeechToText(server_of(name, "asr"))
-
-
-def _text_to_speech(name: str, settings: VoiceSettings) -> TextToSpeech:
-    if name == "espeak":
-        from voice.engines.espeak import Espeak
-
-        return Espeak(voice=settings.voice)
-    from voice.engines.wyoming import WyomingTextToSpeech
-
-    return WyomingTextToSpeech(server_of(name, "tts"))
+def _engine(kind: str, name: str, settings: VoiceSettings) -> Any:
+    module, _, address = name.partition("://")
+    return import_module(f"voice.engines.{kind}.{module}").open_engine(settings, address)

@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol, Self, TypeVar
 from chat.tasks import open_tasks
 from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.errors import SoundError, SpeechError, StrawberryError
-from voice.engines import SpeechToText, TextToSpeech, Transcript
+from voice.engines import Grammar, SpeechToText, TextToSpeech, Transcript
 from voice.opening import Engines
 from voice.settings import VoiceSettings
 from voice.sound.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
@@ -368,10 +368,8 @@ class Pipeline:
 
         What is found in the network is left out: the first to answer there could say yes.
         """
-        from voice.engines.pocketsphinx import PocketSphinx
-
         return {
-            name: engine.of(answers(self._language)) if isinstance(engine, PocketSphinx) else engine
+            name: engine.of(answers(self._language)) if isinstance(engine, Grammar) else engine
             for name, engine in self._engines.speech_to_text.items()
             if name != "wyoming"
         }

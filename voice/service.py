@@ -15,8 +15,7 @@ from contracts.errors import ConfigError, Conflict, StrawberryError
 from contracts.rates import Backoff
 from contracts.wire import Json
 from identity.files import write_private
-from voice.engines import Transcript
-from voice.engines.pocketsphinx import PocketSphinx
+from voice.engines import Grammar, Transcript
 from voice.opening import Engines, open_engines, open_loudspeaker, open_microphone
 from voice.pipeline import Activity, Chat, MayAnswer, Pipeline
 from voice.satellite import Names, Satellite, listen, open_satellite
@@ -223,7 +222,7 @@ class VoiceService:
 
     async def _keep_learning(self, engines: Engines) -> None:
         """Keep the grammar as the home's sentences and names are."""
-        grammars = [each for each in engines.speech_to_text.values() if isinstance(each, PocketSphinx)]
+        grammars = [each for each in engines.speech_to_text.values() if isinstance(each, Grammar)]
         if grammars:
             async with aclosing(self._vocabularies()) as vocabularies:
                 async for vocabulary in vocabularies:

@@ -1,17 +1,38 @@
 """Settings of speech: ``[voice]`` in ``strawberry.toml``."""
 
+import re
+from importlib import import_module
 from ipaddress import ip_address
-from typing import Annotated, Literal
+from pkgutil import iter_modules
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from contracts.addresses import LOOPBACK
 from contracts.validation import Language, matching
 
-_SERVER = r"wyoming|wyoming://[A-Za-z0-9.:\[\]-]+:\d{1,5}"
-_SERVERS = "wyoming or an address such as wyoming://host:10300"
-Listener = Annotated[str, matching(rf"^(pocketsphinx|{_SERVER})$", f"pocketsphinx, {_SERVERS}")]
-Speaker = Annotated[str, matching(rf"^(espeak|{_SERVER})$", f"espeak, {_SERVERS}")]
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9.:\[\]-]+:\d{1,5}")
+
+
+def _of(kind: str) -> AfterValidator:
+    """Return the check of the name of an engine, which is a module of this folder of `voice.engines`."""
+
+    def check(name: str) -> str:
+        # Looked at only where a name is given, and without importing an engine.
+        names = [each.name for each in iter_modules(import_module(f"voice.engines.{kind}").__path__)]
+        module, separator, address = name.partition("://")
+        if module not in names:
+            raise ValueError(f"there is no engine {module!r}; there are {', '.join(sorted(names))}")
+        if separator and not _ADDRESS.fullmatch(address):
+            raise ValueError(f"{address!r} is not an address such as host:10300")
+        return name
+
+    return AfterValidator(check)
+
+
+WakeEngine = Annotated[str, _of("wake_word")]
+Listener = Annotated[str, _of("speech_to_text")]
+Speaker = Annotated[str, _of("text_to_speech")]
 
 
 def _address(text: str) -> str:
@@ -62,7 +83,7 @@ class VoiceSettings(BaseModel):
 
     enabled: bool = False
     wake_words: Annotated[tuple[str, ...], Field(max_length=8)] = ("okay_nabu",)
-    wake_engine: Literal["micro_wakeword", "open_wakeword"] = "micro_wakeword"
+    wake_engine: WakeEngine = "micro_wakeword"
     speech_to_text: tuple[Listener, ...] = ("pocketsphinx",)
     text_to_speech: tuple[Speaker, ...] = ("espeak",)
     microphone: str = ""

@@ -18,7 +18,7 @@ from deploy.cli.terminal.output import Output
 from deploy.home.directory import Home
 from deploy.logs.terminal import visible
 from deploy.settings.settings import read_household, read_voice
-from voice.engines import Transcript
+from voice.engines import Grammar, Transcript
 from voice.sound.audio import FRAME_S, Loudspeaker, Sound, level
 
 _LOOK_S: Final = 0.2
@@ -192,7 +192,6 @@ async def _measure(options: argparse.Namespace) -> tuple[float, list[str]]:
 
 
 async def _test(options: argparse.Namespace) -> dict[str, Any]:
-    from voice.engines.pocketsphinx import PocketSphinx
     from voice.opening import open_engines
     from voice.pipeline import Pipeline
     from voice.sound.files import FileMicrophone
@@ -202,7 +201,7 @@ async def _test(options: argparse.Namespace) -> dict[str, Any]:
     language = settings.language or read_household(home).language
     engines = await asyncio.to_thread(open_engines, settings)
     for each in engines.speech_to_text.values():
-        if isinstance(each, PocketSphinx):
+        if isinstance(each, Grammar):
             await each.learn(_vocabulary(home, language))
     notes = _Notes()
     pipeline = Pipeline(

@@ -56,11 +56,11 @@ def check_voice(home: Home) -> Iterator[Check]:
 
 async def _server(name: str, domain: "Domain") -> Check:
     """Ask a Wyoming server whether it has what the settings want of it."""
-    from voice.opening import server_of
+    from voice.engines.wyoming import server_of
     from voice.wyoming.connection import Address
     from voice.wyoming.discovery import offers
 
-    where, title = server_of(name, domain), "Wyoming server"
+    where, title = server_of(name.partition("://")[2], domain), "Wyoming server"
     if not isinstance(where, Address):
         try:
             return Check(title, ok=True, detail=str(await where()))

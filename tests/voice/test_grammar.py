@@ -7,8 +7,8 @@ import pytest
 from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
 from tests.requirements import require
 from tests.voice.spoken import HINT, can_speak, frames, spoken
-from voice.engines.pocketsphinx import PocketSphinx
 from voice.engines.pronunciation import in_sounds
+from voice.engines.speech_to_text.pocketsphinx import PocketSphinx
 from voice.grammar import grammar_of, with_digits
 
 pytestmark = pytest.mark.voice

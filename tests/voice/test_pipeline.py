@@ -17,9 +17,9 @@ from tests.hub_registry.spokes import eventually
 from tests.voice.room import SETTINGS, Notes, Room, ScriptedChat
 from tests.voice.spoken import frames, spoken
 from voice.engines import Transcript
-from voice.engines.espeak import Espeak
-from voice.engines.micro_wakeword import MicroWakeWords
-from voice.engines.pocketsphinx import PocketSphinx
+from voice.engines.speech_to_text.pocketsphinx import PocketSphinx
+from voice.engines.text_to_speech.espeak import Espeak
+from voice.engines.wake_word.micro_wakeword import MicroWakeWords
 from voice.opening import Engines
 from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings

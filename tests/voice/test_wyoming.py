@@ -19,7 +19,9 @@ from tests.ports import free_port
 from tests.voice.spoken import frames, spoken
 from tests.voice.wyoming_server import ServerProcess, wyoming_server
 from voice import serving
-from voice.engines.wyoming import Deadlines, WyomingSpeechToText, WyomingTextToSpeech
+from voice.engines.speech_to_text.wyoming import WyomingSpeechToText
+from voice.engines.text_to_speech.wyoming import WyomingTextToSpeech
+from voice.engines.wyoming import Deadlines
 from voice.serving import Allowed, open_server
 from voice.sound.audio import Sound
 from voice.wyoming import discovery

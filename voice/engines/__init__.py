@@ -1,14 +1,20 @@
-"""Engines of speech, each one file behind a protocol; `voice.settings` and `voice.opening` have their names.
+"""Engines of speech, each one file behind a protocol.
 
-An engine imports its library only when it is made, and says what is missing where it is not installed.
+The settings name a module of `wake_word`, `speech_to_text` or `text_to_speech`, with an address behind
+``://`` if it takes one. It is imported when the settings name it, and has a function of two arguments, the
+settings and the address, that makes the engine: ``open_engine``. That says what is missing where its library
+is not installed.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from voice.sound.audio import Sound
 
-__all__ = ["SpeechToText", "TextToSpeech", "Transcript", "WakeWord"]
+if TYPE_CHECKING:
+    from contracts.chat.vocabulary import Vocabulary
+
+__all__ = ["Grammar", "SpeechToText", "TextToSpeech", "Transcript", "WakeWord"]
 
 
 class Transcript(NamedTuple):
@@ -47,6 +53,19 @@ class SpeechToText(Protocol):
         Raises:
             SpeechError: If the engine gives no answer.
         """
+        ...
+
+
+@runtime_checkable
+class Grammar(SpeechToText, Protocol):
+    """A speech to text that understands only what it was told can be said."""
+
+    async def learn(self, vocabulary: "Vocabulary") -> None:
+        """Understand this and nothing else; nothing happens where it has not changed."""
+        ...
+
+    def of(self, texts: Sequence[str]) -> SpeechToText:
+        """Return a speech to text that understands nothing but these texts."""
         ...
 
 

@@ -1,41 +1,35 @@
-"""Speech to text and text to speech by a Wyoming server: faster-whisper, Piper and others."""
+"""A Wyoming server, as both engines ask one: faster-whisper, Piper and others."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from wyoming.asr import Transcribe
-from wyoming.asr import Transcript as Heard
-from wyoming.audio import AudioChunk, AudioStop
 from wyoming.error import Error
 from wyoming.event import Event
-from wyoming.tts import Synthesize, SynthesizeVoice
 
 from contracts.errors import InvalidMessage, SoundError, SpeechError
 from contracts.rates import Backoff
-from voice.engines import Transcript
-from voice.sound.audio import RATE, Sound
-from voice.wyoming.connection import (
-    Address,
-    WyomingConnection,
-    chunk_of,
-    connected,
-    read_as,
-    sound_of,
-    start_of,
-    text_of,
-)
+from voice.wyoming.connection import Address, WyomingConnection, connected, read_as, text_of
 
-_MOST_TEXT: Final = 4_000
+if TYPE_CHECKING:
+    from voice.wyoming.discovery import Domain
+
+MOST_TEXT: Final = 4_000
 """Most characters of one transcript; people pause before that."""
-_MOST_SOUND: Final = 64 * 1024 * 1024
-"""Bytes of one answer: ten minutes. A server that never stops is cut off."""
 
 Finder = Callable[[], Awaitable[Address]]
 """Finds a server; for example `voice.wyoming.discovery.discover`."""
+
+
+def server_of(address: str, domain: "Domain") -> Address | Finder:
+    """Return the server at an address; what finds one in the network where that is empty."""
+    from voice.wyoming.discovery import discover
+
+    return Address.parse(address) if address else partial(discover, domain)
 
 
 @dataclass(frozen=True)
@@ -56,13 +50,13 @@ class Deadlines:
     retry_max_s: float = 60
 
 
-class _Server:
+class WyomingServer:
     """A server that is asked now and then, and left alone for a while after it failed."""
 
-    def __init__(self, where: Address | Finder, deadlines: Deadlines) -> None:
+    def __init__(self, where: Address | Finder, deadlines: Deadlines | None = None) -> None:
         self._where = where
         self._found = where if isinstance(where, Address) else None
-        self.deadlines = deadlines
+        self.deadlines = deadlines = deadlines or Deadlines()
         self._backoff = Backoff(deadlines.retry_s, deadlines.retry_max_s)
         self._failure = SpeechError("")
         self._until = 0.0
@@ -103,7 +97,7 @@ class _Server:
         if event is None:
             raise SpeechError(f"the Wyoming server {self._found} closed the connection without an answer")
         if Error.is_type(event.type):
-            reason = text_of(read_as(Error, event).text, most=_MOST_TEXT)
+            reason = text_of(read_as(Error, event).text, most=MOST_TEXT)
             # It goes into a log and is shown.
             said = "".join(letter for letter in reason[:200] if letter.isprintable())
             raise SpeechError(f"the Wyoming server {self._found} says: {said}")
@@ -122,60 +116,3 @@ class _Server:
         if not isinstance(self._where, Address):
             self._found = None  # it may be another one next time
         return self._failure
-
-
-class WyomingSpeechToText:
-    """Speech to text by a server; see `SpeechToText`.
-
-    Args:
-        where: The server, or what finds one.
-    """
-
-    def __init__(self, where: Address | Finder, *, deadlines: Deadlines | None = None) -> None:
-        self._server = _Server(where, deadlines or Deadlines())
-
-    async def transcribe(self, frames: AsyncIterator[bytes], *, language: str) -> Transcript:
-        """See `SpeechToText`; the frames go out as they come."""
-        async with self._server.connect() as connection:
-            await connection.send(Transcribe(language=_primary(language)), start_of(RATE))
-            async for frame in frames:
-                await connection.send(chunk_of(Sound(frame, RATE)))
-            await connection.send(AudioStop())
-            async with asyncio.timeout(self._server.deadlines.answer_s):
-                while not Heard.is_type((event := await self._server.answer(connection)).type):
-                    pass  # pieces of the text, by servers that send those, too
-            return Transcript(text_of(read_as(Heard, event).text, most=_MOST_TEXT), certain=True)
-
-
-class WyomingTextToSpeech:
-    """Text to speech by a server; see `TextToSpeech`.
-
-    Args:
-        where: The server, or what finds one.
-    """
-
-    def __init__(self, where: Address | Finder, *, deadlines: Deadlines | None = None) -> None:
-        self._server = _Server(where, deadlines or Deadlines())
-
-    async def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
-        """See `TextToSpeech`."""
-        deadlines = self._server.deadlines
-        async with self._server.connect() as connection:
-            await connection.send(Synthesize(text=text, voice=SynthesizeVoice(language=language)))
-            size, within_s = 0, deadlines.answer_s
-            while True:
-                async with asyncio.timeout(within_s):
-                    event = await self._server.answer(connection)
-                if AudioStop.is_type(event.type):
-                    return
-                if AudioChunk.is_type(event.type):
-                    sound, within_s = sound_of(event), deadlines.pause_s
-                    size += len(sound.samples)
-                    if size > _MOST_SOUND:
-                        raise InvalidMessage("more sound than anybody listens to")
-                    yield sound
-
-
-def _primary(language: str) -> str:
-    """Return the language without region: what speech models are named by."""
-    return language.partition("-")[0].lower()

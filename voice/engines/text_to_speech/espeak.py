@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from contracts.errors import SpeechError
+from voice.settings import VoiceSettings
 from voice.sound.audio import Sound
 
 _HEADER: Final = 44
@@ -14,6 +15,11 @@ _HEADER: Final = 44
 _RATE_AT: Final = slice(24, 28)
 _PIECE: Final = 8_192
 _WORDS_PER_MINUTE: Final = "160"
+
+
+def open_engine(settings: VoiceSettings, address: str) -> "Espeak":
+    """See `voice.engines`."""
+    return Espeak(voice=settings.voice)
 
 
 class Espeak:

@@ -4,14 +4,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from voice.engines.micro_wakeword import unknown_wake_word
+from voice.engines.wake_word.micro_wakeword import unknown_wake_word
 from voice.installed import installed
+from voice.settings import VoiceSettings
 
 _THRESHOLD: Final = 0.5
 """Probability from which a wake word counts; what the authors of the models recommend."""
 
 _CHUNK_BYTES: Final = 2 * 1_280
 """What the models take at once: 80 ms."""
+
+
+def open_engine(settings: VoiceSettings, address: str) -> "OpenWakeWords":
+    """See `voice.engines`."""
+    return OpenWakeWords(settings.wake_words)
 
 
 class OpenWakeWords:

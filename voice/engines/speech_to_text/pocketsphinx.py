@@ -19,6 +19,7 @@ from voice.engines import Transcript
 from voice.engines.pronunciation import pronounced
 from voice.grammar import choices, grammar_of, with_digits
 from voice.installed import installed
+from voice.settings import VoiceSettings
 from voice.sound.audio import RATE
 
 T = TypeVar("T")
@@ -71,8 +72,13 @@ _WORDS: Final = {
 """German words of the grammar of yes and no, in the sounds of the English model."""
 
 
+def open_engine(settings: VoiceSettings, address: str) -> "PocketSphinx":
+    """See `voice.engines`."""
+    return PocketSphinx()
+
+
 class PocketSphinx:
-    """Understands the home's sentences; see `voice.engines.SpeechToText`.
+    """Understands the home's sentences; see `voice.engines.Grammar`.
 
     Raises:
         SpeechError: If the package is not installed.
@@ -94,7 +100,7 @@ class PocketSphinx:
         self._vocabulary: Vocabulary | None = None
 
     async def learn(self, vocabulary: Vocabulary) -> None:
-        """Make the grammar of what can be said; nothing happens where it has not changed."""
+        """See `voice.engines.Grammar`."""
         if vocabulary != self._vocabulary:
             await self._run(lambda: self._learn(vocabulary))
             self._vocabulary = vocabulary
@@ -105,7 +111,7 @@ class PocketSphinx:
         return await self._decode(_SENTENCES, frames)
 
     def of(self, texts: Sequence[str]) -> "Choice":
-        """Return a speech to text that understands nothing but these texts."""
+        """See `voice.engines.Grammar`."""
         return Choice(self, tuple(texts))
 
     async def choose(self, texts: tuple[str, ...], frames: AsyncIterator[bytes]) -> Transcript:

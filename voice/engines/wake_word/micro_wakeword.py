@@ -5,6 +5,12 @@ from pathlib import Path
 
 from contracts.errors import ConfigError
 from voice.installed import installed
+from voice.settings import VoiceSettings
+
+
+def open_engine(settings: VoiceSettings, address: str) -> "MicroWakeWords":
+    """See `voice.engines`."""
+    return MicroWakeWords(settings.wake_words)
 
 
 class MicroWakeWords:

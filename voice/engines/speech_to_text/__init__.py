@@ -1,0 +1,1 @@
+"""Engines that turn speech into text."""

@@ -1,0 +1,1 @@
+"""Engines that wait for wake words."""
