@@ -23,8 +23,7 @@ from hub_agent.live.captures import CaptureSpec, open_captures
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.events import Events
-from hub_agent.live.topics import Sample, open_feed
-from hub_agent.live.topics.heard import LastHeard
+from hub_agent.live.topics import LastHeard, Sample, open_feed
 from hub_agent.settings import BusSettings, HubSettings
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings

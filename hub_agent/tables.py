@@ -136,7 +136,7 @@ class ExposureRow(Table, table=True):
 
 
 class HeardRow(Table, table=True):
-    """When a hub process last had a connection to a link, Unix seconds; see `hub_agent.live.topics.heard`."""
+    """When a hub process last had a connection to a link, Unix seconds; see `hub_agent.live.topics.feed`."""
 
     __tablename__ = "heard"
 
@@ -146,7 +146,12 @@ class HeardRow(Table, table=True):
 
 
 class EventRow(Table, table=True):
-    """Something that happened, for one person; see `hub_agent.live.events`."""
+    """Something that happened, for one person; see `hub_agent.live.events`.
+
+    Attributes:
+        id: Grows with each event of the home.
+        subject: What it is about, for people: the name of a watcher, a capture or a device.
+    """
 
     __tablename__ = "event"
     __table_args__ = (Index("ix_event_kept", "user", "kind", "id"),)

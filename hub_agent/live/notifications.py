@@ -24,8 +24,9 @@ from chat.tasks import open_tasks
 from contracts.errors import ConfigError, LinkError, NotFound, StrawberryError, TooManyRequests
 from contracts.rates import TokenBuckets
 from contracts.wire import Json
-from hub_agent.live.events import Event, Events
+from hub_agent.live.events import Events
 from hub_agent.settings import NotificationSettings
+from hub_agent.tables import EventRow
 from hub_registry.access.bearer import Gate
 
 _log = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class Notifications:
         self._buckets = TokenBuckets(burst=_BURST, per_second=_PER_SECOND)
         self._left_out: dict[str, int] = {}
 
-    def note(self, event: Event) -> None:
+    def note(self, event: EventRow) -> None:
         """Queue a notification, if the event is one; returns at once."""
         reaching = self._reaching(event.user) if event.kind == "notification" else []
         if reaching and not self._buckets.take(event.user):

@@ -7,9 +7,8 @@
 ``budget``     removes old files
 """
 
-from hub_agent.live.captures.captures import Captures
+from hub_agent.live.captures.captures import Captures, open_captures
 from hub_agent.live.captures.files.reading import read_capture
-from hub_agent.live.captures.opening import open_captures
 from hub_agent.live.captures.skill import CaptureSkill
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
 

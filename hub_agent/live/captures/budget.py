@@ -59,13 +59,7 @@ def capture_files(captures: Mapping[str, Kept]) -> list[CaptureFile]:
         series = kept.series
         folder = (series.root, series.parts[:-1])
         if folder not in folders:
-            folders[folder] = {}
-            try:
-                with series.directory() as directory:
-                    folders[folder] = directory.files()
-            except (Forbidden, OSError):
-                # Not made yet, or away for now.
-                pass
+            folders[folder] = series.found()
         numbers = series.numbers(folders[folder])
         last = max(numbers, default=0) if kept.active else 0
         for number, name in numbers.items():

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from contracts import topics
 from contracts.devices.presence import CaptureState
 from hub_agent.live.captures.budget import CaptureFile, Kept, size_of
 from hub_agent.live.captures.files.series import Series
@@ -34,6 +36,20 @@ class Capture:
     problem: str = ""
     published: CaptureState | None = None
     stored: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, row: CaptureRow) -> "Capture":
+        """Return the capture of a row.
+
+        Raises:
+            ValueError: If it is about no folder, or nothing that can be recorded.
+            InvalidTopic: If it has no name.
+        """
+        topics.CAPTURE.build(capture=row.id)
+        spec = CaptureSpec.model_validate(row.spec)
+        if "\0" in row.root or not Path(row.root).is_absolute():
+            raise ValueError("its root is no folder")
+        return cls(row, spec, Series.within((Path(row.root),), spec.path, zstd=spec.zstd))
 
     @property
     def state(self) -> State:

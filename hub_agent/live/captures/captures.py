@@ -4,15 +4,16 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
-from chat.tasks import happens
+from chat.tasks import happens, open_tasks
 from contracts import topics
 from contracts.devices.presence import CaptureState
 from contracts.errors import (
@@ -33,7 +34,7 @@ from hub_agent.live.captures.recording import Change, Recording, Shared
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
 from hub_agent.live.captures.tables import CaptureRow, CaptureRows
 from hub_agent.live.events import Events
-from hub_agent.live.topics import Gap, LinkName, Sample
+from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
@@ -41,7 +42,6 @@ from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now, readable
 
-T = TypeVar("T")
 Infos = list[CaptureInfo]
 """Not written out below: a method of the class is called ``list``."""
 
@@ -58,6 +58,8 @@ _OWN_FILES: Final = 16
 """Files of what the hub records for itself: one is removed at a time."""
 _FULL_S: Final = 2.0
 """How often is looked for room while there is none."""
+_WRITERS: Final = 4
+"""Threads: a disk that does not answer keeps three others going."""
 
 
 class Captures:
@@ -127,7 +129,7 @@ class Captures:
             recording = self._recording(capture)
             recording.follow(spec.topics, sees=self._sees(user.id), since=time.time())
             try:
-                await self._in_thread(partial(recording.writer.write, ()))
+                await self._shared.in_thread(partial(recording.writer.write, ()))
             except (OSError, Forbidden) as error:
                 recording.drop()
                 if isinstance(error, Forbidden):
@@ -269,7 +271,7 @@ class Captures:
 
     async def resume(self) -> None:
         """Go on with the captures that ran when the hub was stopped."""
-        for capture in readable(await self._rows.read(self._instance), _capture_of):
+        for capture in readable(await self._rows.read(self._instance), Capture.of):
             row, root = capture.row, Path(capture.row.root)
             self._captures[row.id] = capture
             if row.is_stopped:
@@ -290,7 +292,9 @@ class Captures:
             self._rolled.clear()
             await self._end_of_guests()
             kept = {name: each.kept for name, each in self._captures.items()}
-            left, self._full = await self._in_thread(partial(clean_up, kept, self._settings, now=time.time()))
+            left, self._full = await self._shared.in_thread(
+                partial(clean_up, kept, self._settings, now=time.time())
+            )
             for name in kept.keys() - {file.capture for file in left}:
                 if (capture := self._captures.get(name)) is not None and capture.state == "stopped":
                     await self._forget(name)
@@ -436,7 +440,7 @@ class Captures:
             await self._link.publish(topics.CAPTURE.build(capture=name), payload, retain=True)
 
     async def _files(self, captures: Mapping[str, Kept]) -> Sequence[CaptureFile]:
-        return await self._in_thread(partial(capture_files, captures))
+        return await self._shared.in_thread(partial(capture_files, captures))
 
     async def _info(self, capture: Capture) -> CaptureInfo:
         return (await self._infos([capture]))[0]
@@ -458,23 +462,29 @@ class Captures:
             raise NotFound(f"there is no capture {capture[:100]!r}", hint=f"There are: {known}.")
         return found
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._shared.thread, work)
-
 
 def _sees_all(_: LinkName) -> None:
     """Allow everything to be recorded: its reader checks."""
 
 
-def _capture_of(row: CaptureRow) -> Capture:
-    """Read a row.
+@asynccontextmanager
+async def open_captures(
+    settings: HubSettings, registry: Registry, *, feed: Feed, link: Link, events: Events
+) -> AsyncIterator[Captures]:
+    """Record what was started, for as long as the context is open.
 
-    Raises:
-        ValueError: If it is about no folder, or nothing that can be recorded.
-        InvalidTopic: If it has no name.
+    Args:
+        link: Of the bus, where the states are retained.
     """
-    topics.CAPTURE.build(capture=row.id)
-    spec = CaptureSpec.model_validate(row.spec)
-    if "\0" in row.root or not Path(row.root).is_absolute():
-        raise ValueError("its root is no folder")
-    return Capture(row, spec, Series.within((Path(row.root),), spec.path, zstd=spec.zstd))
+    async with AsyncExitStack() as stack:
+        thread = stack.enter_context(ThreadPoolExecutor(_WRITERS, thread_name_prefix="captures"))
+        tasks = await stack.enter_async_context(open_tasks())
+        shared = Shared(feed, thread)
+        captures = Captures(settings, registry, shared=shared, link=link, events=events, tasks=tasks)
+        await captures.resume()
+        stack.push_async_callback(captures.close)
+        stack.callback(link.on_connected(captures.publish))
+        tidying = tasks.create_task(captures.tidy(), name="old captures")
+        stack.callback(tidying.cancel)
+        await captures.publish()
+        yield captures

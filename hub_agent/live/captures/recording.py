@@ -51,6 +51,10 @@ class Shared:
     room: int = _QUEUES_BYTES
     retry_s: tuple[float, float] = _RETRY_S
 
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run a function that blocks where files are written."""
+        return await asyncio.get_running_loop().run_in_executor(self.thread, work)
+
 
 class Recording:
     """Records with one writer.
@@ -154,7 +158,7 @@ class Recording:
         self.state = "active"
         await self._write()
         try:
-            await self._in_thread(self.writer.close)
+            await self._shared.in_thread(self.writer.close)
         except OSError as error:
             _log.error("%s is not complete: %s", self.writer.series.path, error)
 
@@ -226,8 +230,8 @@ class Recording:
         self.writer.done = 0
         try:
             if self._sequence is not None:
-                batch = await self._in_thread(partial(self._sequence.checked, batch))
-            if await self._in_thread(partial(self._write_now, batch)):
+                batch = await self._shared.in_thread(partial(self._sequence.checked, batch))
+            if await self._shared.in_thread(partial(self._write_now, batch)):
                 self._on_roll()
         except Exception as error:  # noqa: BLE001 - one capture must not end the others
             for item in batch[self.writer.done :]:
@@ -243,9 +247,6 @@ class Recording:
             self.gaps += gaps
             self.messages += len(written) - gaps
         return None
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._shared.thread, work)
 
     def _write_now(self, batch: Sequence[Sample | Missing]) -> bool:
         if self._is_over():

@@ -5,6 +5,6 @@
 ``http``      their stream over HTTP
 """
 
-from hub_agent.live.events.events import Event, Events, Kind
+from hub_agent.live.events.events import Events, Kind
 
-__all__ = ["Event", "Events", "Kind"]
+__all__ = ["Events", "Kind"]

@@ -5,8 +5,6 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 from sqlalchemy import Delete, Update
@@ -35,24 +33,6 @@ _PAGE: Final = 100
 """Events that are read at once: a stream holds no more of them, however slowly its client reads."""
 
 
-@dataclass(frozen=True)
-class Event:
-    """Something that happened.
-
-    Attributes:
-        id: Grows with each event of the home.
-        user: The person whom it concerns.
-        subject: What it is about, for people: the name of a watcher, a capture or a device.
-    """
-
-    id: int
-    at: datetime
-    user: str
-    kind: Kind
-    subject: str
-    data: Mapping[str, Json]
-
-
 class Events:
     """Stores events, and lets streams follow them.
 
@@ -64,7 +44,7 @@ class Events:
         self._store = store
         self._link = link
         self._news = asyncio.Event()
-        self._listeners: list[Callable[[Event], None]] = []
+        self._listeners: list[Callable[[EventRow], None]] = []
         self._is_closed = False
 
     async def publish(self, user: str, kind: Kind, payload: Mapping[str, Json]) -> None:
@@ -97,34 +77,33 @@ class Events:
             for user, kind, data in happened
         ]
 
-        def work(session: Session) -> list[Event]:
+        def work(session: Session) -> None:
             session.add_all(rows)
             session.flush()
             if also is not None:
                 session.exec(also)
             for user, kind in {(row.user, row.kind) for row in rows}:
                 _trim(session, user, kind)
-            return [_event(row) for row in rows]
 
         try:
             # A write that has begun is finished in the store's thread, also when the hub stops.
-            stored = await asyncio.shield(self._store.write(work))
+            await asyncio.shield(self._store.write(work))
         except StorageError as error:
             if also is not None:
                 raise
             _log.error("%d events are lost: %s", len(rows), error)
             return
         self._wake()
-        for event in stored:
+        for event in rows:
             for listener in self._listeners:
                 listener(event)
-            message = UserEvent(at=event.at, subject=event.subject, data=dict(event.data))
+            message = UserEvent(at=event.at, subject=event.subject, data=event.data)
             # What is stored is in the stream; the row that it is about may name nobody.
             with suppress(Disconnected, InvalidTopic):
                 topic = topics.USER_EVENT.build(user=event.user, kind=event.kind)
                 await self._link.publish(topic, message.model_dump_json().encode(), qos=topics.USER_EVENT.qos)
 
-    def on_published(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+    def on_published(self, listener: Callable[[EventRow], None]) -> Callable[[], None]:
         """Call a function with each event that was stored; returns its undoing."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
@@ -137,17 +116,17 @@ class Events:
 
     async def after(
         self, id_: int, *, user: str | None, kinds: Collection[Kind] = KINDS, limit: int = _PAGE
-    ) -> list[Event]:
+    ) -> list[EventRow]:
         """List the events after one, oldest first.
 
         Args:
             user: Of this person; None for all people.
         """
 
-        def work(session: Session) -> list[Event]:
+        def work(session: Session) -> list[EventRow]:
             chosen = select(EventRow).where(col(EventRow.id) > id_, col(EventRow.kind).in_(kinds))
             chosen = chosen if user is None else chosen.where(EventRow.user == user)
-            return [_event(row) for row in session.exec(chosen.order_by(col(EventRow.id)).limit(limit))]
+            return list(session.exec(chosen.order_by(col(EventRow.id)).limit(limit)))
 
         return await self._store.read(work)
 
@@ -176,7 +155,7 @@ class Events:
 
     async def follow(
         self, id_: int, *, user: str | None, kinds: Collection[Kind] = KINDS, idle_s: float
-    ) -> AsyncGenerator[Sequence[Event], None]:
+    ) -> AsyncGenerator[Sequence[EventRow], None]:
         """Yield the events after one as they come; nothing, where none came for a while.
 
         What another process of the hub stored comes with the next one of this process, or after ``idle_s``.
@@ -185,7 +164,7 @@ class Events:
             news = self._news
             page = await self.after(id_, user=user, kinds=kinds)
             if page:
-                id_ = page[-1].id
+                id_ = page[-1].id or id_
                 yield page
                 continue
             if not await happens(news, within_s=idle_s):
@@ -207,11 +186,6 @@ def _trim(session: Session, user: str, kind: str) -> None:
     oldest_kept = session.exec(newest.offset(_KEPT).limit(1)).first()
     if oldest_kept is not None:
         session.exec(delete(EventRow).where(*own, col(EventRow.id) <= oldest_kept))
-
-
-def _event(row: EventRow) -> Event:
-    assert row.id is not None
-    return Event(row.id, row.at, row.user, row.kind, row.subject, row.data)  # type: ignore[arg-type]
 
 
 def _bounded(data: Mapping[str, Json]) -> dict[str, Any]:

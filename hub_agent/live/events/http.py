@@ -13,7 +13,8 @@ from chat.http.requests import read_query
 from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from contracts.errors import InvalidMessage
 from contracts.wire import Strict, rfc3339
-from hub_agent.live.events.events import KINDS, Event, Events, Kind
+from hub_agent.live.events.events import KINDS, Events, Kind
+from hub_agent.tables import EventRow
 from hub_registry.access.bearer import Gate
 
 
@@ -70,7 +71,7 @@ def _id(text: str) -> int:
     return int(text)
 
 
-def _chunk(each: Event) -> bytes:
+def _chunk(each: EventRow) -> bytes:
     shown = {
         "id": each.id,
         "at": rfc3339(each.at),
@@ -79,4 +80,4 @@ def _chunk(each: Event) -> bytes:
         "subject": each.subject,
         "data": each.data,
     }
-    return b"id: %d\n" % each.id + event(shown)
+    return f"id: {each.id}\n".encode() + event(shown)

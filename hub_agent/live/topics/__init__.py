@@ -3,15 +3,13 @@
 ``feed``      what all parts of the hub that follow topics use
 ``source``    one link: shared subscriptions, dispatch, gaps
 ``samples``   messages as they arrived, and the memory of the recent ones
-``heard``     the end of the run before this one
 ``decoding``  payloads as values; ``protobuf`` those in protocol buffers
 ``tree``      all topics of a filter as one client watches them
 ``values``    reading and publishing within a person's rights, for ``skill`` and ``http``
 """
 
 from hub_agent.live.topics.decoding import Decoding
-from hub_agent.live.topics.feed import Feed, open_feed
-from hub_agent.live.topics.heard import LastHeard
+from hub_agent.live.topics.feed import Feed, LastHeard, open_feed
 from hub_agent.live.topics.samples import Gap, LinkName, Sample, field
 from hub_agent.live.topics.source import TopicLink
 

@@ -1,30 +1,31 @@
 """The feed: everything of the hub that follows topics hears them here, each message once."""
 
 import asyncio
+import logging
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import (
-    AbstractContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import islice
-from typing import Final
+from typing import Final, cast
+
+from sqlmodel import Session, select
 
 from bus.link import Link
 from chat.tasks import happens, open_tasks
 from contracts.access import covers
-from contracts.errors import NotFound
+from contracts.errors import NotFound, StorageError
 from contracts.topics import check_filter, check_topic, is_exact
 from contracts.wire import Json
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.live.topics.decoding import Decoding, encode
-from hub_agent.live.topics.heard import LastHeard
 from hub_agent.live.topics.samples import Gap, LinkName, Sample, SampleMemory
 from hub_agent.live.topics.source import Follower, LinkSource, Listener, TopicLink
+from hub_agent.tables import HeardRow
+from hub_registry.storage.store import Store
+
+_log = logging.getLogger(__name__)
 
 MEMORY_BYTES: Final = 16 * 1024 * 1024
 """What the recent samples of all topics may take together: small enough for a Raspberry Pi."""
@@ -41,6 +42,8 @@ _RECENT: Final = 20
 """Messages of which a rate is made."""
 _RETAINED_S: Final = 1.0
 """How long after a subscription what the broker retains is waited for."""
+_STORE_S: Final = 30.0
+"""After a crash a gap begins up to so many seconds too early; a write is a page of the journal."""
 
 
 class Feed:
@@ -110,6 +113,7 @@ class Feed:
         gaps = self._source(link).gaps
         return [gap for gap in gaps if since is None or gap.until is None or gap.until >= since]
 
+    @contextmanager
     def follow(
         self,
         filter_: str,
@@ -117,7 +121,7 @@ class Feed:
         *,
         link: LinkName = "bus",
         sees: Callable[[str], bool] | None = None,
-    ) -> AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """Hand every message that matches a filter to a plain function while the context is open.
 
         What was heard before is not handed over; see `latest` and `known`. A first follower gets what the
@@ -134,16 +138,11 @@ class Feed:
         check_filter(filter_)
         source = self._source(link)
         follower = Follower(filter_, listener, sees)
-
-        @contextmanager
-        def following() -> Iterator[None]:
-            source.add(follower)
-            try:
-                yield
-            finally:
-                source.remove(follower)
-
-        return following()
+        source.add(follower)
+        try:
+            yield
+        finally:
+            source.remove(follower)
 
     async def fetch(self, filter_: str, link: LinkName = "bus") -> list[Sample]:
         """Return the last sample of each topic that a filter matches, also of topics that were not followed.
@@ -212,10 +211,6 @@ class Feed:
         else:
             await source.link.publish(topic, data, qos=qos, retain=retain, confirmed=qos > 0)
 
-    def has(self, link: LinkName) -> bool:
-        """Return whether there is such a link."""
-        return link in self._sources
-
     def require(self, link: LinkName) -> None:
         """Check that there is such a link.
 
@@ -226,8 +221,6 @@ class Feed:
 
     def _source(self, link: LinkName) -> LinkSource:
         source = self._sources.get(link)
-        if source is None and link == "home_assistant":
-            raise NotFound("no Home Assistant is set up", hint="'strawberry setup home-assistant' does it.")
         if source is None:
             raise NotFound("no home broker is configured", hint="Set [home_broker] url in strawberry.toml.")
         return source
@@ -257,6 +250,43 @@ class Feed:
         """Follow no more what was only asked for."""
         for key in list(self._asked):
             self._stop_asking(key)
+
+
+class LastHeard:
+    """The last time at which each link of this hub process had a connection; the time after it is a gap."""
+
+    def __init__(self, store: Store, *, instance: str) -> None:
+        self._store = store
+        self._instance = instance
+
+    async def read(self) -> dict[LinkName, float]:
+        """Return the Unix time for each link that was ever heard."""
+
+        def work(session: Session) -> dict[LinkName, float]:
+            rows = session.exec(select(HeardRow).where(HeardRow.instance == self._instance))
+            return {cast(LinkName, row.link): row.at for row in rows}
+
+        return await self._store.read(work)
+
+    async def write(self, links: Collection[LinkName]) -> None:
+        """Note that these links have a connection now."""
+        at = time.time()
+
+        def work(session: Session) -> None:
+            for link in links:
+                session.merge(HeardRow(instance=self._instance, link=link, at=at))
+
+        try:
+            if links:
+                await self._store.write(work)
+        except StorageError as error:
+            _log.error("the end of this run may be reported as a longer gap: %s", error)
+
+    async def run(self, connected: Callable[[], Collection[LinkName]]) -> None:
+        """Note which links have a connection, now and then until cancelled."""
+        while True:
+            await self.write(connected())
+            await asyncio.sleep(_STORE_S)
 
 
 @asynccontextmanager

@@ -18,8 +18,7 @@ from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_agent.live.watchers.decisions.approved import approve
 from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, Evaluations, checked_row, entry_json
-from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.decisions.proposal import objection, propose
+from hub_agent.live.watchers.decisions.model import Seen, problem_of
 from hub_agent.live.watchers.definition import (
     By,
     Edit,
@@ -115,9 +114,9 @@ class Watchers:
         )
         seen = await self._values(row)
         if row.predicate is None and row.topics:
-            await propose(row, seen, evaluations=self._evaluations)
+            await self._evaluations.propose(row, seen)
         elif row.predicate is not None:
-            row.note = objection(row.predicate, seen) or ""
+            row.note = problem_of(row.predicate, seen) or ""
         async with self._one:
             check_room(self._rows, request.name, by.user, as_draft=as_draft)
             if row.name in self._rows:
@@ -217,7 +216,7 @@ class Watchers:
             edited |= {"schedule": request.schedule, "next_at": None}
         if request.predicate is not None and (edit.predicate, edit.topics) != (None, None):
             seen = await self._values(WatcherRow(**{**row.model_dump(), **edited}))
-            edited["note"] = objection(request.predicate, seen) or ""
+            edited["note"] = problem_of(request.predicate, seen) or ""
         return edited
 
     async def check(self, name: str, by: By, predicate: str | None) -> CheckedPredicate:
@@ -235,13 +234,13 @@ class Watchers:
         problem = ""
         if predicate is None:
             tried = WatcherRow(**{**row.model_dump(), "predicate": None, "tokens": 0, "model_calls": 0})
-            await propose(tried, seen, evaluations=self._evaluations)
+            await self._evaluations.propose(tried, seen)
             row.tokens, row.model_calls = row.tokens + tried.tokens, row.model_calls + tried.model_calls
             await self._store.save(row)
             predicate, problem = tried.predicate, tried.note
         if predicate is not None:
             parse(predicate, row.topics)
-            problem = objection(predicate, seen) or ""
+            problem = problem_of(predicate, seen) or ""
         return {"predicate": predicate, "note": problem, "latest": values_json(seen)}
 
     async def pause(self, name: str, by: By) -> WatcherSummary:
@@ -412,15 +411,13 @@ class Watchers:
         for row in list(self._rows.values()):
             await self._evaluations.announcer.state(row, self._store.last.get(row.name))
 
-    async def _try_start(self, row: WatcherRow, earlier: Sequence[DecisionRow] = ()) -> bool:
+    async def _try_start(self, row: WatcherRow, earlier: Sequence[DecisionRow] = ()) -> None:
         try:
             await self._start(row, earlier=earlier)
         except StrawberryError as error:
             row.state, row.note, row.next_at = "failed", error.message, None
             await self._store.save(row)
             await self._evaluations.announcer.notify(row, f"It cannot watch: {error.message}")
-            return False
-        return True
 
     async def _start(
         self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()

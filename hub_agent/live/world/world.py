@@ -199,8 +199,7 @@ async def open_world(directory: Directory, feed: Feed, *, home: bool) -> AsyncIt
     async with AsyncExitStack() as stack:
         stack.enter_context(feed.follow(topics.STATE.filter(), world.hear_state))
         stack.callback(directory.on_change(lambda _: world.changed()))
-        if feed.has("home_assistant"):
-            stack.enter_context(feed.follow("#", world.entities.hear_state, link="home_assistant"))
+        stack.enter_context(feed.follow("#", world.entities.hear_state, link="home_assistant"))
         if home:
             await stack.enter_async_context(world.entities.heard())
         yield world

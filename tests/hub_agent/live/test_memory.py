@@ -159,7 +159,7 @@ async def test_entries_are_found_by_meaning_where_a_model_for_it_is_set(tmp_path
             assert await memory.recall("ann", "feline", limit=1) == []
             embeddings = memory.embeddings
             assert embeddings is not None
-            await eventually(lambda: embeddings.missing == 0)
+            await eventually(lambda: not embeddings.missing)
             assert texts(await memory.recall("ann", "feline", limit=1)) == ["Minka is a kitten"]
 
 

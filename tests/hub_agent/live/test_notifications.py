@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from chat.tasks import open_tasks
-from hub_agent.live.events import Event
 from hub_agent.live.notifications import Notifications, home_assistant_notifier
 from hub_agent.settings import NotificationSettings
+from hub_agent.tables import EventRow
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import open_home
 from tests.hub_registry.spokes import eventually
@@ -129,7 +129,7 @@ async def test_a_service_that_hangs_delays_no_other() -> None:
     async with open_tasks() as tasks:
         notifications = Notifications([slow, quick], tasks=tasks)
         for text in ("first", "second"):
-            notifications.note(Event(1, now(), "anna", "notification", text, {}))
+            notifications.note(EventRow(at=now(), user="anna", kind="notification", subject=text, data={}))
             assert await told.get() == text
 
 

@@ -26,12 +26,7 @@ class CapturedFile(TypedDict):
 
 def listed(series: Series) -> list[CapturedFile]:
     """Return the files, oldest first; blocks."""
-    try:
-        with series.directory() as directory:
-            found = directory.files()
-    except (Forbidden, OSError):
-        # Not made yet, or away for now.
-        return []
+    found = series.found()
     names = [*series.numbers(found).values(), *([series.gaps_file] if series.gaps_file in found else [])]
     return [
         {

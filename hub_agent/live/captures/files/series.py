@@ -87,6 +87,14 @@ class Series:
         same = one.numbers([two.file(1)]) or two.numbers([one.file(1)])
         return folders[0] == folders[1] and bool(same)
 
+    def found(self) -> dict[str, os.stat_result]:
+        """Return what is in the directory, by name; nothing where it is not made yet, or away for now."""
+        try:
+            with self.directory() as directory:
+                return directory.files()
+        except (Forbidden, OSError):
+            return {}
+
     @contextmanager
     def directory(self, *, create: bool = False) -> Iterator[Directory]:
         """Open the directory of the files; see `identity.confined.open_below`."""

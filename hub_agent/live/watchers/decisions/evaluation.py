@@ -1,4 +1,7 @@
-"""One evaluation of a watcher: the model decides, and the decision is recorded before it is carried out."""
+"""What a model does for a watcher: it proposes the predicate, and decides.
+
+A decision is recorded before it is carried out.
+"""
 
 import json
 import logging
@@ -13,14 +16,14 @@ from typing_extensions import TypedDict
 from contracts import topics
 from contracts.devices.presence import WatcherState
 from contracts.devices.rpc import Actor
-from contracts.errors import CallError, Disconnected, GatewayError, NoModel, NotFound
+from contracts.errors import CallError, Disconnected, GatewayError, NoModel, NotFound, PredicateError
 from contracts.rates import TokenBucket
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed
 from hub_agent.live.watchers.decisions.approved import ApprovedCall
-from hub_agent.live.watchers.decisions.model import Decision, Seen, WatcherModel
+from hub_agent.live.watchers.decisions.model import Decision, Seen, WatcherModel, problem_of
 from hub_agent.live.watchers.definition import sources_of
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
@@ -263,6 +266,26 @@ class Evaluations:
             if entry is None or entry.revoked:
                 return f"its calls were approved through the device {row.approved_through}, which is revoked"
         return None
+
+    async def propose(self, row: WatcherRow, seen: Mapping[str, Seen]) -> None:
+        """Ask a model once for a predicate; without a good one, it evaluates at its interval itself."""
+        try:
+            self.limits.check_tokens()
+            predicate, reason, row.tokens = await self.model.propose(row.instruction, seen)
+            self.limits.tokens.charge(row.tokens)
+            row.model_calls = 1
+            problem = problem_of(predicate, seen) if predicate else reason
+            if problem is None:
+                row.predicate = predicate
+                return
+        except (GatewayError, PredicateError) as error:
+            problem = error.message
+        if row.every_s is not None:
+            row.note = f"no predicate ({problem}): the model evaluates it every {row.every_s:g} s"
+        elif row.schedule is None:
+            row.note = f"no predicate ({problem}): the model evaluates each new value"
+        else:
+            row.note = f"no predicate ({problem}): the model evaluates it each time"
 
     async def would_decide(self, row: WatcherRow, seen: Mapping[str, Seen], *, at: str) -> WouldDecide:
         """Return what the model decides on values of the past; nothing is done or recorded."""

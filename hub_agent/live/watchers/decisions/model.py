@@ -21,7 +21,9 @@ from contracts.errors import GatewayError
 from contracts.wire import Json
 from hub_agent.live.watchers.decisions.approved import ApprovedCall, NotApproved, choose, is_range
 from hub_agent.live.watchers.definition import WatchedValue
+from hub_agent.live.watchers.predicates import Evaluator, parse
 from hub_agent.live.watchers.tables import WatcherRow
+from hub_registry.storage.tables import now
 
 Kind = Literal["nothing", "notify", "act"]
 
@@ -95,6 +97,18 @@ class Seen:
     value: Json = None
     age_s: float | None = None
     recent: tuple[tuple[float, Json], ...] = ()
+
+
+def problem_of(predicate: str, seen: Mapping[str, Seen]) -> str | None:
+    """Return why a predicate cannot work with the values that there are; None if it can."""
+    parsed = parse(predicate, seen)
+    if any(seen[name].age_s is None for name in parsed.names) or any(parsed.keep_s.values()):
+        return None
+    evaluator, at = Evaluator(parsed), now().timestamp()
+    for name in parsed.names:
+        evaluator.put(name, at - (seen[name].age_s or 0.0), seen[name].value)
+    verdict = evaluator.verdict(at)
+    return verdict.reason if verdict.truth is None else None
 
 
 class Undecided(GatewayError):
