@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 
 Clock = Callable[[], float]
@@ -102,20 +102,22 @@ class Slots:
 
     def __init__(self, *, each: int, total: float = math.inf, reserved: int = 0) -> None:
         self._each = each
-        self._total = total
+        self._left = total
         self._reserved = reserved
-        self._taken: Counter[str] = Counter()
+        self._taken: dict[str, int] = {}
 
     def take(self, key: str, *, person: bool = False) -> bool:
         """Occupy a place, if one is free for this key; return whether one was."""
-        left = self._total - self._taken.total() - (0 if person else self._reserved)
-        if self._taken[key] >= self._each or left < 1:
+        taken, kept = self._taken.get(key, 0), 0 if person else self._reserved
+        if taken >= self._each or self._left - kept < 1:
             return False
-        self._taken[key] += 1
+        self._taken[key] = taken + 1
+        self._left -= 1
         return True
 
     def give_back(self, key: str) -> None:
         """Free a place that was taken."""
+        self._left += 1
         self._taken[key] -= 1
         if not self._taken[key]:
             del self._taken[key]

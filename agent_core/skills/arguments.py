@@ -29,6 +29,7 @@ _PLAIN: Final[dict[str, type | tuple[type, ...]]] = {
 }
 _ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", "deprecated"})
 _OBJECT: Final = frozenset({"type", "properties", "required", "additionalProperties"})
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _MAX_DEPTH: Final = 32
 _LONGEST_MESSAGE: Final = 300
 
@@ -90,8 +91,7 @@ def check_arguments(method: Method, args: Sequence[Json], kwargs: Mapping[str, J
 
 def arguments_digest(arguments: Mapping[str, Json]) -> str:
     """Hash arguments by name, whatever their order (SHA-256, hex): what was confirmed, what was called."""
-    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(arguments).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def check_result(method: Method, value: Json) -> None:

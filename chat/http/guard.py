@@ -7,6 +7,8 @@ this machine are served, and only pages of the hub itself may ask.
 
 import re
 from collections.abc import Callable, Container
+from email.utils import formatdate
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -96,17 +98,36 @@ class Guard:
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
-        if refusal is not None:
-            status, code, message, hint = refusal
-            response = error_response(scope["path"], status, code, message, hint)
-            await response(scope, receive, send)
-            return
-        await self._serve({**scope, "root_path": self._base_path}, headers, receive, send)
+        app = self._app if refusal is None else error_response(scope["path"], *refusal)
+        received = 0
+        given = headers.get("x-request-id", "")
+        id_ = given if _REQUEST_ID.fullmatch(given) else uuid7()
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max_body_bytes:
+                raise HTTPException(413, f"a request may have {self._max_body_bytes:,} bytes")
+            return message
+
+        async def hardened(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name for name, _ in message["headers"]}
+                missing = (pair for pair in _HEADERS if pair[0] not in present)
+                # Spokes set their clocks by the date. uvicorn's own is that of its latest tick: the first
+                # answers after a suspend bear the time before it.
+                added = (b"x-request-id", id_.encode()), (b"date", formatdate(usegmt=True).encode())
+                message["headers"] = [*message["headers"], *missing, *added]
+            await send(message)
+
+        with correlated(request=id_):
+            await app({**scope, "root_path": self._base_path}, counted, hardened)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str, str] | None:
         hosts = headers.getlist("host")
         host = _host(hosts[0]) if len(hosts) == 1 else None
-        if host is None or not (_is_ours(host) or host in self._names()):
+        if host is None or not (_is_address(host) or host in self._names()):
             return (
                 421,
                 "wrong_host",
@@ -126,32 +147,10 @@ class Guard:
             return (413, "too_large", f"a request may have {self._max_body_bytes:,} bytes", "")
         return None
 
-    async def _serve(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        received = 0
-        given = headers.get("x-request-id", "")
-        id_ = given if _REQUEST_ID.fullmatch(given) else uuid7()
 
-        async def counted() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max_body_bytes:
-                raise HTTPException(413, f"a request may have {self._max_body_bytes:,} bytes")
-            return message
-
-        async def hardened(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                present = {name for name, _ in message["headers"]}
-                missing = (pair for pair in _HEADERS if pair[0] not in present)
-                message["headers"] = [*message["headers"], *missing, (b"x-request-id", id_.encode())]
-            await send(message)
-
-        with correlated(request=id_):
-            await self._app(scope, counted, hardened)
-
-
-def _is_ours(host: str) -> bool:
-    """Return whether a name is the hub's; an IP address cannot be rebound, so any is."""
+@lru_cache(maxsize=64)
+def _is_address(host: str) -> bool:
+    """Return whether a host is ``localhost`` or an IP address: these cannot be rebound."""
     if host == "localhost":
         return True
     try:

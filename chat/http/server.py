@@ -5,11 +5,10 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from email.utils import formatdate
 from typing import Final
 
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from chat.http.connections import Acceptor, ConnectionBounds, DeadlineProtocol
@@ -25,23 +24,6 @@ _BOUNDS = ConnectionBounds()
 
 MAX_SOCKET_MESSAGE: Final = 1024 * 1024
 """Bytes of one message of a client over a WebSocket."""
-
-
-def _dated(app: ASGIApp) -> ASGIApp:
-    """Add the ``Date`` header to every answer, by which spokes set their clocks.
-
-    uvicorn's own is that of its latest tick: the first answers after a suspend bear the time before it.
-    """
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async def dated(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"date", formatdate(usegmt=True).encode())]
-            await send(message)
-
-        await app(scope, receive, dated)
-
-    return answer
 
 
 @asynccontextmanager
@@ -64,7 +46,7 @@ async def serve(
             the rest.
     """
     config = uvicorn.Config(
-        _dated(app),
+        app,
         log_config=None,
         access_log=False,
         lifespan="off",

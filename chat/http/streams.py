@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Container, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Never
 
@@ -29,27 +29,23 @@ class Client:
     """A client that waits for an answer.
 
     Attributes:
+        scope: In which the answer is made.
         gone: Whether the answer is no longer wanted: the client left, or its token was revoked.
         revoked: Whether its token was revoked meanwhile.
         watching: Looks whether it leaves.
     """
 
     token: str
+    scope: asyncio.Timeout
     gone: bool = False
     revoked: bool = False
-    watching: "asyncio.Task[None] | None" = field(default=None, repr=False)
-    _scope: asyncio.Timeout | None = field(default=None, repr=False)
-
-    def enter(self, scope: asyncio.Timeout) -> None:
-        """Set the scope in which the answer is made."""
-        self._scope = scope
+    watching: "asyncio.Task[None] | None" = None
 
     def leave(self) -> None:
         """End the scope."""
-        assert self._scope is not None
-        if not self._scope.expired():
+        if not self.scope.expired():
             # A time-out that is moved to the past ends the block at once.
-            self._scope.reschedule(0)
+            self.scope.reschedule(0)
 
 
 class Connections:
@@ -71,12 +67,10 @@ class Connections:
             receive: Of the request, whose body must have been read; None where the block itself reads on.
             token: ``jti`` of the client's token, if the block shall end when that is revoked.
         """
-        client = Client(token)
-        self._clients.add(client)
         try:
             async with asyncio.timeout(None) as scope:
-                client.enter(scope)
-                watch = None
+                client, watch = Client(token, scope), None
+                self._clients.add(client)
                 if receive is not None:
                     watch = asyncio.get_running_loop().call_later(_WATCH_S, self._watch, receive, client)
                 try:

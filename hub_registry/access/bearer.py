@@ -1,6 +1,6 @@
 """The bearer of the token of an HTTP request, and what it may do."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -165,8 +165,9 @@ class Gate:
 
         async def authenticate(request: Request) -> Bearer:
             bearer = await self.bearer(request)
-            with self.recording(request, bearer):
-                _require_scope(bearer, *wanted)
+            if bearer.claims.scopes.isdisjoint(wanted):
+                with self.recording(request, bearer):
+                    raise _lacks(wanted)
             return bearer
 
         return authenticate
@@ -198,7 +199,8 @@ class Gate:
                 raise Forbidden(
                     "only an admin may do that", hint="Ask an admin, or use an admin's own token or session."
                 )
-            _require_scope(bearer, "admin")
+            if "admin" not in bearer.claims.scopes:
+                raise _lacks(("admin",))
         return bearer
 
     def note(self, act: str, by: Bearer | User, *, address: str = "", outcome: str = "result") -> None:
@@ -269,9 +271,8 @@ def _is_for(request: Request, url: str) -> bool:
     return path in (request.scope["path"], request.scope.get("root_path", "") + request.scope["path"])
 
 
-def _require_scope(bearer: Bearer, *scopes: Scope) -> None:
-    if bearer.claims.scopes.isdisjoint(scopes):
-        raise Forbidden(
-            f"the token lacks the scope {' or '.join(map(repr, scopes))}",
-            hint=f"'strawberry tokens add NAME --scope {scopes[0]}' makes one that has it.",
-        )
+def _lacks(scopes: Sequence[Scope]) -> Forbidden:
+    return Forbidden(
+        f"the token lacks the scope {' or '.join(map(repr, scopes))}",
+        hint=f"'strawberry tokens add NAME --scope {scopes[0]}' makes one that has it.",
+    )

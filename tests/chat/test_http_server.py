@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from bus.ports import listen
 from chat.http.connections import DeadlineProtocol
+from chat.http.guard import Guard
 from chat.http.server import serve
 
 
@@ -26,7 +27,8 @@ async def test_the_date_of_an_answer_is_that_of_the_answer_also_after_the_proces
 
     with listen("127.0.0.1", 0, purpose="HTTP") as listener:
         port = listener.getsockname()[1]
-        async with serve(app, listener), httpx.AsyncClient() as client:
+        guarded = Guard(app, max_body_bytes=0)
+        async with serve(guarded, listener), httpx.AsyncClient() as client:
             answer = await client.get(f"http://127.0.0.1:{port}/")
     (date,) = answer.headers.get_list("date")
     assert parsedate_to_datetime(date).timestamp() >= int(stood_still_until)
