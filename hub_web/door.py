@@ -1,17 +1,29 @@
-"""The pages before a session: login and the choice of a password; small, and there without NiceGUI."""
+"""What a browser gets before a session: the pages to log in and to choose a password, and our static files.
 
+A static file is addressed by its content, so that browsers keep it.
+"""
+
+import hashlib
 import json
+from functools import cache
 from html import escape
+from importlib.resources import files
 from typing import Final
 
-from starlette.requests import HTTPConnection
-from starlette.responses import HTMLResponse
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse, Response
 
 from chat.http.guard import page_policy
-from hub_web.assets import asset
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import theme_of
 
+ASSETS: Final = "/_strawberry/"
+"""Path of our static files."""
+
+KEPT: Final = "public, max-age=31536000, immutable"
+"""``Cache-Control`` of what is addressed by its content or its version."""
+
+_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _HEADERS: Final = {"content-security-policy": page_policy(), "cache-control": "no-store"}
 
 _ERRORS: Final = (
@@ -97,3 +109,28 @@ def _field(name: str, label: str, *, kind: str = "text", autocomplete: str, requ
         f'<input id="{name}" name="{name}" type="{kind}" autocomplete="{autocomplete}" autocapitalize="none" '
         f'spellcheck="false"{" required" if required else ""}>'
     )
+
+
+@cache
+def _content(name: str) -> bytes:
+    return (files("hub_web") / "static" / name).read_bytes()
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(file.name for file in (files("hub_web") / "static").iterdir())
+
+
+@cache
+def asset(name: str, base_path: str = "") -> str:
+    """Return the path of a static file in a page."""
+    return f"{base_path}{ASSETS}{hashlib.sha256(_content(name)).hexdigest()[:16]}/{name}"
+
+
+async def serve_asset(request: Request) -> Response:
+    """Answer a request for a static file."""
+    name = request.path_params["name"]
+    if name not in _names():
+        return Response(status_code=404)
+    kind = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+    return Response(_content(name), media_type=kind, headers={"cache-control": KEPT})

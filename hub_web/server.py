@@ -29,12 +29,10 @@ from contracts.errors import StrawberryError
 from hub_agent.http.pages import path_in_app
 from hub_agent.service import Hub
 from hub_web.api import Api
-from hub_web.assets import ASSETS, KEPT, serve_asset
-from hub_web.door import door
+from hub_web.door import ASSETS, KEPT, door, serve_asset
 from hub_web.feeds import Feeds
-from hub_web.session import Sessions, WebSession
 from hub_web.shell import add_missing_page, set_up_controls
-from hub_web.sockets import SESSION, VIEW, Sockets, is_page_of, make_room
+from hub_web.sockets import SESSION, VIEW, Sessions, Sockets, WebSession, is_page_of, make_room
 from hub_web.texts import LANGUAGE, choose
 from hub_web.view import View
 

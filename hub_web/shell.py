@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
-from hub_web.assets import asset
+from hub_web.door import asset
 from hub_web.parts.layout import Words, empty, icon_button, note, problem
 from hub_web.texts import text
 from hub_web.view import SEEN_COOKIE, THEME_COOKIE, Theme, view
@@ -281,8 +281,7 @@ def _person_menu() -> None:
     user = view.user
     with icon_button("account_circle", text("Account of {name}", name=user.display_name)), ui.menu():
         Words("div", user.display_name, "sb-menu-name")
-        if "/people" in PAGES:
-            view.menu_item(text("Account and people"), lambda: ui.navigate.to("/people"))
+        view.menu_item(text("Account and people"), lambda: view.go("/people"))
         view.menu_item(text("Log out"), lambda: ui.run_javascript("strawberry.logOut()"))
 
 

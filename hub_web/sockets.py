@@ -1,7 +1,8 @@
-"""The sockets of the pages: each belongs to a session, acts on its pages alone, and ends with it."""
+"""Sessions, and the sockets of their pages: each acts on pages of its session alone, and ends with it."""
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,12 +12,16 @@ from weakref import WeakKeyDictionary
 
 import socketio
 from nicegui import Client
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 
 from chat.http.server import MAX_SOCKET_MESSAGE
 from contracts.devices.presence import Revocation
-from hub_web.session import Sessions, WebSession
+from contracts.errors import NotFound, Unauthorized
+from hub_registry.access.accounts import Accounts, User
+from hub_registry.access.bearer import SESSION_COOKIE
+from hub_registry.access.tokens import TokenAuthority
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +40,54 @@ _MOST_UNREAD: Final = 500
 """Messages that may wait for one browser; a page makes a few in a second."""
 
 _GUARDED: Final[WeakKeyDictionary[socketio.AsyncServer, Any]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class WebSession:
+    """A login: a token of its person, which the browser keeps in a cookie.
+
+    Attributes:
+        id: ``jti`` of its token.
+        scopes: What the token is good for.
+        expires_at: Unix time.
+    """
+
+    id: str
+    token: str
+    user: User
+    scopes: frozenset[str]
+    expires_at: float
+
+    @property
+    def is_admin(self) -> bool:
+        """Return whether it may change what only an admin may."""
+        return self.user.role == "admin" and "admin" in self.scopes
+
+
+class Sessions:
+    """Reads the session of a request or a socket."""
+
+    def __init__(self, authority: TokenAuthority, accounts: Accounts) -> None:
+        self._authority = authority
+        self._accounts = accounts
+
+    async def of(self, connection: HTTPConnection) -> WebSession | None:
+        """Return the session; None where there is no valid one."""
+        token = connection.cookies.get(SESSION_COOKIE)
+        if not token:
+            return None
+        try:
+            claims = await self._authority.authenticate(token)
+            if claims.kind != "user":
+                return None
+            user = await self._accounts.get(claims.own)
+        except (Unauthorized, NotFound):
+            return None
+        return WebSession(claims.jti, token, user, frozenset(claims.scopes), claims.exp)
+
+    def is_good(self, session: WebSession) -> bool:
+        """Return whether a session has neither expired nor ended."""
+        return session.expires_at > time.time() and not self._authority.is_revoked(session.id)
 
 
 @dataclass(eq=False)

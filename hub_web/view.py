@@ -24,7 +24,7 @@ from hub_web.feeds import Feeds
 from hub_web.parts import times
 from hub_web.parts.forms import text_field
 from hub_web.parts.layout import Words, actions, heading
-from hub_web.session import WebSession
+from hub_web.sockets import WebSession
 from hub_web.texts import LANGUAGE, choose, text
 
 _log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from hub_web.api import part
 from hub_web.parts.files import FileField, download_link, size
 from hub_web.parts.forms import text_field
 from hub_web.parts.layout import (
+    Cell,
     Words,
     actions,
     badge,
@@ -22,8 +23,8 @@ from hub_web.parts.layout import (
     refilled,
     row,
     stack,
+    table,
 )
-from hub_web.parts.tables import Cell, table
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view

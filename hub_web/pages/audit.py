@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 from nicegui import ui
 
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Tone, Words, badge, card, empty, note, refilled, row, stack
-from hub_web.parts.tables import Cell, Table
+from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, note, refilled, row, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
@@ -49,8 +48,7 @@ async def audit() -> None:
         table.show(_row(each, names, devices) for each in entries)
         with refilled(end):
             if not entries:
-                with empty("fact_check", text("Nothing found"), text("Nothing like this was called.")):
-                    pass
+                empty("fact_check", text("Nothing found"), text("Nothing like this was called."))
             elif answer["before"] is not None:
                 view.button(text("Show more"), partial(more, answer["before"]), icon="expand_more")
             else:

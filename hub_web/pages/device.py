@@ -12,7 +12,6 @@ from contracts.errors import StrawberryError
 from hub_web.api import part
 from hub_web.pages.devices import load_words, state_of
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
-from hub_web.parts.code import code
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
@@ -21,6 +20,7 @@ from hub_web.parts.layout import (
     actions,
     badge,
     card,
+    code,
     dot,
     facts,
     grid,
@@ -31,9 +31,9 @@ from hub_web.parts.layout import (
     refilled,
     row,
     stack,
+    table,
 )
 from hub_web.parts.plots import plot
-from hub_web.parts.tables import table
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text

@@ -1,17 +1,14 @@
 """People: one's own account, password and tokens; for admins all people, and what was called by whom."""
 
-import json
 from functools import partial
 from typing import Any, Final
 from zoneinfo import available_timezones
 
-from contracts.errors import InvalidMessage
 from hub_web.api import part
-from hub_web.parts.code import code
+from hub_web.parts.files import in_browser
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.invitation import shown_once
-from hub_web.parts.layout import Tone, Words, actions, badge, card, grid, note, row
-from hub_web.parts.tables import Table
+from hub_web.parts.layout import Table, Tone, Words, actions, badge, card, code, grid, note, row
 from hub_web.shell import page
 from hub_web.texts import languages, text
 from hub_web.view import Show, view
@@ -67,28 +64,18 @@ def _password() -> None:
         new.props("autocomplete=new-password")
 
         async def change() -> None:
-            await _ask("PUT", "/api/session/password", {"old": old.value, "new": new.value}, "/people")
+            # The browser asks itself, as it gets another cookie.
+            given = {"old": old.value, "new": new.value}
+            await in_browser("ask", "PUT", "/api/session/password", given, "/people")
 
         async def leave() -> None:
             more = text("All your browsers are logged out, this one as well.")
             if await view.ask(text("Log out everywhere?"), more, yes=text("Log out everywhere"), danger=True):
-                await _ask("DELETE", "/api/sessions", None, "/login")
+                await in_browser("ask", "DELETE", "/api/sessions", None, "/login")
 
         with actions():
             view.button(text("Log out everywhere"), leave, kind="danger")
             view.button(text("Change password"), change, kind="primary")
-
-
-async def _ask(method: str, path: str, body: Any, then: str) -> None:
-    """Make the browser send a request that sets another cookie, then open a page.
-
-    Raises:
-        InvalidMessage: As the route says it.
-    """
-    given = ", ".join(json.dumps(each) for each in (method, path, body, then))
-    error = await view.client.run_javascript(f"return await strawberry.ask({given})", timeout=10)
-    if error:
-        raise InvalidMessage(error["detail"], hint=error.get("hint", ""))
 
 
 def _role(role: str) -> str:

@@ -7,10 +7,9 @@ from nicegui import ui
 
 from hub_web.api import part
 from hub_web.pages.device import method_row
-from hub_web.parts.calls import call, flag_legend, flags, show_result
-from hub_web.parts.code import as_json, code, escaped
+from hub_web.parts.calls import call, escaped, flag_legend, flags, show_result
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Words, badge, card, empty, heading, note, refilled, row, stack
+from hub_web.parts.layout import Words, as_json, badge, card, code, empty, heading, note, refilled, row, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
@@ -31,8 +30,7 @@ async def skills() -> None:
         )
         with refilled(found):
             if not answer["results"]:
-                with empty("search_off", text("Nothing found"), text("Other words may find it.")):
-                    pass
+                empty("search_off", text("Nothing found"), text("Other words may find it."))
             for result in answer["results"]:
                 _result(result)
             if answer["more"]:

@@ -14,7 +14,7 @@ from hub_web.api import part
 from hub_web.parts.forms import choice
 from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, refilled, row, stack
 from hub_web.parts.times import milliseconds
-from hub_web.parts.turns.markdown import markdown
+from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import Timeline, cost_words, legend, shares, span_name
 from hub_web.shell import page
 from hub_web.texts import text
@@ -203,7 +203,7 @@ def _whole(turn: Mapping[str, Any], names: "_Names") -> None:
                 )
     if turn["answer"]:
         with card(text("Answer"), icon="chat_bubble_outline"):
-            markdown(turn["answer"])
+            Markdown(turn["answer"])
 
 
 def findings(spans: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -10,9 +10,8 @@ from nicegui import ui
 from contracts.errors import InvalidMessage
 from contracts.wire import Json
 from hub_web.api import ConfirmationNeeded
-from hub_web.parts.code import as_json, escaped
 from hub_web.parts.forms import SchemaForm
-from hub_web.parts.layout import Tone, Words, badge, problem, row, stack
+from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
 from hub_web.parts.schema import fields_of
 from hub_web.texts import text
 from hub_web.view import view
@@ -121,6 +120,11 @@ def show_call(asked: Mapping[str, Any], *, secret: Collection[str] = ()) -> None
         Words("dd", escaped(asked["device_name"]), "sb-strong")
         Words("dt", text("Action"))
         Words("dd", escaped(asked["method"]), "sb-strong sb-mono")
+
+
+def escaped(content: str) -> str:
+    """Return a text in which characters that are not seen, or turn others round, are written as numbers."""
+    return "".join(each if each.isprintable() or each == "\n" else f"\\u{ord(each):04x}" for each in content)
 
 
 def show_result(answer: Mapping[str, Any]) -> None:

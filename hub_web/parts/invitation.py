@@ -8,8 +8,7 @@ from typing import Any
 import segno
 from nicegui import ui
 
-from hub_web.parts.code import code
-from hub_web.parts.layout import Words, actions, facts, problem, stack
+from hub_web.parts.layout import Words, actions, code, facts, problem, stack
 from hub_web.texts import text
 from hub_web.view import view
 

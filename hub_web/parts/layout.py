@@ -1,6 +1,7 @@
-"""Cards, headings, empty states and the other things that every page is made of."""
+"""Cards, headings, tables, code, empty states and the other things that every page is made of."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from nicegui import ui
 from hub_web.texts import text as translate
 
 Tone = Literal["plain", "good", "warn", "bad", "accent"]
+Cell = str | Callable[[], Any] | None
 
 
 class Words(ui.element):
@@ -86,16 +88,14 @@ def refilled(place: ui.element) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def empty(icon: str, title: str, text: str = "") -> Iterator[None]:
-    """Make what is shown where there is nothing yet: what this is for, and in the block, what to do next."""
+def empty(icon: str, title: str, text: str = "") -> ui.element:
+    """Show what a place is for where there is nothing yet; return where to say what to do next."""
     with ui.element("div").classes("sb-empty"):
         ui.icon(icon).classes("sb-empty-icon")
         Words("h2", title, "sb-empty-title")
         if text:
             Words("p", text, "sb-muted")
-        with ui.element("div").classes("sb-actions sb-centre"):
-            yield
+        return ui.element("div").classes("sb-actions sb-centre")
 
 
 def badge(text: str, tone: Tone = "plain", *, icon: str = "") -> ui.element:
@@ -148,3 +148,65 @@ def problem(message: str, hint: str = "") -> ui.element:
 def actions() -> ui.element:
     """Make the row of buttons at the end of a dialog or a card."""
     return ui.element("div").classes("sb-actions")
+
+
+class Table:
+    """Rows of texts or of anything that a function makes.
+
+    Args:
+        columns: Their headings; an empty one is a column of buttons.
+        label: What the table shows, for a screen reader.
+    """
+
+    def __init__(self, columns: Sequence[str], *, label: str) -> None:
+        self._columns = columns
+        with ui.element("div").classes("sb-table-frame").props("tabindex=0 role=region") as frame:
+            frame.props["aria-label"] = label
+            with ui.element("table").classes("sb-table"):
+                with ui.element("thead"), ui.element("tr"):
+                    for column in columns:
+                        Words("th" if column else "td", column).props("scope=col")
+                self._body = ui.element("tbody")
+
+    def show(self, rows: Iterable[Sequence[Cell]]) -> None:
+        """Show these rows and no others.
+
+        Args:
+            rows: A cell is its text, or a function that makes its content.
+        """
+        with refilled(self._body):
+            for cells in rows:
+                with ui.element("tr"):
+                    for column, cell in zip(self._columns, cells, strict=True):
+                        with ui.element("td") as made:
+                            made.props["data-label"] = column
+                            if callable(cell):
+                                cell()
+                            elif cell:
+                                Words("span", cell).props["title"] = cell
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, label: str) -> Table:
+    """Make a table with its rows."""
+    made = Table(columns, label=label)
+    made.show(rows)
+    return made
+
+
+def code(content: str, *, label: str = "") -> ui.element:
+    """Make a block of text in a fixed width, which scrolls by itself.
+
+    Args:
+        label: What it is, for a screen reader.
+    """
+    with ui.element("pre").classes("sb-code").props("tabindex=0") as made:
+        if label:
+            made.props["aria-label"] = label
+            made.props["role"] = "region"
+        Words("code", content)
+    return made
+
+
+def as_json(value: Any, *, label: str = "") -> ui.element:
+    """Make a block with a JSON value."""
+    return code(json.dumps(value, indent=2, ensure_ascii=False), label=label)

@@ -12,12 +12,13 @@ from nicegui import ui
 from contracts.topics import is_exact, is_filter
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
-from hub_web.parts.code import as_json, code
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import (
     Words,
+    as_json,
     badge,
     card,
+    code,
     empty,
     facts,
     heading,
@@ -26,9 +27,9 @@ from hub_web.parts.layout import (
     refilled,
     row,
     stack,
+    table,
 )
 from hub_web.parts.plots import plot, show_sparkline, sparkline
-from hub_web.parts.tables import table
 from hub_web.parts.times import moment
 from hub_web.shell import page
 from hub_web.texts import text
@@ -256,8 +257,7 @@ class _Tree:
             if has_more:
                 view.button(text("Show more"), self._show_more, icon="expand_more")
             elif not lines:
-                with empty("hub", text("No topic here")):
-                    pass
+                empty("hub", text("No topic here"))
 
     def _show_more(self) -> None:
         self._most += _LINES
@@ -303,8 +303,8 @@ class _Topic:
     def clear(self) -> None:
         """Show nothing."""
         self._wanted, self._state = "", None
-        with refilled(self._content), empty("touch_app", text("Choose a topic to see all of it")):
-            pass
+        with refilled(self._content):
+            empty("touch_app", text("Choose a topic to see all of it"))
 
     async def show(self, state: TopicState) -> None:
         """Show a topic."""

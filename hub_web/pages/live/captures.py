@@ -10,6 +10,8 @@ from hub_web.api import part
 from hub_web.parts.files import download_link, size
 from hub_web.parts.forms import choice, number_field, switch, text_field
 from hub_web.parts.layout import (
+    Cell,
+    Table,
     Tone,
     Words,
     actions,
@@ -25,7 +27,6 @@ from hub_web.parts.layout import (
     row,
 )
 from hub_web.parts.plots import plot
-from hub_web.parts.tables import Cell, Table
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import Show, one_at_a_time, view

@@ -23,8 +23,7 @@ async def memory() -> None:
         entries = await view.api.get("/api/memory", q=wanted or None)
         with refilled(place):
             if not entries and wanted:
-                with empty("search_off", text("Nothing found"), text("Other words may find it.")):
-                    pass
+                empty("search_off", text("Nothing found"), text("Other words may find it."))
             elif not entries:
                 with empty(
                     "psychology",

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 
 from hub_web.api import ConfirmationNeeded
-from hub_web.parts.code import code
 from hub_web.parts.forms import choice, switch, text_field
-from hub_web.parts.layout import facts, note, problem
+from hub_web.parts.layout import code, facts, note, problem
 from hub_web.texts import text
 from hub_web.view import view
 

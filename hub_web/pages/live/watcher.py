@@ -13,6 +13,7 @@ from hub_web.pages.live.watcher_form import source_line
 from hub_web.pages.live.watchers import called, decision_of, state_of, truth_of
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import (
+    Cell,
     Tone,
     Words,
     actions,
@@ -26,9 +27,9 @@ from hub_web.parts.layout import (
     refilled,
     row,
     stack,
+    table,
 )
 from hub_web.parts.plots import Mark, plot
-from hub_web.parts.tables import Cell, table
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text

@@ -9,8 +9,7 @@ from nicegui import ui
 from contracts.errors import InvalidMessage, StrawberryError
 from hub_web.parts.files import size
 from hub_web.parts.forms import text_field
-from hub_web.parts.layout import Words, actions, badge, card, note, problem, refilled, stack
-from hub_web.parts.tables import table
+from hub_web.parts.layout import Words, actions, badge, card, note, problem, refilled, stack, table
 from hub_web.texts import text
 from hub_web.view import view
 

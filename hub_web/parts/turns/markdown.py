@@ -55,8 +55,3 @@ class Markdown(ui.html):
         """Show another text."""
         self.source = text
         self.set_content(rendered(text))
-
-
-def markdown(text: str) -> Markdown:
-    """Make a text in Markdown."""
-    return Markdown(text)

@@ -1,12 +1,13 @@
 """Where the time of a turn went: as a bar of shares, and as a timeline of its spans."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nicegui import ui
 
-from hub_web.parts.code import show_work
-from hub_web.parts.layout import Words, facts
+from hub_web.parts.layout import Words, code, facts
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
 
@@ -16,6 +17,7 @@ _DEEPEST: Final = 5
 _LEAST_SHARE: Final = 0.004
 _TICKS: Final = 4
 _STEPS: Final = (1, 2, 5)
+_MARKED: Final = re.compile(r"<data [^>]*>\n(.*)\n</data>", re.DOTALL)
 
 
 def kind_names() -> dict[str, str]:
@@ -167,6 +169,25 @@ class Timeline:
         if lost := detail.get("lost"):
             made[text("Variables were gone")] = str(lost)
         return made
+
+
+def show_work(arguments: Any, result: Any) -> None:
+    """Show what a tool or a skill was given, its program apart from the rest, and what it returned."""
+    given, program = arguments, None
+    if isinstance(arguments, dict) and isinstance(arguments.get("code"), str):
+        program, given = arguments["code"], {k: v for k, v in arguments.items() if k != "code"}
+    for label, value in ((text("Program"), program), (text("Arguments"), given), (text("Result"), result)):
+        if value not in (None, "", {}):
+            Words("p", label, "sb-muted sb-small")
+            code(_written(value), label=label)
+
+
+def _written(value: Any) -> str:
+    """Return a text as it is, without the mark that tells a model where it is from; anything else as JSON."""
+    if not isinstance(value, str):
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    marked = _MARKED.fullmatch(value)
+    return marked[1] if marked else value
 
 
 def span_name(span: Mapping[str, Any]) -> str:

@@ -12,9 +12,9 @@ from nicegui import ui
 from hub_web.feeds import Feed
 from hub_web.parts import times
 from hub_web.parts.calls import show_call
-from hub_web.parts.code import code, show_work
-from hub_web.parts.layout import Words, actions, badge, icon_button, refilled, row
+from hub_web.parts.layout import Words, actions, badge, code, icon_button, refilled, row
 from hub_web.parts.turns.markdown import Markdown
+from hub_web.parts.turns.timeline import show_work
 from hub_web.texts import text
 from hub_web.view import view
 
