@@ -17,7 +17,7 @@ from deploy.backup.contents import PARTIAL
 from deploy.backup.reading import unpack
 from deploy.backup.restoring import complete, discard, has_data, plan
 from deploy.backup.writing import check_passphrase, write_backup
-from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.asking import agreed, secret_in
 from deploy.cli.terminal.output import Output, note, progress_line
 from deploy.home.directory import Home, only_hub
 from hub_agent.system.host import BackupContents
@@ -132,14 +132,8 @@ def _described(summary: BackupContents) -> str:
 
 
 def _passphrase(file: str | None, *, twice: bool) -> SecretStr:
-    """Read the passphrase from where no other user can see it: never from an argument."""
-    if file is not None and file != "-":
-        try:
-            text = Path(file).read_text("utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the passphrase file {file}: {error}") from None
-    elif file == "-" or not sys.stdin.isatty():
-        text = sys.stdin.readline().rstrip("\r\n")
+    if file is not None or not sys.stdin.isatty():
+        text = secret_in(file or "-", what="passphrase")
     else:
         text = getpass.getpass("Passphrase: ")
         if twice and getpass.getpass("Once more: ") != text:

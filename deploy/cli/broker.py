@@ -28,7 +28,7 @@ from deploy.home.brokers.registry import (
 )
 from deploy.home.directory import Home
 from deploy.logs.terminal import visible
-from deploy.settings.settings import read_broker
+from deploy.settings.settings import BrokerTable, read_table
 from identity.files import make_private_directory
 
 _PASSWORD: Final = "STRAWBERRY_BROKER_PASSWORD"  # noqa: S105  the name of a variable
@@ -92,7 +92,9 @@ def check(options: argparse.Namespace) -> int:
 async def _check(home: Home, url: str | None, *, trust: bool) -> list[Finding]:
     if url is None:
         # What runs, what was set up, and only then what the settings name.
-        known = running_broker(home) or (provisioned_broker(home) if read_broker(home) is None else None)
+        known = running_broker(home)
+        if known is None and read_table(home, "broker", BrokerTable) is None:
+            known = provisioned_broker(home)
         url = known.urls[0] if known is not None else None
     bus = await choose_bus(home, url, trust=trust)
     if bus.kind == "shared":

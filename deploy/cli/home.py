@@ -4,6 +4,7 @@ import argparse
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,8 +19,14 @@ from deploy.doctor.doctor import examine
 from deploy.home.directory import Home
 from deploy.home.lan import provide_certificate
 from deploy.logs.terminal import visible
-from deploy.update.installation import PACKAGE, SCRIPT, Installation, find_installation
-from deploy.update.releases import is_newer, newest_release
+from deploy.update.installation import (
+    PACKAGE,
+    SCRIPT,
+    Installation,
+    find_installation,
+    is_newer,
+    newest_release,
+)
 
 _HEALTH_S: Final = 10.0
 
@@ -52,7 +59,7 @@ def doctor(options: argparse.Namespace) -> int:
         )
         note("same before you give it to others: names of devices and hosts are still in it.")
     if options.json:
-        Output(as_json=True).result([check.as_dict() for check in checks])
+        Output(as_json=True).result([asdict(check) for check in checks])
     return 0 if all(check.ok for check in checks) else 1
 
 

@@ -11,7 +11,7 @@ from pydantic import SecretStr, ValidationError
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.terminal.output import Output, waiting
 from deploy.home.directory import Home
-from deploy.settings.settings import HomeAssistantTable, read_home_assistant
+from deploy.settings.settings import HomeAssistantTable, read_table
 
 if TYPE_CHECKING:
     from hub_agent.settings import HomeAssistantAccess
@@ -26,7 +26,7 @@ def setup(options: argparse.Namespace) -> None:
     from deploy.home.home_assistant import access, write_home_assistant
 
     home = Home.find()
-    present = read_home_assistant(home) or HomeAssistantTable()
+    present = read_table(home, "home_assistant", HomeAssistantTable) or HomeAssistantTable()
     asks = not options.json and sys.stdin.isatty()
     url = (options.url or (_ask(present.url) if asks else "")).strip()
     if not url:

@@ -5,6 +5,7 @@ import asyncio
 import os
 import sys
 import time
+from collections import deque
 from contextlib import aclosing, suppress
 from dataclasses import asdict
 from typing import Any, Final
@@ -13,17 +14,18 @@ from pydantic import SecretStr
 
 from agent_core.models.looking import FoundOllama, ask_ollamas, look_at, ollamas_of
 from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, ollama_address, open_ollama
-from agent_core.sentences.responses import bytes_text
+from agent_core.sentences.responses import bytes_text, duration_text
 from contracts.errors import GatewayError, StrawberryError
 from deploy.cli.client import find_hub, find_nearest
 from deploy.cli.terminal.output import Output, note, progress_line, waiting
-from deploy.cli.terminal.progress import Progress
 from deploy.cli.terminal.tables import table
 from deploy.home.directory import Home
 from deploy.logs.terminal import visible
 
 _HUB_S: Final = 2.0
 """How long a hub or spoke may take to say which models it skips; the list comes without that."""
+_WINDOW_S: Final = 5.0
+"""A rate of a download over less jumps about, one over more lags behind."""
 
 
 def list_models(options: argparse.Namespace) -> None:
@@ -115,6 +117,52 @@ async def pull_model(address: str, key: SecretStr | None, name: str) -> int:
             f"Ollama stopped before {name} was complete", hint="Run the same command to continue."
         )
     return progress.bytes_total
+
+
+class Progress:
+    """Follows the steps of one pull, file by file.
+
+    Attributes:
+        bytes_total: Bytes of all files that were seen so far.
+    """
+
+    def __init__(self) -> None:
+        self._digest = ""
+        self._samples: deque[tuple[float, int]] = deque()
+        self._totals: dict[str, int] = {}
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all files that were seen so far."""
+        return sum(self._totals.values())
+
+    def text(self, step: PullStep, now: float) -> str:
+        """Return a step in words.
+
+        Args:
+            now: Seconds of a clock that never goes back.
+        """
+        if not step.total:
+            return step.status
+        if step.digest != self._digest:
+            self._digest = step.digest
+            self._samples.clear()
+        self._totals[step.digest] = step.total
+        # What was there before this pull is in the first sample, so that it makes no rate.
+        self._samples.append((now, step.completed))
+        while len(self._samples) > 2 and now - self._samples[0][0] > _WINDOW_S:
+            self._samples.popleft()
+        share = f"{100 * step.completed // step.total:3d} %"
+        parts = [f"{step.status} {share}, {bytes_text(step.completed)} of {bytes_text(step.total)}"]
+        rate = self._rate()
+        if rate > 0 and step.completed < step.total:
+            left = (step.total - step.completed) / rate
+            parts += [f"{bytes_text(rate)}/s", f"{duration_text(max(1, round(left)))} left"]
+        return ", ".join(parts)
+
+    def _rate(self) -> float:
+        (began, first), (ended, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (ended - began) if ended > began else 0.0
 
 
 def _ollama_text(found: FoundOllama) -> str:

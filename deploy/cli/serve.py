@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from contracts.errors import ConfigError
+from deploy.cli.terminal.asking import secret_in
 from deploy.cli.terminal.output import note
 from deploy.home.child import run_child
 from deploy.home.directory import Home, only_hub
-from deploy.home.restart import Restart
-from deploy.home.running import Reporter, quick_imports, run_until_stopped
+from deploy.home.running import Reporter, Restart, quick_imports, run_until_stopped
 from deploy.logs.logs import set_up_logging
 from deploy.service.notify import ServiceManager
 from deploy.settings.options import (
@@ -327,17 +327,8 @@ def _make_skills_folder(folder: Path) -> None:
 
 
 def _enrolment_token(file: str | None) -> "SecretStr | None":
-    """Read the enrolment token from where no other user can see it: never from an argument."""
     from pydantic import SecretStr
 
-    if file == "-":
-        text = sys.stdin.readline()
-    elif file is not None:
-        try:
-            text = Path(file).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the token file {file}: {error}") from None
-    else:
-        # Taken out of the environment, so that no skill and no child of one finds it there.
-        text = os.environ.pop(_TOKEN_VARIABLE, "")
-    return SecretStr(text.strip()) if text.strip() else None
+    # Taken out of the environment, so that no skill and no child of one finds it there.
+    given = os.environ.pop(_TOKEN_VARIABLE, "") if file is None else secret_in(file, what="token")
+    return SecretStr(given.strip()) if given.strip() else None

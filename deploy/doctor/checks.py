@@ -8,7 +8,7 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,10 +36,6 @@ class Check:
     ok: bool
     detail: str
     hint: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the check as JSON."""
-        return asdict(self)
 
 
 def check_python() -> Check:

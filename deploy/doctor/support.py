@@ -10,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any, Final
@@ -53,7 +54,7 @@ def write_bundle(file: Path, home: Home, checks: Sequence[Check]) -> list[str]:
     """
     texts = {
         "versions.json": _document(_versions()),
-        "doctor.json": _document([check.as_dict() for check in checks]),
+        "doctor.json": _document([asdict(check) for check in checks]),
         "settings.json": _document(_settings(home)),
         "files.txt": "\n".join(_files(home)),
         "log.txt": "\n".join(_log()),

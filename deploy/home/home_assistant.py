@@ -1,18 +1,15 @@
 """The Home Assistant of ``[home_assistant]``: how the hub uses it, and its settings written."""
 
 from pathlib import Path
-from typing import Final
 
 from pydantic import SecretStr
 
 from agent_core.models.entries import SETTINGS_FILE, read_tables, read_variable
 from deploy.home.brokers.bus import read_authority
 from deploy.home.directory import Home
-from deploy.settings.settings import HomeAssistantTable, read_home_assistant
+from deploy.settings.settings import HomeAssistantTable, read_table
 from hub_agent.settings import HomeAssistantAccess
 from identity.files import write_private
-
-TOKEN: Final = "HOME_ASSISTANT_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def choose_home_assistant(home: Home) -> HomeAssistantAccess | None:
@@ -21,7 +18,7 @@ def choose_home_assistant(home: Home) -> HomeAssistantAccess | None:
     Raises:
         ConfigError: If ``[home_assistant]`` or what it names cannot be used.
     """
-    table = read_home_assistant(home)
+    table = read_table(home, "home_assistant", HomeAssistantTable)
     if table is None or table.url is None:
         return None
     return access(home, table, table.url, SecretStr(read_variable(home.directory, table.token_env)))
@@ -37,7 +34,7 @@ def access(home: Home, table: HomeAssistantTable, url: str, token: SecretStr) ->
     return HomeAssistantAccess(url=url, token=token, ca=ca, confirm=table.confirm, hide=table.hide)
 
 
-def write_home_assistant(directory: Path, url: str, token: SecretStr, *, variable: str = TOKEN) -> None:
+def write_home_assistant(directory: Path, url: str, token: SecretStr, *, variable: str) -> None:
     """Write address and token; everything else in the files stays as it is.
 
     Raises:

@@ -13,15 +13,13 @@ from deploy.home.directory import Home
 from deploy.home.home_assistant import choose_home_assistant
 from deploy.home.maintenance import Maintenance
 from deploy.home.model_reload import reloaded_models
-from deploy.home.restart import Restart
-from deploy.home.running import Reporter
+from deploy.home.running import Reporter, Restart
 from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
 from deploy.settings.settings import (
     HomeAssistantTable,
     read_embeddings,
     read_gateway,
-    read_home_assistant,
     read_household,
     read_limits,
     read_models,
@@ -113,7 +111,7 @@ async def enter_hub(
         metrics=read_table(home, "metrics", MetricsSettings) or MetricsSettings(),
         # The variable that all programs have for it; the exporter reads the others, such as its headers.
         otlp_endpoint=os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
-        discovery=(read_home_assistant(home) or HomeAssistantTable()).discovery,
+        discovery=(read_table(home, "home_assistant", HomeAssistantTable) or HomeAssistantTable()).discovery,
         notifications=read_table(home, "notifications", NotificationSettings) or NotificationSettings(),
         wyoming=read_table(home, "wyoming", WyomingSettings),
     )

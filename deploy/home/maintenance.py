@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from contracts.errors import ConfigError
 from deploy.home.directory import STAGE, Home
-from deploy.home.restart import Restart
+from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
 from hub_agent.system.host import BackupContents, CheckAnswer
 from hub_agent.system.logs import LogRing

@@ -14,8 +14,7 @@ from contracts.errors import ConfigError
 from deploy.home.child import Child, start_broker
 from deploy.home.directory import Home, only_hub
 from deploy.home.local_spoke import local_spoke, start_process
-from deploy.home.restart import Restart
-from deploy.home.running import Reporter, quick_imports
+from deploy.home.running import Reporter, Restart, quick_imports
 from deploy.settings.options import UpOptions, check_broker_ports, check_hub_ports
 from identity.files import is_held
 

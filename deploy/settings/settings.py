@@ -241,24 +241,6 @@ def read_embeddings(home: Home) -> Model | None:
     return found.usable[0]
 
 
-def read_broker(home: Home) -> BrokerTable | None:
-    """Read ``[broker]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    return read_table(home, "broker", BrokerTable)
-
-
-def read_home_assistant(home: Home) -> HomeAssistantTable | None:
-    """Read ``[home_assistant]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    return read_table(home, "home_assistant", HomeAssistantTable)
-
-
 def check_settings(home: Home, *, hub: bool = True) -> None:
     """Read all settings that a start needs.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_core.models.ollama import PullStep
-from deploy.cli.terminal.progress import Progress
+from deploy.cli.models import Progress
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
 from tests.model_server import Fails, Says, ScriptedModel

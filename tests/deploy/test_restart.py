@@ -10,8 +10,7 @@ import pytest
 
 from deploy.home.child import start_child
 from deploy.home.directory import Home
-from deploy.home.restart import Restart
-from deploy.home.running import forever, run_until_stopped
+from deploy.home.running import Restart, forever, run_until_stopped
 from deploy.service.notify import ServiceManager
 
 

@@ -9,9 +9,9 @@ from agent_core.turn import TurnLimits
 from contracts.errors import ConfigError
 from deploy.home.directory import Home
 from deploy.settings.settings import (
+    BrokerTable,
     HomeBrokerTable,
     check_settings,
-    read_broker,
     read_embeddings,
     read_gateway,
     read_household,
@@ -145,7 +145,8 @@ def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
         'trust = true\n\n[home_broker]\nurl = "mqtt://homeassistant.local:1883"\n'
         'publish = ["zigbee2mqtt/+/set"]\n',
     )
-    bus, other = read_broker(home), read_table(home, "home_broker", HomeBrokerTable)
+    bus = read_table(home, "broker", BrokerTable)
+    other = read_table(home, "home_broker", HomeBrokerTable)
     assert bus is not None
     assert (bus.url, bus.username, bus.password_env, bus.ca, bus.trust) == (
         "mqtts://nas.local",

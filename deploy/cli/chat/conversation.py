@@ -1,4 +1,4 @@
-"""Messages and answers that belong together."""
+"""Messages and answers that belong together, shown piece by piece as they come."""
 
 import contextlib
 import json
@@ -7,15 +7,53 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from contracts.errors import StrawberryError
-from deploy.cli.chat.screen import PlainScreen, Screen, aside
 from deploy.cli.client import HubClient
 from deploy.cli.terminal.asking import NobodyToAsk, agreed, call_question
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.logs.terminal import visible
 
 _CANCEL_TIMEOUT_S: Final = 10.0
+
+
+class Screen(Protocol):
+    """Shows one answer.
+
+    Attributes:
+        is_empty: Whether nothing of the answer was shown yet.
+    """
+
+    is_empty: bool
+
+    def write(self, text: str) -> None:
+        """Show the next piece of the answer."""
+        ...
+
+    def interrupt(self) -> None:
+        """End the line, so that something else can be written in between."""
+        ...
+
+
+class PlainScreen:
+    """Writes the answer as it is, to a file, a program or a simple terminal."""
+
+    def __init__(self) -> None:
+        self.is_empty = True
+        self._in_line = False
+
+    def write(self, text: str) -> None:
+        """Write the next piece."""
+        print(visible(text), end="", flush=True)
+        self.is_empty = False
+        self._in_line = not text.endswith("\n")
+
+    def interrupt(self) -> None:
+        """End the line, where what comes next is read on the same screen."""
+        if self._in_line and sys.stdout.isatty():
+            print(flush=True)
+        self._in_line = False
 
 
 @dataclass
@@ -126,15 +164,20 @@ class Conversation:
             case "text":
                 self._write(event["text"])
             case "skill" if event["state"] == "called":
-                aside(self._screen, f"{event['path']} …")
+                self._aside(f"{event['path']} …")
             case "skill" if event["state"] == "failed":
-                aside(self._screen, f"{event['path']} failed")
+                self._aside(f"{event['path']} failed")
             case "skill" if event["state"] == "progress" and event.get("detail") is not None:
-                aside(self._screen, json.dumps(event["detail"], ensure_ascii=False))
+                self._aside(json.dumps(event["detail"], ensure_ascii=False))
             case "notice":
-                aside(self._screen, event["text"])
+                self._aside(event["text"])
             case "confirmation":
                 self._confirm(event)
+
+    def _aside(self, text: str) -> None:
+        """Show what happens on the way to the answer, beside it on standard error."""
+        self._screen.interrupt()
+        note(f"  · {text}")
 
     def _write(self, text: str) -> None:
         if self._screen.is_empty and _shows_markdown():

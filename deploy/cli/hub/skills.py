@@ -1,18 +1,23 @@
-"""``strawberry skills``, ``call`` and ``exec``: what the devices can do, and doing it."""
+"""``strawberry skills``, ``call``, ``exec`` and ``audit``: what devices can do, doing it, what was done."""
 
 import argparse
 import json
 import sys
+from functools import partial
 from typing import Any, Final
 
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import NeedsConfirmation, api, hub_of
 from deploy.cli.terminal.asking import agreed, call_question
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
 _COLUMNS: Final = ("path", "summary", "devices")
 _PROVIDER_COLUMNS: Final = ("name", "key", "online", "preferred")
+_RECORD_COLUMNS: Final = ("at", "user", "call", "outcome", "through")
+_FILTERS: Final = ("q", "user", "device", "outcome", "since", "until", "limit")
+"""Of records; options and parameters of the route have these names."""
 
 
 def list_skills(options: argparse.Namespace) -> None:
@@ -138,3 +143,26 @@ def execute(options: argparse.Namespace) -> int:
         raise StrawberryError(f"the program failed: {str(answer['error']).strip() or answer['status']}")
     Output(as_json=False).result(answer["value"])
     return 0
+
+
+def audit(options: argparse.Namespace) -> None:
+    """Print the newest records that fit."""
+    hub = hub_of(options)
+    found = hub.request("GET", api("audit", **{name: getattr(options, name) for name in _FILTERS}))
+    keys = {} if options.json else {each["id"]: each["key"] for each in hub.request("GET", "/api/devices")}
+    shown = partial(_recorded, keys)
+    Output(options.json).rows(found["entries"], _RECORD_COLUMNS, empty="No records match.", shown=shown)
+    if found["before"] is not None and not options.json:
+        note("There is more: --since, --until, --user, --device and --outcome find less, --limit shows more.")
+
+
+def _recorded(keys: dict[str, str], entry: dict[str, Any]) -> dict[str, Any]:
+    actor, device = entry["actor"], keys.get(entry["device"], entry["device"])
+    by = next((f"{name} {actor[name]}" for name in ("watcher", "agent", "address") if actor.get(name)), "")
+    return {
+        "at": moment(entry["at"]),
+        "user": entry["user"],
+        "call": ".".join(filter(None, (device, entry["skill"], entry["method"]))),
+        "outcome": entry["outcome"],
+        "through": by or entry["through"] or entry["token_name"],
+    }

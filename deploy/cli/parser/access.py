@@ -95,7 +95,7 @@ tokens list (:list_tokens): list your valid tokens, of programs and of browser s
 tokens revoke: revoke a token at once
   TOKEN  its name, or its id as 'tokens list' shows it
 
-audit (hub.audit, hub): show who called what, and what was refused
+audit (hub.skills, hub): show who called what, and what was refused
   Lists calls and refused attempts, newest first. An admin sees those of all people, others their own and
   those on their devices. Of arguments only a hash is kept.
   q=[TEXT]                only records that contain this text, for example unlock

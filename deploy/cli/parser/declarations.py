@@ -31,7 +31,25 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from deploy.cli.parser.usage import Parser
-from deploy.cli.parser.values import port, positive
+
+
+def port(text: str) -> int:
+    """Read a port; 0 means any free one."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 0xFFFF:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
+    return number
+
+
+def positive(text: str) -> int:
+    """Read a whole number above 0."""
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
 
 _HEADER: Final = re.compile(r"([a-z+][a-z -]*?)(?: (\[?[A-Z]+\]?))?(?: \((.*?)\))?: (.*)")
 _ARGUMENT: Final = re.compile(r"(\| )?(?:([a-z_]+)=)?(\S.*?)(?: = (\S+))?  +(.*)")

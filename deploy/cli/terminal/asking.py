@@ -4,6 +4,7 @@ import getpass
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.errors import ConfigError
@@ -114,3 +115,17 @@ def ask_password(question: str, *, variable: str) -> "SecretStr":
     if not given:
         raise ConfigError("no password was given", hint=f"Type it, or set {variable}.")
     return SecretStr(given)
+
+
+def secret_in(file: str, *, what: str) -> str:
+    """Return a secret in a file, or for ``-`` in the first line of standard input: it is never an argument.
+
+    Raises:
+        ConfigError: If the file cannot be read.
+    """
+    if file == "-":
+        return sys.stdin.readline().rstrip("\r\n")
+    try:
+        return Path(file).read_text("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the {what} file {file}: {error}") from None

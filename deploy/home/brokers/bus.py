@@ -12,7 +12,7 @@ from contracts.devices.joining import Login
 from contracts.errors import ConfigError
 from deploy.home.brokers.registry import OurBroker, by_number, find_ours, is_local, refuse_readable
 from deploy.home.directory import Home
-from deploy.settings.settings import HomeBrokerTable, LoginTable, read_broker, read_table
+from deploy.settings.settings import BrokerTable, HomeBrokerTable, LoginTable, read_table
 from hub_agent.settings import BusSettings, HomeLinkSettings
 
 DEFAULT_URL: Final = f"mqtt://{LOOPBACK}:{BROKER_PORTS['mqtt']}"
@@ -34,7 +34,7 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
     Raises:
         ConfigError: If it is such a broker without that word, or the settings cannot be used.
     """
-    table = read_broker(home)
+    table = read_table(home, "broker", BrokerTable)
     if url is None:
         url = table.url if table is not None else DEFAULT_URL
     if table is not None and table.url != url:
