@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agent_core.gateway.protocol import AssistantMessage, Message, ToolMessage, UserMessage
+from agent_core.gateway.protocol import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Origin, Prompt, Text, render
 
@@ -14,12 +14,7 @@ _MESSAGE_TOKENS: Final = 4
 
 def tokens_of(message: Message) -> int:
     """Estimate the tokens of a message."""
-    match message:
-        case UserMessage(text) | ToolMessage(_, _, text):
-            size = estimate_tokens(text)
-        case AssistantMessage(text, calls):
-            size = estimate_tokens("".join((text, *(call.name + call.raw for call in calls))))
-    return size + _MESSAGE_TOKENS
+    return estimate_tokens(text_of(message)) + _MESSAGE_TOKENS
 
 
 @dataclass(frozen=True)

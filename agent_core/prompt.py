@@ -72,6 +72,9 @@ class PromptDevice:
     online: bool = True
 
 
+_LISTED: Final = 20
+"""Devices that are listed; ``search_skills`` knows them all."""
+
 _ROLE: Final = """\
 You are Strawberry, the assistant of a home. You help its people and act on their devices.
 
@@ -155,9 +158,9 @@ def system_sections(household: Household, mode: ToolMode = "code", *, soul: str 
     return tuple(Section(name, Prompt(text)) for name, text in texts.items())
 
 
-def system_prompt(household: Household, mode: ToolMode = "code", *, soul: str = "") -> Prompt:
-    """Return the sections of the system prompt as one text."""
-    return joined(system_sections(household, mode, soul=soul))
+def system_prompt(household: Household, mode: ToolMode = "code") -> Prompt:
+    """Return the system prompt of an assistant without a soul as one text."""
+    return joined(system_sections(household, mode))
 
 
 def joined(sections: Iterable[Section]) -> Prompt:
@@ -196,14 +199,10 @@ def context_block(sections: Iterable[Section]) -> Prompt:
     return Prompt("\n".join(("<context>", *(section.text for section in sections), "</context>")))
 
 
-def devices_section(devices: Sequence[PromptDevice], *, most: int = 20) -> Section:
-    """List devices that the user may use.
-
-    Args:
-        most: How many are listed; ``search_skills`` knows them all.
-    """
-    shown = ", ".join(_line(device) for device in devices[:most])
-    more = len(devices) - most
+def devices_section(devices: Sequence[PromptDevice]) -> Section:
+    """List the first of the devices that the user may use, and count the others."""
+    shown = ", ".join(_line(device) for device in devices[:_LISTED])
+    more = len(devices) - _LISTED
     return Section("devices", Prompt(f"Devices: {shown}" + (f" and {more} more" if more > 0 else "")))
 
 

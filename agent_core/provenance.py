@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
 
-from contracts.wire import Json
+from contracts.wire import Json, shortened
 
 Prompt = NewType("Prompt", str)
 """Text as a model is shown it: our own, written in this program, or made by `render`."""
@@ -65,9 +65,8 @@ def render(*parts: Text | Prompt) -> Prompt:
 
 def render_name(name: str) -> Prompt:
     """Write a name from outside for use in text of ours: in quotes, short, on one line."""
-    line = " ".join(name.split())
-    cut = line if len(line) <= _MAX_NAME else f"{line[: _MAX_NAME - 1]}…"
-    return Prompt(json.dumps(_harmless(cut), ensure_ascii=False))
+    line = shortened(" ".join(name.split()), _MAX_NAME)
+    return Prompt(json.dumps(_harmless(line), ensure_ascii=False))
 
 
 def render_schema(schema: Json) -> Json:
@@ -89,9 +88,7 @@ def render_schema(schema: Json) -> Json:
 
 
 def _schema_text(text: str) -> Prompt:
-    line = " ".join(text.split())
-    cut = line if len(line) <= _MAX_SCHEMA_TEXT else f"{line[: _MAX_SCHEMA_TEXT - 1]}…"
-    return render(Text(Origin.DEVICE, cut))
+    return render(Text(Origin.DEVICE, shortened(" ".join(text.split()), _MAX_SCHEMA_TEXT)))
 
 
 def _rendered(part: Text) -> str:

@@ -16,6 +16,11 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many characters; a longer one ends in ``…``."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 Counter = Annotated[int, Field(ge=0, lt=2**53)]
 """A count that every JSON reader and every database keeps exact."""
 

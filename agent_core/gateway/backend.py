@@ -3,19 +3,29 @@
 import json
 import math
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from agent_core.gateway.protocol import Completed, ModelRequest, Remark, TextPart, ToolCall
+from agent_core.gateway.protocol import Completed, ModelRequest, Remark, StopReason, TextPart, ToolCall
 from agent_core.models.entries import Model
-from contracts.wire import Json
+from contracts.wire import Json, shortened
 
 _MAX_REASON: Final = 300
 """Characters of what one model said; providers answer with whole web pages."""
 
 _TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses that the next attempt may not meet; any other will be the same again."""
+
+_STOPS: Final[Mapping[str, StopReason]] = {
+    "stop": "end",
+    "stop_sequence": "end",
+    "tool_call": "tools",
+    "tool_calls": "tools",
+    "function_call": "tools",
+    "length": "length",
+    "content_filter": "filter",
+}
 
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"
@@ -97,8 +107,7 @@ def one_line(text: str, model: Model) -> str:
     start = text.find("{")
     if start >= 0:
         text = text[:start] + _message_in(text[start:])
-    text = re.sub(r"\s+", " ", text).strip()
-    return text if len(text) <= _MAX_REASON else f"{text[: _MAX_REASON - 1]}…"
+    return shortened(re.sub(r"\s+", " ", text).strip(), _MAX_REASON)
 
 
 def _message_in(body: str) -> str:
@@ -120,6 +129,11 @@ def parsed_arguments(raw: str) -> dict[str, Json] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def stop_reason(word: str) -> StopReason:
+    """Return why an answer ended, in our words."""
+    return _STOPS.get(word, "unknown")
 
 
 def as_cost(value: object) -> float | None:

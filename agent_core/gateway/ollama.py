@@ -24,7 +24,6 @@ from agent_core.gateway.backend import (
 from agent_core.gateway.protocol import (
     AssistantMessage,
     Completed,
-    Message,
     ModelRequest,
     Remark,
     StopReason,
@@ -33,6 +32,7 @@ from agent_core.gateway.protocol import (
     ToolMessage,
     ToolSpec,
     UserMessage,
+    text_of,
 )
 from agent_core.models.entries import Model, ModelEntry
 from agent_core.models.ollama import NO_TOOLS_ADVICE, context_length_of, open_client
@@ -119,24 +119,11 @@ def context_size_for(entry: ModelEntry, trained: int | None) -> ContextSize:
 
 def prompt_tokens(request: ModelRequest) -> int:
     """Estimate the tokens of a whole prompt, tools included."""
-    tools = sum(
-        _bytes(tool.name, tool.description, json.dumps(tool.parameters, ensure_ascii=False))
-        for tool in request.tools
-    )
-    size = _bytes(request.system) + tools + sum(map(_size, request.messages))
+    schemas = (json.dumps(tool.parameters, ensure_ascii=False) for tool in request.tools)
+    tools = (text for tool in request.tools for text in (tool.name, tool.description))
+    texts = (request.system, *tools, *schemas, *map(text_of, request.messages))
+    size = sum(len(text.encode()) for text in texts)
     return size // _BYTES_PER_TOKEN + _MESSAGE_TOKENS * (len(request.messages) + len(request.tools) + 1)
-
-
-def _size(message: Message) -> int:
-    match message:
-        case UserMessage(text) | ToolMessage(_, _, text):
-            return _bytes(text)
-        case AssistantMessage(text, calls):
-            return _bytes(text, *(call.name + call.raw for call in calls))
-
-
-def _bytes(*texts: str) -> int:
-    return sum(len(text.encode()) for text in texts)
 
 
 @asynccontextmanager

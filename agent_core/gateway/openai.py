@@ -13,6 +13,7 @@ from agent_core.gateway.backend import (
     as_cost,
     broken,
     refused,
+    stop_reason,
     unreachable,
 )
 from agent_core.gateway.protocol import (
@@ -20,7 +21,6 @@ from agent_core.gateway.protocol import (
     Completed,
     Message,
     ModelRequest,
-    StopReason,
     TextPart,
     ToolMessage,
     ToolSpec,
@@ -32,13 +32,6 @@ if TYPE_CHECKING:
     import httpx
 
 _CONNECT_S: Final = 5.0
-_STOPS: Final[dict[str, StopReason]] = {
-    "stop": "end",
-    "tool_calls": "tools",
-    "function_call": "tools",
-    "length": "length",
-    "content_filter": "filter",
-}
 
 
 @asynccontextmanager
@@ -151,12 +144,7 @@ class _StreamedReply:
             return [broken(self._model, "stopped before its answer was complete")]
         return [
             *self._calls.calls(),
-            Completed(
-                self._model.entry.name,
-                *self._usage,
-                cost=self._cost,
-                stop=_STOPS.get(self._stop, "unknown"),
-            ),
+            Completed(self._model.entry.name, *self._usage, cost=self._cost, stop=stop_reason(self._stop)),
         ]
 
 

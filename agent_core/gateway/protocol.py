@@ -65,6 +65,12 @@ class ToolMessage:
 Message = UserMessage | AssistantMessage | ToolMessage
 
 
+def text_of(message: Message) -> str:
+    """Return all of a message that a model reads, to be measured."""
+    calls = message.calls if isinstance(message, AssistantMessage) else ()
+    return "".join((message.text, *(call.name + call.raw for call in calls)))
+
+
 @dataclass(frozen=True)
 class Offer:
     """A system prompt and the tools that go with it.

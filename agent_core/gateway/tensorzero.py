@@ -27,6 +27,7 @@ from agent_core.gateway.backend import (
     as_cost,
     broken,
     refused,
+    stop_reason,
     unreachable,
 )
 from agent_core.gateway.protocol import (
@@ -34,7 +35,6 @@ from agent_core.gateway.protocol import (
     Completed,
     Message,
     ModelRequest,
-    StopReason,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -62,14 +62,6 @@ _ALONE: Final = 2
 
 _LEFT_S: Final = 5.0
 """How much later than our own limits those of TensorZero come: they end a request that was left."""
-
-_STOPS: Final[dict[str, StopReason]] = {
-    "stop": "end",
-    "stop_sequence": "end",
-    "tool_call": "tools",
-    "length": "length",
-    "content_filter": "filter",
-}
 
 
 def has_tensorzero() -> bool:
@@ -221,7 +213,7 @@ class TensorZeroBackend:
             return
         for call in collected.calls():
             yield call
-        yield Completed(model.entry.name, *usage, cost=cost, stop=_STOPS.get(stop, "unknown"))
+        yield Completed(model.entry.name, *usage, cost=cost, stop=stop_reason(stop))
 
 
 def _failed(model: Model, text: str) -> Failed:

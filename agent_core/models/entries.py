@@ -150,6 +150,11 @@ class Models:
     problems: tuple[str, ...] = ()
     hint: str = ""
 
+    def reason(self, name: str) -> str:
+        """Return why an entry is left out; empty where it can be asked."""
+        start = f"{name}: "
+        return next((each.removeprefix(start) for each in self.problems if each.startswith(start)), "")
+
     def only(self, names: Sequence[str]) -> "Models":
         """Return these of them, in this order; all of them where none is named."""
         if not names:
@@ -167,19 +172,15 @@ class Models:
         )
 
 
-def choose(
-    entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Path, local_only: bool | None = None
-) -> Models:
+def choose(entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Path) -> Models:
     """Return the entries that can be asked, and why others cannot.
 
     Args:
         entries: The configured ones, in order.
         keys: Values of variables, as ``read_keys`` gives them.
         home: ``STRAWBERRY_HOME``, for messages only.
-        local_only: Whether to leave out all that is not on loopback; None asks the environment.
     """
-    if local_only is None:
-        local_only = bool(os.environ.get(LOCAL_ONLY))
+    local_only = bool(os.environ.get(LOCAL_ONLY))
     usable: list[Model] = []
     problems: list[str] = []
     hint = ""

@@ -73,9 +73,7 @@ async def look_at(home: Path, environment: dict[str, str], *, ask: bool) -> list
 
 async def _look_at(entry: ModelEntry, found: Models, *, ask: bool) -> ConfiguredModel:
     if not found.usable:
-        (problem,) = found.problems
-        reason = problem.removeprefix(f"{entry.name}: ")
-        return ConfiguredModel(entry, problem=f"{reason}. {found.hint}".strip())
+        return ConfiguredModel(entry, problem=f"{found.reason(entry.name)}. {found.hint}".strip())
     (model,) = found.usable
     tried = await probe(model, tools=False) if ask else None
     return ConfiguredModel(model.entry, tried)

@@ -17,6 +17,7 @@ from agent_core.search.embeddings import Similar
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import name_words, query_terms, query_words, sentence_words
 from contracts.devices.registration import Method, Registration
+from contracts.wire import shortened
 
 MAX_ANSWER_BYTES: Final = 4_096
 """What an answer has by default: a thousand tokens of a model's context at most."""
@@ -260,8 +261,8 @@ class SkillIndex:
             reasons, seen, keys = {}, seen[:1], [HUB_KEY]
         return FoundMethod(
             path=f"devices.{keys[0]}.{entry.skill}.{entry.method}",
-            signature=_shortened(contract.signature, _LONGEST_SIGNATURE),
-            summary=_shortened(contract.summary, _LONGEST_SUMMARY),
+            signature=shortened(contract.signature, _LONGEST_SIGNATURE),
+            summary=shortened(contract.summary, _LONGEST_SUMMARY),
             devices=tuple(keys),
             more_devices=len(seen) - len(keys),
             flags=contract.flags,
@@ -355,7 +356,3 @@ def fused(ranked: list[tuple[int, float]], similar: Similar | None) -> list[tupl
 
 def _device_words(device: IndexedDevice) -> set[str]:
     return set(query_words(" ".join([device.key, *device.words])))
-
-
-def _shortened(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

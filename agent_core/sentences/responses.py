@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from contracts.devices.registration import Method
 from contracts.errors import StrawberryError
-from contracts.wire import Json
+from contracts.wire import Json, shortened
 
 MAX_ANSWER: Final = 2_000
 """Characters of an answer; more is not read, and certainly not spoken."""
@@ -92,7 +92,7 @@ def response_text(
     if text is None:
         text = _answer(method, result, words)
     text = _CONTROL.sub(" ", text).strip()
-    return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
+    return text if limit is None else shortened(text, limit)
 
 
 def check_response(template: str, method: Method) -> None:

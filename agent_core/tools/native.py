@@ -15,7 +15,7 @@ from agent_core.tools.output import search_text
 from agent_core.tools.toolset import TOOL_SPECS, SkillToolset, ToolOutcome, Toolset, failed
 from agent_core.turn import TurnContext
 from contracts.errors import CallError
-from contracts.wire import Json
+from contracts.wire import Json, shortened
 
 _MAX_NAME: Final = 64
 """What every provider takes; letters, digits, ``_`` and ``-`` only."""
@@ -266,9 +266,8 @@ def _name(path: str, taken: Collection[str]) -> str:
 
 
 def _description(found: FoundMethod, target: Target, several: tuple[str, ...]) -> Prompt:
-    doc = " ".join(target.method.doc.split())
-    cut = doc if len(doc) <= _MAX_DESCRIPTION else f"{doc[: _MAX_DESCRIPTION - 1]}…"
-    parts = [render(Text(Origin.DEVICE, cut))] if cut else []
+    doc = shortened(" ".join(target.method.doc.split()), _MAX_DESCRIPTION)
+    parts = [render(Text(Origin.DEVICE, doc))] if doc else []
     if not several:
         parts.append(Prompt(f"Device: {render_name(target.device_name)}."))
     if found.flags.confirm:

@@ -39,6 +39,7 @@ from contracts.chat import (
 )
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
+from contracts.wire import shortened
 
 Caller = TypeVar("Caller")
 
@@ -213,8 +214,12 @@ class ChatRoutes(Generic[Caller]):
         caller, limit = await self._authenticate(request), _limit(request, _CONVERSATIONS)
         words = request.query_params.get("q", "").strip()[:_SEARCH_CHARS]
         known = await (await self._service()).conversations(caller, limit=limit, words=words)
-        shortened = (each.model_copy(update={"asked": _line(each.asked)}) for each in known)
-        return answer(list(shortened))
+        return answer(
+            [
+                each.model_copy(update={"asked": shortened(_one_line(each.asked), _ASKED_CHARS)})
+                for each in known
+            ]
+        )
 
     async def _conversation(self, request: Request) -> Answer[Conversation]:
         caller, limit = await self._authenticate(request), _limit(request, _TURNS)
@@ -315,8 +320,3 @@ def _limit(request: Request, usual: int) -> int:
         return _LIMIT.validate_python(request.query_params.get("limit", usual))
     except ValidationError as error:
         raise InvalidMessage(f"limit: {error.errors(include_url=False)[0]['msg']}") from None
-
-
-def _line(text: str) -> str:
-    line = _one_line(text)
-    return line if len(line) <= _ASKED_CHARS else f"{line[: _ASKED_CHARS - 1]}…"

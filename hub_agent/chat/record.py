@@ -184,7 +184,6 @@ class ConversationRecord:
         limit: int,
         before: str | None = None,
         through: str | None = None,
-        ended: bool = False,
     ) -> list[TurnRecord]:
         """Return the last turns of a conversation, oldest first.
 
@@ -193,14 +192,11 @@ class ConversationRecord:
             through: Key of the device that reads, where one does: what that device calls so. Under a name
                 that a person may choose, too, it reads only what was said through it: it may have begun the
                 conversation in order to hear what the person says there later.
-            ended: Whether running turns are left out.
         """
 
         def work(session: Session) -> list[TurnRecord]:
             name = conversation if through is None else recorded_as(session, user, conversation, through)
             query = select(TurnRow).where(*turns_of(user, name, view_of(name, through)))
-            if ended:
-                query = query.where(TurnRow.state != "running")
             if before is not None:
                 next_ = session.get(TurnRow, (user, before))
                 if next_ is None or next_.conversation != name:

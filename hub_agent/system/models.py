@@ -236,21 +236,14 @@ class ModelRoutes:
     def _shown(self) -> ModelSettings:
         entries = read_entries(self._home)
         keys = read_keys(self._home, os.environ)
-        problems = choose(entries, keys, home=self._home).problems
+        models = choose(entries, keys, home=self._home)
         return {
             "entries": [
                 ShownModelEntry(
                     **entry.model_dump(),
                     variable=entry.key_variable,
                     has_key=bool(entry.key_variable and keys.get(entry.key_variable)),
-                    problem=next(
-                        (
-                            each.removeprefix(f"{entry.name}: ")
-                            for each in problems
-                            if each.startswith(f"{entry.name}: ")
-                        ),
-                        "",
-                    ),
+                    problem=models.reason(entry.name),
                 )
                 for entry in entries
             ],

@@ -24,7 +24,7 @@ from agent_core.gateway.protocol import (
     ToolSpec,
     UserMessage,
 )
-from agent_core.models.entries import ModelEntry, Models, choose
+from agent_core.models.entries import LOCAL_ONLY, ModelEntry, Models, choose
 from agent_core.provenance import Prompt
 from contracts.errors import GatewayError, NoModel
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedCall, ScriptedModel
@@ -321,16 +321,19 @@ async def test_ollama_gets_the_limit_under_the_name_it_knows(serve: Serve, gatew
     assert "max_completion_tokens" not in server.requests[0].body
 
 
-async def test_direct_says_which_providers_it_does_not_speak() -> None:
+async def test_direct_says_which_providers_it_does_not_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = ModelEntry(name="claude", provider="anthropic", model="m")
-    models = choose((entry,), {"ANTHROPIC_API_KEY": "k"}, home=Path(), local_only=False)
+    monkeypatch.delenv(LOCAL_ONLY)
+    models = choose((entry,), {"ANTHROPIC_API_KEY": "k"}, home=Path())
     async with open_gateway(models, kind="direct") as gateway:
         assert gateway.models.problems == ("claude: anthropic needs TensorZero",)
         with pytest.raises(NoModel):
             await ask(gateway)
 
 
-async def test_tensorzero_takes_a_list_of_every_provider(serve: Serve) -> None:
+async def test_tensorzero_takes_a_list_of_every_provider(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = serve([Says(text="Here.")], name="house")
     entries = (
         ModelEntry(name="house", provider="openai", model='a "quoted" \\ name', base_url=server.base_url),
@@ -338,7 +341,8 @@ async def test_tensorzero_takes_a_list_of_every_provider(serve: Serve) -> None:
         ModelEntry(name="gemini", provider="google", model="m", api_key_env="MY_KEY"),
         ModelEntry(name="local", provider="ollama", model="m"),
     )
-    models = choose(entries, {"ANTHROPIC_API_KEY": "k", "MY_KEY": "k"}, home=Path(), local_only=False)
+    monkeypatch.delenv(LOCAL_ONLY)
+    models = choose(entries, {"ANTHROPIC_API_KEY": "k", "MY_KEY": "k"}, home=Path())
     assert len(models.usable) == 4
     async with open_gateway(models) as gateway:
         assert text(await ask(gateway)) == "Here."

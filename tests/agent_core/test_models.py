@@ -110,12 +110,13 @@ def test_loopback_is_known(host: str) -> None:
     assert entry.on_loopback
 
 
-def test_in_tests_only_this_machine_is_asked(tmp_path: Path) -> None:
+def test_in_tests_only_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ[LOCAL_ONLY]
     far = {"name": "far", "provider": "openai", "model": "m", "base_url": "http://models.example/v1"}
     (entry,) = parse_entries([far], file=tmp_path)
     assert choose((entry,), {}, home=tmp_path).usable == ()
-    assert len(choose((entry,), {}, home=tmp_path, local_only=False).usable) == 1
+    monkeypatch.delenv(LOCAL_ONLY)
+    assert len(choose((entry,), {}, home=tmp_path).usable) == 1
 
 
 def test_the_readme_lists_every_provider() -> None:

@@ -117,7 +117,7 @@ def test_an_entry_without_an_address_takes_the_one_that_ollama_has() -> None:
     entry = ModelEntry(name="local", provider="ollama", model="m")
     (model,) = choose((entry,), {"OLLAMA_HOST": "127.0.0.1:5678"}, home=Path()).usable
     assert model.entry.address == "http://127.0.0.1:5678"
-    far = choose((entry,), {"OLLAMA_HOST": "192.0.2.1"}, home=Path(), local_only=True)
+    far = choose((entry,), {"OLLAMA_HOST": "192.0.2.1"}, home=Path())
     assert far.usable == ()
 
 

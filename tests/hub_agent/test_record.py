@@ -78,14 +78,11 @@ async def shown(record: ConversationRecord, **more: Any) -> list[tuple[str, str 
     return [(turn.question, turn.answer) for turn in turns]
 
 
-async def test_the_last_turns_are_read_oldest_first_and_running_ones_are_no_context(
-    record: ConversationRecord,
-) -> None:
+async def test_the_last_turns_are_read_oldest_first(record: ConversationRecord) -> None:
     for name in "abc":
         await answered(record, asks(name))
     await record.begin(asks("d"))
     assert await shown(record, limit=2) == [("c?", "c!"), ("d?", None)]
-    assert await shown(record, limit=2, ended=True) == [("b?", "b!"), ("c?", "c!")]
 
 
 async def test_pushed_turns_are_recorded_once_with_the_device_that_pushed(record: ConversationRecord) -> None:
