@@ -64,12 +64,12 @@ $(HOME_ASSISTANT)/.installed: tests/home_assistant/requirements.txt
 	@$(PYTHON) -m venv $(HOME_ASSISTANT)
 	@# All of it is pinned, and its parts do not agree on what they need.
 	@$(HOME_ASSISTANT)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
-	@# Its integration of Ollama came one version later, which the Python of this venv cannot run.
+	@# Its integrations of Ollama and of ESPHome, as they are in a version that the Python of this venv cannot run.
 	@$(HOME_ASSISTANT)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
-		--ignore-requires-python --dest $(HOME_ASSISTANT)/newer homeassistant==2024.4.4
+		--ignore-requires-python --dest $(HOME_ASSISTANT)/newer homeassistant==2024.5.5
 	@touch $@
 
-test-home-assistant: $(DEV) $(HOME_ASSISTANT)/.installed  ## Beside a real Home Assistant, in a venv of its own
+test-home-assistant: $(EXTRAS) $(HOME_ASSISTANT)/.installed  ## Beside a real Home Assistant, in a venv of its own
 	@$(PYTEST) 2 -m home_assistant tests/home_assistant
 
 test-web: $(AXE)  ## The web UI in a browser (Debian: chromium); pictures go to build/pictures

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from chat.tasks import open_tasks
 from contracts.errors import InvalidMessage, SpeechError
-from voice.satellite import Names, Satellite
+from voice.satellite import Names, Satellite, phrase_of
 from voice.serving import Serve, peer_of
 from voice.sound.audio import RATE, Sound
 
@@ -31,6 +31,8 @@ _VOICE_ASSISTANT, _SPEAKER, _API_AUDIO = 1, 2, 4
 _ENDS: Final = frozenset({0, 2, 4, 12})
 """Events after which nothing more is listened to: error, end of the run, of the text, of the speech."""
 _STREAM_START, _STREAM_END = 98, 99
+_USE_VAD: Final = 1
+"""Home Assistant up to 2024.9 finds the end of the speech only where a request asks for that."""
 
 
 class Messages:
@@ -96,7 +98,9 @@ class _Server:
                 self._device.pause()
 
     async def wake(self, word: str) -> None:
-        await self._send("VoiceAssistantRequest", start=True, wake_word_phrase=word)
+        await self._send(
+            "VoiceAssistantRequest", start=True, flags=_USE_VAD, wake_word_phrase=phrase_of(word)
+        )
 
     async def sound(self, frame: bytes) -> None:
         await self._send("VoiceAssistantAudio", data=frame)
@@ -149,7 +153,9 @@ class _Server:
                 word = self._messages.by_name.VoiceAssistantWakeWord
                 await self._send(
                     "VoiceAssistantConfigurationResponse",
-                    available_wake_words=[word(id=each, wake_word=each) for each in names.wake_words],
+                    available_wake_words=[
+                        word(id=each, wake_word=phrase_of(each)) for each in names.wake_words
+                    ],
                     active_wake_words=names.wake_words,
                     max_active_wake_words=len(names.wake_words),
                 )

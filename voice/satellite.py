@@ -47,6 +47,11 @@ class Names(NamedTuple):
     version: str
 
 
+def phrase_of(word: str) -> str:
+    """Return a wake word as it is spoken: of satellites that hear the same, Home Assistant uses one."""
+    return word.replace("_", " ")
+
+
 class Server(Protocol):
     """A server that runs the satellite, over its connection; its methods raise `OSError` where it is gone."""
 

@@ -1,69 +1,34 @@
 """The hub as the brain of a real Home Assistant, through Home Assistant's own integration of Ollama.
 
-The integration is that of 2024.4.4, the first version that has it, with what 2024.3.3 lacks put in its place.
-Its client of Ollama is a later one, which keeps the path of an address.
+2024.3.3 has none, so it is that of a later version. Its client of Ollama keeps the path of an address.
 """
 
 import json
-import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.home_assistant.server import HINT, VENV, HomeAssistant
+from tests.home_assistant.server import HomeAssistant, install_later
 from tests.home_assistant.test_inward import CONFIGURATION, connected, hub_beside
 from tests.hub_agent.home import Home
 from tests.model_server import Says, ScriptedModel, calls
-from tests.requirements import require
-
-
-def install_ollama(directory: Path) -> None:
-    """Put the integration among the custom components of a Home Assistant that is not started yet."""
-    wheel = next((VENV / "newer").glob("homeassistant-2024.4.4-*.whl"), None)
-    require(wheel is not None, HINT)
-    place = directory / "custom_components" / "ollama"
-    place.mkdir(parents=True)
-    with zipfile.ZipFile(wheel) as files:
-        for name in files.namelist():
-            if name.startswith("homeassistant/components/ollama/"):
-                (place / Path(name).name).write_bytes(files.read(name))
-    manifest = json.loads((place / "manifest.json").read_text())
-    (place / "manifest.json").write_text(json.dumps({**manifest, "version": "2024.4.4"}))
-    flow = (place / "config_flow.py").read_text()
-    later = "from homeassistant.data_entry_flow import FlowResult as ConfigFlowResult\n"
-    flow = flow.replace("    ConfigFlowResult,\n", "").replace("import httpx\n", f"import httpx\n{later}", 1)
-    (place / "config_flow.py").write_text(flow)
 
 
 @pytest.fixture
 async def brainy(home_assistant_directory: Path) -> AsyncIterator[HomeAssistant]:
     """A running Home Assistant with the integration, not yet set up."""
     opened = HomeAssistant(home_assistant_directory, configuration=CONFIGURATION)
-    install_ollama(home_assistant_directory)
+    install_later(home_assistant_directory, "ollama")
     async with opened as running:
         yield running
 
 
-async def flow(assistant: HomeAssistant, path: str, body: dict[str, Any]) -> Any:
-    """A step of setting up an integration, as its page does it."""
-    headers = {"Authorization": f"Bearer {assistant.token}"}
-    async with httpx.AsyncClient(base_url=assistant.url, headers=headers, verify=False) as client:
-        answer = await client.post(f"/api/config/config_entries/flow{path}", json=body, timeout=120)
-    assert answer.is_success, answer.text
-    return answer.json()
-
-
 async def use_as_brain(assistant: HomeAssistant, home: Home) -> str:
     """Set up the integration with the hub's address; the id of its conversation agent."""
-    begun = await flow(assistant, "", {"handler": "ollama"})
     url = f"{home.hub.url}/ollama/k/{await home.token(scopes=('chat',))}"
-    models = await flow(assistant, f"/{begun['flow_id']}", {"url": url})
-    assert not models["errors"], (models, assistant.log())
-    made = await flow(assistant, f"/{begun['flow_id']}", {"model": "strawberry:latest"})
-    return str(made["result"]["entry_id"])
+    return await assistant.set_up("ollama", {"url": url}, {"model": "strawberry:latest"})
 
 
 async def said(assistant: HomeAssistant, agent: str, text: str, conversation: str | None = None) -> Any:

@@ -101,7 +101,7 @@ async def test_what_is_said_after_the_wake_word_is_sent_and_the_answer_played(wo
         for frame in (SPEECH, QUIET, WORD, SPEECH, SPEECH):
             await world.satellite.hear(frame)
         await eventually(lambda: len(home.heard) == 2)
-        assert (home.starts, home.heard) == (["hey_jarvis"], [SPEECH, SPEECH])
+        assert (home.starts, home.heard) == (["hey jarvis"], [SPEECH, SPEECH])
         home.client.send_voice_assistant_event(Event.VOICE_ASSISTANT_STT_END, {"text": "lights on"})
         home.client.send_voice_assistant_event(Event.VOICE_ASSISTANT_TTS_STREAM_START, {})
         for piece in (b"ab", b"cd"):

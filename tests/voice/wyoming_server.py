@@ -20,7 +20,8 @@ from wyoming.tts import Synthesize
 
 GRAMMAR = """#JSGF V1.0;
 grammar home;
-public <said> = turn the volume to (ten | twenty | fifty) percent | stop the music | play some jazz;
+public <said> = turn the volume to (ten | twenty | fifty) percent | stop the music | play some jazz |
+ turn on the kitchen light;
 """
 _ABOUT: Any = {
     "attribution": Attribution("tests", ""),

@@ -15,7 +15,7 @@ from wyoming.snd import Played
 from wyoming.wake import Detection
 
 from chat.tasks import open_tasks
-from voice.satellite import Names
+from voice.satellite import Names, phrase_of
 from voice.satellite import Satellite as Device
 from voice.serving import Serve
 from voice.sound.audio import RATE, Sound
@@ -105,8 +105,10 @@ def _info(names: Names) -> Info:
         max_active_wake_words=len(names.wake_words),
     )
     models = [
-        WakeModel(word, about, installed=True, description=None, version=None, languages=[], phrase=word)
-        for word in names.wake_words
+        WakeModel(
+            each, about, installed=True, description=None, version=None, languages=[], phrase=phrase_of(each)
+        )
+        for each in names.wake_words
     ]
     wake = WakeProgram("strawberry", about, installed=True, description=None, version=None, models=models)
     return Info(satellite=satellite, wake=[wake])
