@@ -128,14 +128,18 @@ def test_the_wheel_with_the_hub_runs_the_first_minute_of_the_readme(
 
 
 @pytest.mark.slow
-def test_uv_installs_it_as_a_tool(
-    built: list[Path], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tool", ["uv tool", "pipx"])
+def test_a_tool_installs_it_and_its_update_names_the_tool(
+    built: list[Path], elsewhere: Path, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:
-    monkeypatch.setenv("UV_TOOL_DIR", str(elsewhere / "tools"))
-    monkeypatch.setenv("UV_TOOL_BIN_DIR", str(elsewhere / "bin"))
-    uv = Path(sys.executable).with_name("uv")
-    command = [str(uv), "tool", "install", "--quiet", "--python", sys.executable, "--constraints"]
-    subprocess.run([*command, str(ROOT / "constraints.txt"), str(built[0])], check=True)
+    places = {"UV_TOOL_DIR": "tools", "UV_TOOL_BIN_DIR": "bin", "PIPX_HOME": "tools", "PIPX_BIN_DIR": "bin"}
+    for name, folder in places.items():
+        monkeypatch.setenv(name, str(elsewhere / folder))
+    programs = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")  # pipx installs by a uv that it finds
+    monkeypatch.setenv("UV_CONSTRAINT", str(ROOT / "constraints.txt"))
+    command = [*tool.split(), "install", "--quiet", "--python", sys.executable, str(built[0])]
+    subprocess.run(command, check=True)
     asked = [str(elsewhere / "bin" / "strawberry"), "devices", "list"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -143,4 +147,4 @@ def test_uv_installs_it_as_a_tool(
     told = subprocess.run(
         [asked[0], "update", "--from", "new.whl"], capture_output=True, text=True, check=True
     )
-    assert f"uv tool install --force {elsewhere / 'new.whl'}" in told.stdout
+    assert f"{tool} install --force {elsewhere / 'new.whl'}" in told.stdout
