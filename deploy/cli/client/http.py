@@ -17,6 +17,8 @@ from identity import challenges
 _CONNECT_TIMEOUT_S: Final = 10.0
 _ANSWER_TIMEOUT_S: Final = 900.0
 """As long as the hub allows a turn to take."""
+_SILENCE_S: Final = 60.0
+"""The hub sends a comment every 15 s; a connection that is silent for this long is lost."""
 _MAX_PROOF: Final = 65_536
 _NOT_A_HUB: Final = "Check the address: the hub's own is printed by 'strawberry up'."
 
@@ -153,7 +155,9 @@ class HubClient:
                 if text:
                     yield {"kind": "text", "text": text}
 
-    def events(self, path: str, headers: dict[str, str], *, silence_s: float) -> Iterator[dict[str, Any]]:
+    def events(
+        self, path: str, headers: dict[str, str], *, silence_s: float = _SILENCE_S
+    ) -> Iterator[dict[str, Any]]:
         """Yield each JSON event of a server-sent stream that has no end mark, until it ends or is silent.
 
         Raises:

@@ -12,8 +12,6 @@ from deploy.cli.terminal.tables import cell, moment
 from deploy.logs.terminal import visible
 
 _COLUMNS: Final = ("topic", "value", "at")
-_SILENCE_S: Final = 60.0
-"""The hub sends a comment every 15 s; a connection that is silent for this long is lost."""
 _LONGEST: Final = 200
 """Characters of a value that a person is shown; --json has the whole."""
 
@@ -25,7 +23,7 @@ def latest(options: argparse.Namespace) -> None:
         _print(options, f"/api/bus/latest?{urlencode(query)}", empty="No value of this topic is known.")
         return
     path = f"/api/bus/latest?{urlencode({**query, 'follow': 'true'})}"
-    for item in hub_of(options).events(path, {}, silence_s=_SILENCE_S):
+    for item in hub_of(options).events(path, {}):
         if options.json:
             print(json.dumps(item), flush=True)
         elif "gap" in item:

@@ -13,8 +13,6 @@ from deploy.cli.terminal.tables import cell, moment
 from deploy.logs.terminal import visible
 
 _AGAIN_S: Final = 2.0
-_SILENCE_S: Final = 60.0
-"""The hub sends a comment every 15 s; a connection that is silent for this long is lost."""
 
 
 def events(options: argparse.Namespace) -> None:
@@ -27,7 +25,7 @@ def events(options: argparse.Namespace) -> None:
     while True:
         try:
             path = f"/api/events?{urlencode(query)}"
-            for event in client.events(path, resumed, silence_s=_SILENCE_S):
+            for event in client.events(path, resumed):
                 resumed = {"Last-Event-ID": str(event["id"])}
                 print(json.dumps(event) if options.json else visible(_line(event)), flush=True)
         except (Unauthorized, Forbidden):

@@ -15,7 +15,7 @@ from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, 
 from chat.tasks import happens
 from contracts.topics import EVERYTHING
 from contracts.wire import Json, Strict
-from hub_agent.live.times import parse_since
+from hub_agent.live.times import Since
 from hub_agent.live.topics.samples import Gap, LinkName, Sample
 from hub_agent.live.topics.tree import MOST_TOPICS, watching
 from hub_agent.live.topics.values import (
@@ -58,13 +58,12 @@ class _History(Strict):
     """Query parameters of ``/api/bus/history``.
 
     Attributes:
-        since: A duration before now, or a time.
         limit: The newest so many.
     """
 
     topic: Topic
     link: LinkName = "bus"
-    since: Annotated[str, Field(max_length=40)] = "1h"
+    since: Since = Field("1h", validate_default=True)
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
 
 
@@ -111,10 +110,8 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
 
     async def history(request: Request) -> Answer[ShownSamples]:
         bearer, query = await may_read(request), read_query(request, _History)
-        since = parse_since(query.since)
-        return answer(
-            await values.history(bearer.user, query.topic, query.link, since=since, limit=query.limit)
-        )
+        user, since = bearer.user, query.since
+        return answer(await values.history(user, query.topic, query.link, since=since, limit=query.limit))
 
     async def tree(request: Request) -> EventStream:
         bearer, query = await may_read(request), read_query(request, _Tree)

@@ -30,6 +30,7 @@ from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events.events import KINDS
+from hub_agent.live.times import utc
 from hub_agent.live.topics.feed import Feed
 from hub_agent.live.topics.samples import Gap, LinkName, Sample
 from hub_agent.own_skills import Asking
@@ -303,7 +304,7 @@ def described_gap(gap: Gap) -> ShownGap:
 
 def moment(at: float) -> str:
     """Return Unix seconds as RFC 3339."""
-    return rfc3339(datetime.fromtimestamp(at, UTC))
+    return rfc3339(utc(at))
 
 
 def _of_home(filter_: str) -> str:

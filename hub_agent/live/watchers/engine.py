@@ -8,13 +8,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Final
 
 from agent_core.prompt import Household
 from chat.tasks import happens
 from contracts.errors import StorageError, StrawberryError
+from hub_agent.live.times import utc
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics import field as field_of
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
@@ -219,7 +219,7 @@ class Engine:
     async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
         row = watched.row
         entry = DecisionRow(
-            watcher=row.name, at=_moment(self._clock()), decision="nothing", reason=f"it was paused: {reason}"
+            watcher=row.name, at=utc(self._clock()), decision="nothing", reason=f"it was paused: {reason}"
         )
         if self._watched.get(row.name) is watched:
             self.stop(row.name)
@@ -294,7 +294,7 @@ class Engine:
             # Both are written with the decision: if the hub is killed before, it fires and counts again.
             row.fired, row.armed = row.fired + 1, watched.firing.armed
             values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
-            occasion = f"{row.predicate} became true at {_moment(at):%H:%M:%S} UTC with {values}"
+            occasion = f"{row.predicate} became true at {utc(at):%H:%M:%S} UTC with {values}"
             self._want(watched, at, occasion, rose=True)
         elif watched.rose:
             pass
@@ -379,7 +379,7 @@ class Engine:
         """Set when the schedule comes next; a time that has come is evaluated, or told if it was missed."""
         row, schedule, now = watched.row, watched.schedule, self._clock()
         assert schedule is not None
-        planned, row.next_at = row.next_at, schedule.next(_moment(now), self._household)
+        planned, row.next_at = row.next_at, schedule.next(utc(now), self._household)
         if planned is not None and planned.timestamp() <= now:
             is_late = planned.timestamp() < now - LATE_S
             if is_late and row.missed == "tell":
@@ -406,7 +406,7 @@ class Engine:
             for watched in missed:
                 entry = DecisionRow(
                     watcher=watched.row.name,
-                    at=_moment(gap.until or gap.since),
+                    at=utc(gap.until or gap.since),
                     decision="gap",
                     reason=reason,
                 )
@@ -425,8 +425,4 @@ class Engine:
 
 
 def _clock(at: float) -> str:
-    return f"{_moment(at):%Y-%m-%d %H:%M:%S}"
-
-
-def _moment(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
+    return f"{utc(at):%Y-%m-%d %H:%M:%S}"

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal
 
 from typing_extensions import TypedDict
@@ -16,6 +16,7 @@ from chat.tasks import happens, open_tasks
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
 from contracts.wire import Json, rfc3339
 from hub_agent.live.events import Events, Kind
+from hub_agent.live.times import utc
 from hub_agent.live.watchers.definition import Missed
 from hub_agent.live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_agent.live.watchers.store import WatcherStore, change_of_timer
@@ -155,8 +156,7 @@ class Timers:
         if row.schedule is None:
             del self._rows[row.id]
         else:
-            present = datetime.fromtimestamp(self._clock(), UTC)
-            following = row.due = Schedule.parse(row.schedule).next(present, self._household)
+            following = row.due = Schedule.parse(row.schedule).next(utc(self._clock()), self._household)
         events: list[tuple[str, Kind, dict[str, Json]]] = [
             (row.owner, "timer", {**payload, "missed": late}),
             (row.owner, "notification", {**payload, "text": message, "from": "timer"}),

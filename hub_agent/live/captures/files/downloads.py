@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +11,7 @@ from typing_extensions import TypedDict
 from contracts.errors import Forbidden, NotFound
 from contracts.wire import rfc3339
 from hub_agent.live.captures.files.series import Series
+from hub_agent.live.times import utc
 
 _PIECE: Final = 256 * 1024
 
@@ -32,7 +32,7 @@ def listed(series: Series) -> list[CapturedFile]:
         {
             "name": name,
             "bytes": int(found[name].st_size),
-            "changed_at": rfc3339(datetime.fromtimestamp(found[name].st_mtime, UTC)),
+            "changed_at": rfc3339(utc(found[name].st_mtime)),
         }
         for name in names
     ]

@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import ClassVar, Final, Literal
 
 from pydantic_core import from_json, to_json
 
 from contracts.wire import Json
+from hub_agent.live.times import utc
 from hub_agent.live.topics.samples import LinkName, Sample
 
 FormatName = Literal["jsonl", "csv", "raw", "h264"]
@@ -76,7 +76,7 @@ def make_format(name: FormatName) -> Format:
 
 def moment(at: float) -> str:
     """Format Unix seconds as RFC 3339 in UTC, with microseconds."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return utc(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def flatten(value: Json) -> dict[str, Json]:

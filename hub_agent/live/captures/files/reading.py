@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import Final, cast
@@ -74,7 +74,7 @@ def _rows(lines: Iterable[bytes]) -> Iterator[Sample]:
             }
             topic, link = cells[1], cast("LinkName", cells[2])
             with suppress(ValueError):
-                yield Sample(link, topic, seconds(cells[0]), _payload(values), recorded=True)
+                yield Sample(link, topic, _seconds(cells[0]), _payload(values), recorded=True)
 
 
 def _cells(lines: Iterable[bytes]) -> Iterator[list[str]]:
@@ -180,7 +180,7 @@ def _sample(record: dict[str, Json]) -> Sample:
     return Sample(
         record["link"],
         record["topic"],
-        seconds(record["at"]),
+        _seconds(record["at"]),
         payload,
         bool(record.get("retained")),
         recorded=True,
@@ -188,9 +188,9 @@ def _sample(record: dict[str, Json]) -> Sample:
 
 
 def _gap(gap: dict[str, Json]) -> Gap:
-    return Gap(gap["link"], seconds(gap["since"]), seconds(gap["until"]))
+    return Gap(gap["link"], _seconds(gap["since"]), _seconds(gap["until"]))
 
 
-def seconds(at: str | float) -> float:
+def _seconds(at: str) -> float:
     """Return the Unix seconds of a recorded time."""
-    return datetime.fromisoformat(at).astimezone(UTC).timestamp() if isinstance(at, str) else float(at)
+    return datetime.fromisoformat(at).timestamp()
