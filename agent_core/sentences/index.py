@@ -211,14 +211,10 @@ class SentenceIndex:
         # Of everything that can be said, with the version that it is of.
         self._digest = -1, ""
 
-    def put(self, targets: Iterable[Target], *, own: Container[str] = (), only_on: str | None = None) -> None:
-        """Add methods at once.
-
-        Args:
-            own: Templates that match only messages from the device ``only_on``.
-        """
+    def put(self, targets: Iterable[Target]) -> None:
+        """Add methods at once."""
         for target in targets:
-            for _ in self.adding(target, source=only_on or target.device, own=own):
+            for _ in self.adding(target, source=target.device):
                 pass
 
     def adding(self, target: Target, *, source: str, own: Container[str] = ()) -> Iterator[None]:

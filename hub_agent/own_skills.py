@@ -1,20 +1,25 @@
-"""The host of the hub's own skills: offered in the directory, run in this process."""
+"""The hub's own skills: their base class, who calls, and their host.
+
+They are offered in the directory on the virtual device ``hub``, and run in this process.
+"""
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Final, TypeAlias
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias
 
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import HUB_KEY, RegisteredSkill, SkillDirectory
 from agent_core.skills.loader import LoadedSkill, expose
 from agent_core.skills.runner import SkillRunner
+from agent_core.skills.skill import Skill
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode, Forbidden, InvalidMessage, LinkError, NotFound
 from contracts.names import HUB_SKILLS
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
-from hub_agent.own_skills.skill import ASKING, Asking, HubSkill
-from hub_registry.access.accounts import Accounts
+from hub_registry.access.accounts import Accounts, User
 from hub_registry.devices.directory import Entry
 
 _CODES: Final = (
@@ -29,6 +34,71 @@ ForeignCall: TypeAlias = Callable[
     [str, Mapping[str, Json], Callable[[Json], None] | None], Coroutine[Any, Any, Json]
 ]
 """Calls a method by name with its arguments, and takes what it reports on the way; raises ``CallError``."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who calls a method of the hub's own skills, and how.
+
+    Attributes:
+        user: The person on whose behalf it is called.
+        actor: Through what it is called: a turn, a device, an agent, a watcher.
+        origin: The token that it is called with.
+        confirmed: Whether a person confirmed exactly this call.
+        untrusted: Whether text that may be a stranger's was in the turn's context before the call.
+        conversation: In which it is called, where there is one.
+        waiting: See `SkillCall`.
+    """
+
+    user: User
+    actor: Actor
+    origin: Origin
+    confirmed: bool = False
+    untrusted: bool = False
+    conversation: str | None = None
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+
+    def need_confirmation(
+        self, message: str, *, hint: str = "", shown: Mapping[str, Json] | None = None
+    ) -> None:
+        """Go on only with a person's confirmation of exactly this call; where one can be asked, it is.
+
+        Args:
+            hint: The hint of the error where it is not confirmed.
+            shown: What the person is shown beside the arguments.
+
+        Raises:
+            CallError: ``needs_confirmation`` unless it was confirmed.
+        """
+        if not self.confirmed:
+            raise CallError(ErrorCode.NEEDS_CONFIRMATION, message, hint=hint, shown=shown)
+
+
+_ASKING: Final[ContextVar[Asking]] = ContextVar("asking")
+"""Set for the time of a call."""
+
+
+class HubSkill(Skill):
+    """Base class of the hub's own skills.
+
+    Methods are ``async`` and call the service that commands and routes call, too. One that returns text which
+    people of this home did not write (payloads, names that devices give) is ``untrusted_output``.
+    """
+
+    # The service behind a skill has bounds of its own; a slow call must not keep others waiting.
+    concurrency: ClassVar[int] = 64
+
+    is_offered: bool = True
+    """Whether it is there now; `OwnSkills.refresh` looks again."""
+
+    @property
+    def asking(self) -> Asking:
+        """Return the caller of the running method.
+
+        Raises:
+            LookupError: Outside of a call.
+        """
+        return _ASKING.get()
 
 
 class OwnSkills:
@@ -95,7 +165,7 @@ class OwnSkills:
             return await foreign[1](method, call.arguments, call.on_progress)
         user = await self._accounts.get(actor.user)
         # What the method runs in is a copy of this context.
-        asked = ASKING.set(
+        asked = _ASKING.set(
             Asking(user, actor, origin, call.confirmed, call.untrusted, conversation, call.waiting)
         )
         try:
@@ -106,7 +176,7 @@ class OwnSkills:
             code = next((code for kind, code in _CODES if isinstance(error.__cause__, kind)), error.code)
             raise CallError(code, error.message, hint=error.hint, device=HUB_KEY, shown=error.shown) from None
         finally:
-            ASKING.reset(asked)
+            _ASKING.reset(asked)
 
 
 def _loaded(skill: HubSkill) -> LoadedSkill:
