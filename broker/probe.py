@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from bus.link.drivers import without_delay
 from bus.link.message import Message
-from bus.link.tls_failure import tls_failure
+from bus.link.tls_failure import connect_failure
 from contracts.addresses import broker_endpoint
 from contracts.errors import Disconnected
 from identity.certificates import client_context
@@ -123,13 +123,11 @@ class Probe:
                 # paho leaves its socket open where the broker is not trusted: that is found out before.
                 await asyncio.to_thread(_shake_hands, tls, host, port, self._login.timeout_s)
             await asyncio.to_thread(self._client.connect, host, port, 30)
-        except ssl.SSLError as error:
-            reason, hint = tls_failure(error, host)
-            raise Disconnected(f"no connection to {self._login.url}: {reason}", hint=hint) from None
         except OSError as error:
+            reason, hint = connect_failure(error, host, tls=scheme in ("mqtts", "wss"))
             raise Disconnected(
-                f"no connection to {self._login.url}: {error.strerror or error}",
-                hint="Check the address, and that the broker runs.",
+                f"no connection to {self._login.url}: {reason}",
+                hint=hint or "Check the address, and that the broker runs.",
             ) from None
         self._client.loop_start()
         try:

@@ -20,7 +20,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from bus.link.client import LeanClient
 from bus.link.drivers import Driver
 from bus.link.message import Message, PublishProperties
-from bus.link.tls_failure import tls_failure
+from bus.link.tls_failure import connect_failure
 from contracts.errors import Disconnected, Forbidden
 
 Protocol = Literal[4, 5]
@@ -116,10 +116,9 @@ class Connection:
         try:
             # Name look-up and the TCP handshake block, so they do it elsewhere.
             await asyncio.to_thread(self._client.reconnect)
-        except ssl.SSLError as error:
-            return ConnectResult(Verdict.UNREACHABLE, *tls_failure(error, self._login.host))
         except OSError as error:
-            return ConnectResult(Verdict.UNREACHABLE, error.strerror or str(error) or type(error).__name__)
+            reason, hint = connect_failure(error, self._login.host, tls=self._login.tls is not None)
+            return ConnectResult(Verdict.UNREACHABLE, reason, hint)
         self._driver.started()
         try:
             async with asyncio.timeout(self._login.timeout_s):

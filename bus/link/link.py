@@ -79,7 +79,7 @@ class Link:
                 await self._first.wait()
         except TimeoutError:
             reason = self.last_error or f"{self._reconnection.settings.urls[0]} does not answer"
-            _log.warning("going on without the broker, which is tried again: %s", reason)
+            _log.info("going on without the broker, which is tried again: %s", reason)
         except BaseException:
             await self.__aexit__()
             raise

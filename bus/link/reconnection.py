@@ -197,9 +197,13 @@ def _explained(address: Address, answer: ConnectResult, username: str | None) ->
         login = f"the login of {username}" if username else "a connection without a login"
         return LoginRefused(
             f"{address.url} refuses {login}: {answer.reason}",
-            hint="Check the token or the password." if username else "Give it a username and a password.",
+            hint="Check the token or the password."
+            if username
+            else "In strawberry.toml, username and password_env of [broker] or [home_broker] name a login.",
         )
-    hint = answer.hint or "Check that the broker runs."
+    hint = answer.hint or "Check the address, and that the broker runs."
+    if answer.verdict is Verdict.CLOSED and address.scheme == "mqtt":
+        hint = "If this is its port for TLS, the address begins with mqtts://."
     return Disconnected(f"no connection to {address.url}: {answer.reason}", hint=hint)
 
 

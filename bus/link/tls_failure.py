@@ -1,5 +1,7 @@
-"""Failures of TLS in plain words, in place of those of OpenSSL."""
+"""Failed connections in plain words, in place of those of OpenSSL and of the system."""
 
+import os
+import socket
 import ssl
 from typing import Final
 
@@ -17,8 +19,25 @@ _NOT_TLS: Final = frozenset(
 
 _PORT_HINT: Final = "Check the port: with TLS it is often 8883. An address without TLS begins with mqtt://."
 _AUTHORITY_HINT: Final = (
-    "Trust the authority (ca.pem) that its certificate is by. Where the hub has made a new one, join again."
+    "Trust the authority that its certificate is by: 'ca' in strawberry.toml names its ca.pem. A device "
+    "whose hub has made a new one joins again."
 )
+
+
+def connect_failure(error: OSError, host: str, *, tls: bool) -> tuple[str, str]:
+    """Return why there is no connection to a broker, and a hint; see `tls_failure`.
+
+    Args:
+        tls: Whether it was to speak TLS.
+    """
+    if isinstance(error, ssl.SSLError):
+        return tls_failure(error, host)
+    if isinstance(error, socket.gaierror):
+        return f"there is no machine named {host}", "Check the address."
+    if tls and isinstance(error, ConnectionResetError):
+        return "it hung up in the TLS handshake", _PORT_HINT
+    # asyncio's own text holds a tuple.
+    return os.strerror(error.errno) if error.errno else str(error) or "no answer", ""
 
 
 def tls_failure(error: ssl.SSLError, host: str) -> tuple[str, str]:

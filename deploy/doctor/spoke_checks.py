@@ -2,14 +2,11 @@
 
 import asyncio
 import contextlib
-import os
-import socket
-import ssl
 import time
 from collections.abc import Iterator
 from typing import Final
 
-from bus.link.tls_failure import tls_failure
+from bus.link.tls_failure import connect_failure
 from contracts.addresses import broker_endpoint, host_of
 from contracts.errors import ConfigError, HubUnreachable, InvalidMessage, StrawberryError, Unauthorized
 from deploy.doctor.checks import Check
@@ -107,10 +104,8 @@ async def _broker(enrolment: Enrolment) -> Check:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await _connect(url, enrolment.ca)
-        except ssl.SSLError as error:
-            problems.append(f"{url}: {tls_failure(error, host_of(url))[0]}")
-        except (OSError, TimeoutError) as error:
-            problems.append(f"{url}: {_reason(error, url)}")
+        except OSError as error:
+            problems.append(f"{url}: {connect_failure(error, host_of(url), tls=url.startswith('mqtts'))[0]}")
         else:
             return Check("broker", ok=True, detail=f"{url} can be reached")
     return Check(
@@ -129,14 +124,3 @@ async def _connect(url: str, ca: str | None) -> None:
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-
-
-def _reason(error: Exception, url: str) -> str:
-    if isinstance(error, ssl.SSLError):
-        return ". ".join(filter(None, tls_failure(error, host_of(url))))
-    if isinstance(error, socket.gaierror):
-        return "there is no machine of this name"
-    if isinstance(error, OSError) and error.errno:
-        # asyncio's own text holds a tuple.
-        return os.strerror(error.errno)
-    return "no answer"

@@ -45,6 +45,11 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
             f"{wanted!r} is not a broker",
             hint="Use embedded, mosquitto, or an address such as mqtt://host:1883.",
         )
+    if options.hub.trust and wanted in ("embedded", "mosquitto"):
+        raise ConfigError(
+            "--trust-broker needs the address of a running broker",
+            hint="Add it, for example --broker mqtt://127.0.0.1:1883.",
+        )
     async with AsyncExitStack() as stack:
         stack.enter_context(only_hub(home))
         # It loads its code while this process does.

@@ -82,7 +82,7 @@ def _refuse_foreign(bus: BusSettings) -> None:
     except OSError as error:
         raise Disconnected(
             os.strerror(error.errno) if error.errno else "no answer",
-            hint="Start the broker of this home: 'strawberry up' or 'strawberry broker run'.",
+            hint="'strawberry broker run' starts the broker of this home.",
         ) from None
     raise LoginRefused(
         f"what listens at {bus.url} is not known as the broker of this home, so no login is sent to it",

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings, Message, open_link
 from bus.link.drivers import DriverName
+from bus.link.tls_failure import connect_failure
 from contracts.errors import Disconnected, LinkError, LoginRefused
 from identity.certificates import Authority, ServerCertificate
 from tests.broker.embedded_world import House, Listener, embedded_house
@@ -299,6 +300,22 @@ async def test_the_first_address_is_the_first_again_after_a_connection_is_lost(
             await until(lambda: link.url == first.url and link.connected)
             assert link.protocol == 5
         await until(lambda: link.url == house.url and link.connected)
+
+
+async def test_the_hint_for_a_port_with_tls_names_its_scheme(house: House, driver: DriverName) -> None:
+    async with open_link(settings(house.url.replace("mqtts", "mqtt"), driver=driver), wait_s=0) as link:
+        await until(lambda: link.last_error is not None)
+        assert link.last_error is not None
+        assert "mqtts://" in link.last_error.hint
+
+
+def test_a_connection_that_fails_is_told_in_words_of_the_field(driver: DriverName) -> None:
+    for error, tls, said in (
+        (socket.gaierror(-2, "Name or service not known"), False, "there is no machine named nas"),
+        (ConnectionResetError(104, "Connection reset by peer"), True, "TLS handshake"),
+        (ConnectionRefusedError(111, "(1, 2)"), False, "Connection refused"),
+    ):
+        assert said in connect_failure(error, "nas", tls=tls)[0]
 
 
 async def test_what_is_wrong_with_each_address_is_told_and_a_refusal_counts_most(

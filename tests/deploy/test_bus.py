@@ -79,6 +79,8 @@ async def test_a_trusted_broker_gets_its_ordinary_login_and_a_prefix(tmp_path: P
     assert await choose_bus(settings(tmp_path, table + "trust = true\n"), None, trust=False) == bus
     other = await choose_bus(home, "mqtt://other.local", trust=True)
     assert other.login is None, "the login of one broker is not sent to another"
+    local = settings(tmp_path, '[broker]\nurl = "mqtt://127.0.0.1:1"\ntrust = true\n')
+    assert (await choose_bus(local, "mqtt://localhost:1", trust=False)).kind == "shared"
 
 
 async def test_what_was_set_up_is_never_used_as_a_shared_one(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from identity.keys import KeyPair
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
 
@@ -31,9 +32,16 @@ def test_a_data_directory_that_is_a_file(words: list[str], tmp_path: Path) -> No
 
 def test_a_damaged_database(tmp_path: Path) -> None:
     (tmp_path / "hub").mkdir()
+    KeyPair.load_or_create(tmp_path / "hub" / "key.pem")
     (tmp_path / "hub" / "hub.db").write_bytes(b"this is no database" * 1000)
     done = run(environment_of(tmp_path), "up", "--no-spoke", "--mqtt-port", "0", "--http-port", "0")
     _assert_one_line_and_a_hint(done, "hub.db")
+    assert "key.pem" not in done.stderr
+
+
+def test_trust_in_a_broker_that_is_not_named(tmp_path: Path) -> None:
+    done = run(environment_of(tmp_path), "up", "--trust-broker")
+    _assert_one_line_and_a_hint(done, "needs the address")
 
 
 def test_a_wrong_setting_and_a_busy_port_are_found_before_anything_starts(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
     table = read_table(home, "broker", BrokerTable)
     if url is None:
         url = table.url if table is not None else DEFAULT_URL
-    if table is not None and table.url != url:
+    if table is not None and by_number(table.url) != by_number(url):
         table = None
     addresses = table.addresses if table is not None else ()
     ours = find_ours(home, url)
