@@ -15,7 +15,7 @@ _log.addHandler(logging.NullHandler())
 
 _T = TypeVar("_T")
 
-_MAX_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 256 * 1024
 """Far more than a person writes by hand; it bounds what one read costs."""
 
 
@@ -29,13 +29,10 @@ class EditedFile(Generic[_T]):
         absent: The value while there is no file, and while there was never a good one.
     """
 
-    def __init__(
-        self, path: Path, parse: Callable[[str], _T], *, absent: _T, max_bytes: int = _MAX_BYTES
-    ) -> None:
+    def __init__(self, path: Path, parse: Callable[[str], _T], *, absent: _T) -> None:
         self.path = path
         self._parse = parse
         self._absent = absent
-        self.max_bytes = max_bytes
         self._value = absent
         self._good = False
         self._problem: FileProblem | None = None
@@ -80,10 +77,10 @@ class EditedFile(Generic[_T]):
         if not stat.S_ISREG(status.st_mode):
             raise FileProblem("is not a file")
         with self.path.open("rb") as file:
-            content = file.read(self.max_bytes + 1)
-        if len(content) > self.max_bytes:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             line = content.count(b"\n") + 1
-            raise FileProblem(f"is longer than {self.max_bytes} bytes", line=line)
+            raise FileProblem(f"is longer than {MAX_BYTES} bytes", line=line)
         try:
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:

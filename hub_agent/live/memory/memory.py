@@ -22,7 +22,7 @@ from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import query_terms
 from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound, StorageError
 from contracts.wire import rfc3339
-from hub_agent.live.files import EditedFile
+from hub_agent.live.files import MAX_BYTES, EditedFile
 from hub_agent.live.memory.markdown import (
     GENERAL,
     MemoryEntry,
@@ -42,7 +42,7 @@ MAX_TEXT: Final = 500
 MAX_CATEGORY: Final = 64
 _MOST_ENTRIES: Final = 1_000
 """Entries, beyond which the assistant adds none; a person may."""
-PROMPT_TOKENS: Final = 800
+_PROMPT_TOKENS: Final = 800
 """Forty entries; what more there is, is found by `Memory.recall`."""
 _ATTEMPTS: Final = 5
 """A person saves the file once in that time, not five times."""
@@ -62,16 +62,12 @@ class Memory:
     Args:
         path: The file.
         embeddings: Search by meaning; None for words alone.
-        prompt_tokens: Most tokens of a prompt that are spent on it.
     """
 
-    def __init__(
-        self, path: Path, *, embeddings: Embeddings | None = None, prompt_tokens: int = PROMPT_TOKENS
-    ) -> None:
+    def __init__(self, path: Path, *, embeddings: Embeddings | None = None) -> None:
         self.path = path
         self._file: EditedFile[tuple[MemoryEntry, ...]] = EditedFile(path, parse, absent=())
         self.embeddings = embeddings
-        self._prompt_tokens = prompt_tokens
         self._ranking = Ranking()
         self._indexed: tuple[MemoryEntry, ...] = ()
         self._rows: dict[str, int] = {}
@@ -257,7 +253,7 @@ class Memory:
             return None
         named = await self._matching(seen, " ".join(asked.said), meaning=0)
         rest = _newest_first(entry for entry in seen if not entry.untrusted)
-        room, chosen = self._prompt_tokens, set[str]()
+        room, chosen = _PROMPT_TOKENS, set[str]()
         for entry in [*named, *rest]:
             size = estimate_tokens(f"{_line(entry)}\n## {entry.category}\n")
             if entry.id not in chosen and size <= room:
@@ -288,7 +284,7 @@ class Memory:
             for _ in range(_ATTEMPTS):
                 before = self.path.read_bytes() if self.path.exists() else b""
                 after = edit(before.decode()).encode()
-                if len(after) > self._file.max_bytes >= len(before):
+                if len(after) > MAX_BYTES >= len(before):
                     raise _full()
                 if after == before:
                     return False

@@ -44,7 +44,6 @@ class Engine:
 
     Args:
         sees: Returns, for the id of a person and a link, which topics that person may see.
-        clock: Unix seconds.
     """
 
     def __init__(
@@ -55,14 +54,12 @@ class Engine:
         sees: Callable[[str, LinkName], Callable[[str], bool]],
         household: Household,
         tasks: asyncio.TaskGroup,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._feed = feed
         self._evaluations = evaluations
         self._sees = sees
         self._household = household
         self._tasks = tasks
-        self._clock = clock
         self._watched: dict[str, Watched] = {}
         self._kick = asyncio.Event()
         self._until = math.inf
@@ -115,7 +112,7 @@ class Engine:
         for link in {source.link for source in sources.values()}:
             for gap in self._feed.gaps(link):
                 self._miss(watched, gap)
-        now = self._clock()
+        now = time.time()
         if watched.heard or evaluator is not None:
             self._new_value(watched, now)
         elif watched.on_interval:
@@ -152,7 +149,7 @@ class Engine:
         """Evaluate what is due, until cancelled."""
         while True:
             self._kick.clear()
-            now = self._clock()
+            now = time.time()
             for watched in list(self._watched.values()):
                 if watched.due <= now:
                     try:
@@ -161,7 +158,7 @@ class Engine:
                         _log.error("watcher %s: %s", watched.row.name, error)
             first = min((watched.due for watched in self._watched.values()), default=math.inf)
             self._until = min(first, now + LONGEST_SLEEP_S)
-            await happens(self._kick, within_s=max(_LEAST_WAKE_S, self._until - self._clock()))
+            await happens(self._kick, within_s=max(_LEAST_WAKE_S, self._until - time.time()))
 
     async def save(self) -> None:
         """Write what changes too often to be written each time."""
@@ -177,7 +174,7 @@ class Engine:
         if (objection := await self._evaluations.objection(watched.row)) is not None:
             return await self._pause(watched, objection)
         watched.busy, watched.ask_at, watched.has_new, watched.rose = True, None, False, False
-        watched.asked_at = self._clock()
+        watched.asked_at = time.time()
         row, seen = watched.row, self.seen(watched)
         gaps = [*watched.gaps, *self._open_gaps(watched)]
         try:
@@ -205,7 +202,7 @@ class Engine:
                 watched.recheck.reset()
             watched.gaps.clear()
             if watched.has_new or watched.on_interval:
-                self._new_value(watched, self._clock())
+                self._new_value(watched, time.time())
         return entry
 
     def _is_current(self, watched: Watched) -> bool:
@@ -219,7 +216,7 @@ class Engine:
     async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
         row = watched.row
         entry = DecisionRow(
-            watcher=row.name, at=utc(self._clock()), decision="nothing", reason=f"it was paused: {reason}"
+            watcher=row.name, at=utc(time.time()), decision="nothing", reason=f"it was paused: {reason}"
         )
         if self._watched.get(row.name) is watched:
             self.stop(row.name)
@@ -233,7 +230,7 @@ class Engine:
 
     def seen(self, watched: Watched) -> dict[str, Seen]:
         """Return what a model is shown of the values."""
-        now = self._clock()
+        now = time.time()
         shown: dict[str, Seen] = {}
         for name, source in watched.sources.items():
             samples = self._history(watched, source.topic, source.link)[-_RECENT - 1 :]
@@ -365,19 +362,19 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - the other watchers go on
             is_known = isinstance(error, StrawberryError)
             _log.error("watcher %s: %s", watched.row.name, error, exc_info=not is_known)
-            watched.ask_at = self._clock() + watched.recheck.next()
+            watched.ask_at = time.time() + watched.recheck.next()
 
     async def _failed(self, watched: Watched, entry: DecisionRow, occasion: str) -> None:
         """Try again later; the owner is notified once."""
         watched.failures += 1
-        watched.ask_at = self._clock() + watched.recheck.next()
+        watched.ask_at = time.time() + watched.recheck.next()
         # What a person removed or paused meanwhile does not report.
         if watched.failures == 1 and self._is_current(watched):
             await self._evaluations.announcer.failure(watched.row, entry, occasion)
 
     async def _plan(self, watched: Watched) -> None:
         """Set when the schedule comes next; a time that has come is evaluated, or told if it was missed."""
-        row, schedule, now = watched.row, watched.schedule, self._clock()
+        row, schedule, now = watched.row, watched.schedule, time.time()
         assert schedule is not None
         planned, row.next_at = row.next_at, schedule.next(utc(now), self._household)
         if planned is not None and planned.timestamp() <= now:
@@ -397,7 +394,7 @@ class Engine:
         names = [name for name, source in watched.sources.items() if source.link == gap.link]
         if names and watched.evaluator is not None:
             watched.evaluator.gap(gap.since, gap.until, names)
-            self._look(watched, self._clock())
+            self._look(watched, time.time())
         return bool(names)
 
     async def _tell_gap(self, missed: Sequence[Watched], gap: Gap, text: str) -> None:

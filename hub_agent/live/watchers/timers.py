@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final, Literal
@@ -16,7 +16,6 @@ from chat.tasks import happens, open_tasks
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
 from contracts.wire import Json, rfc3339
 from hub_agent.live.events import Events, Kind
-from hub_agent.live.times import utc
 from hub_agent.live.watchers.definition import Missed
 from hub_agent.live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_agent.live.watchers.store import WatcherStore, change_of_timer
@@ -50,18 +49,10 @@ class Timers:
     That one ended is stored in one transaction with its end, so that it is reported once.
     """
 
-    def __init__(
-        self,
-        store: WatcherStore,
-        events: Events,
-        *,
-        household: Household,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, store: WatcherStore, events: Events, *, household: Household) -> None:
         self._store = store
         self._events = events
         self._household = household
-        self._clock = clock
         self._rows: dict[str, TimerRow] = {}
         self._changed = asyncio.Event()
 
@@ -128,7 +119,7 @@ class Timers:
             self._rows[row.id] = row
         while True:
             self._changed.clear()
-            present = self._clock()
+            present = time.time()
             for row in [row for row in self._rows.values() if row.due.timestamp() <= present]:
                 if row.id not in self._rows:
                     continue  # It was removed while another one ended.
@@ -138,7 +129,7 @@ class Timers:
                     _log.error("the timer %s: %s", row.id, error)
                     await asyncio.sleep(_AGAIN_S)
             first = min((row.due.timestamp() for row in self._rows.values()), default=math.inf)
-            wait_s = min(max(0.05, first - self._clock()), LONGEST_SLEEP_S)
+            wait_s = min(max(0.05, first - time.time()), LONGEST_SLEEP_S)
             await happens(self._changed, within_s=wait_s)
 
     def _checked(self, row: TimerRow) -> TimerRow:
@@ -156,7 +147,7 @@ class Timers:
         if row.schedule is None:
             del self._rows[row.id]
         else:
-            following = row.due = Schedule.parse(row.schedule).next(utc(self._clock()), self._household)
+            following = row.due = Schedule.parse(row.schedule).next(now(), self._household)
         events: list[tuple[str, Kind, dict[str, Json]]] = [
             (row.owner, "timer", {**payload, "missed": late}),
             (row.owner, "notification", {**payload, "text": message, "from": "timer"}),

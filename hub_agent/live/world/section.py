@@ -37,15 +37,12 @@ async def world_part(world: World, asked: Asked) -> PromptPart | None:
     return PromptPart(text) if text is not None else None
 
 
-def world_section(
-    world: World, user: str, said: Sequence[str], *, tokens: int = WORLD_TOKENS
-) -> Prompt | None:
+def world_section(world: World, user: str, said: Sequence[str]) -> Prompt | None:
     """Return what there is to know of the entities; None where there are none.
 
     Args:
         user: Id of the person for whom it is.
         said: What the person said, the newest last.
-        tokens: Most tokens.
     """
     everything = [*world.device_states(user), *world.entities.list()]
     if not everything:
@@ -55,7 +52,7 @@ def world_section(
     head = f"Entities: {count}; devices.hub.WorldSkill.get_world(area=…, kind=…, name=…) has their states"
     lines = _fitting(
         (_line(world.current(each)) for each in [*named, *(others if len(everything) <= _ALL else ())]),
-        tokens - estimate_tokens(head) - _AREA_TOKENS,
+        WORLD_TOKENS - estimate_tokens(head) - _AREA_TOKENS,
     )
     if len(lines) == count:
         return Prompt("\n".join(("Entities:", *lines)))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import FileProblem
-from hub_agent.live.files import EditedFile
+from hub_agent.live.files import MAX_BYTES, EditedFile
 
 
 def numbers(text: str) -> list[int]:
@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def edited(path: Path) -> EditedFile[list[int]]:
-    return EditedFile(path, numbers, absent=[], max_bytes=100)
+    return EditedFile(path, numbers, absent=[])
 
 
 def test_a_change_counts_at_the_next_use(path: Path, edited: EditedFile[list[int]]) -> None:
@@ -55,7 +55,7 @@ def test_a_file_put_in_its_place_counts_whatever_its_age_and_size(
     [
         (b"1\ntwo\n", ":2: 'two' is no number"),
         (b"1\n2\n\xff\xfe\n", ":3: is not UTF-8 text"),
-        (b"1\n" * 51, ":51: is longer than 100 bytes"),
+        (b"1\n" * (MAX_BYTES // 2 + 1), f":{MAX_BYTES // 2 + 1}: is longer than {MAX_BYTES} bytes"),
     ],
 )
 def test_a_broken_file_is_named_once_while_the_last_good_one_stays(

@@ -27,7 +27,7 @@ from hub_agent.live.world.discovery import (
     zigbee_devices,
 )
 from hub_agent.live.world.entities import MAX_ENTITIES, Entities
-from hub_agent.live.world.section import world_section
+from hub_agent.live.world.section import WORLD_TOKENS, world_section
 from hub_agent.settings import HomeLinkSettings
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, linked, open_home, says
@@ -447,13 +447,13 @@ async def test_a_long_list_is_read_beside_the_loop_and_the_newest_word_counts() 
 
 
 def test_a_large_home_takes_no_more_of_the_prompt_than_it_may() -> None:
-    section = world_section(large_world(2_000), "admin", ["and in room 8?", "turn off lamp 1234"], tokens=200)
+    section = world_section(large_world(2_000), "admin", ["and in room 8?", "turn off lamp 1234"])
     assert section is not None
     lines = section.splitlines()
     assert lines[0].startswith("Entities: 2000; devices.hub.WorldSkill.get_world(")
     assert lines[-1].startswith('Areas: "Room 0" 40, ')
     assert lines[1].startswith('- light "Lamp 1234"')
-    assert estimate_tokens(section) <= 200
+    assert estimate_tokens(section) <= WORLD_TOKENS
     small = world_section(large_world(2), "admin", ["hello"])
     assert small is not None
     assert len(small.splitlines()) == 3

@@ -145,7 +145,7 @@ async def test_an_end_that_cannot_be_stored_is_told_once_it_can(
     monkeypatch.setattr(timers_module, "_AGAIN_S", 0.01)
     timers, store, failed = home.hub.live.timers, home.hub.registry.store, asyncio.Event()
     due = now() + timedelta(hours=1)
-    await timers.add(home.hub.registry.admin, "tea", due=due, schedule=None, missed="run")
+    made = await timers.add(home.hub.registry.admin, "tea", due=due, schedule=None, missed="run")
 
     async def write(_: object) -> None:
         failed.set()
@@ -153,7 +153,7 @@ async def test_an_end_that_cannot_be_stored_is_told_once_it_can(
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "write", write)
-        timers._clock = lambda: due.timestamp()
+        timers._rows[made["id"]].due = now()
         timers._changed.set()
         await failed.wait()
         failed.clear()
