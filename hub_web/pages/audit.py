@@ -8,12 +8,12 @@ from urllib.parse import urlencode
 from nicegui import ui
 
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, note, refilled, row, stack
+from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, refilled, row, stack
+from hub_web.parts.paging import Paged
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 
-_PAGE: Final = 50
 _TONES: Final[dict[str, Tone]] = {"result": "good", "refused": "bad", "cancelled": "plain"}
 
 
@@ -30,36 +30,24 @@ async def audit() -> None:
         given = {name: str(each.value or "") for name, each in {"q": words, **filters}.items()}
         return {name: value for name, value in given.items() if value}
 
-    @one_at_a_time
-    async def search() -> None:
-        for form, link in exports.items():
-            asked = urlencode({**query(), "format": form})
-            link.props["href"] = f"/api/audit/export?{asked}"
-        await more(None)
-
-    async def more(before: int | None) -> None:
-        asked = query()
-        answer = await view.api.get("/api/audit", **asked, before=before, limit=_PAGE)
-        if asked != query():
-            return  # what is asked for now is searched already
-        if before is None:
+    def show(answer: dict[str, Any], is_first: bool) -> Any:
+        if is_first:
             entries.clear()
+            for form, link in exports.items():
+                link.props["href"] = f"/api/audit/export?{urlencode({**query(), 'format': form})}"
         entries.extend(answer["entries"])
         table.show(_row(each, names, devices) for each in entries)
-        with refilled(end):
+        with refilled(nothing):
             if not entries:
                 empty("fact_check", text("Nothing found"), text("Nothing like this was called."))
-            elif answer["before"] is not None:
-                view.button(text("Show more"), partial(more, answer["before"]), icon="expand_more")
-            else:
-                note(text("That is all."))
+        return answer["before"]
 
     with card(text("Filter"), icon="filter_list") as tools:
         with tools, row():
             exports = {form: _export(form) for form in ("csv", "jsonl")}
         with row().classes("sb-search"):
             words = text_field(text("Words")).props("clearable debounce=120 type=search")
-            words.classes("sb-grow").on_value_change(view.showing(search))
+            words.classes("sb-grow")
             filters = {
                 "user": choice(text("Person"), {"": text("anybody"), **names}, ""),
                 "device": choice(text("Device"), {"": text("any device"), **devices}, ""),
@@ -70,12 +58,17 @@ async def audit() -> None:
                 # As a link of another page asks for it.
                 if (asked := view.client.request.query_params.get(name)) in each.options:
                     each.value = asked
-                each.classes("sb-narrow").on_value_change(view.showing(search))
+                each.classes("sb-narrow")
     with card(text("Calls and changes")):
         columns = [text("Time"), text("Person"), text("Call"), text("Device"), text("Through")]
         table = Table([*columns, text("Outcome")], label=text("Calls and changes"))
-        end = stack()
-    await search()
+        nothing = stack()
+        pages = Paged("/api/audit", query, show)
+    search = view.showing(pages.search)
+    words.on_value_change(search)
+    for each in filters.values():
+        each.on_value_change(search)
+    await pages.search()
 
 
 def outcomes() -> dict[str, str]:

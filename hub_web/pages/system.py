@@ -28,7 +28,6 @@ from hub_web.view import view
 
 _LINES: Final = 300
 """Lines of the log that are shown."""
-_SHORTEST: Final = 8
 
 
 @page("/system", title="System", icon="monitor_heart", menu=310, admin=True)
@@ -173,8 +172,6 @@ def _backup() -> None:
         captures = switch(text("With captures and recorded values"))
 
         async def download() -> None:
-            if len(first.value or "") < _SHORTEST:
-                raise InvalidMessage(text("The passphrase needs at least {n} characters", n=_SHORTEST))
             if first.value != again.value:
                 raise InvalidMessage(text("The two passphrases differ"))
             body = {"passphrase": first.value, "captures": bool(captures.value)}

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
@@ -12,15 +11,15 @@ from nicegui import ui
 from contracts.errors import StrawberryError
 from hub_web.api import part
 from hub_web.parts.forms import choice
-from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, refilled, row, stack
+from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, row, stack
+from hub_web.parts.paging import Paged
 from hub_web.parts.times import milliseconds
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import Timeline, cost_words, legend, shares, span_name
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 
-_PAGE: Final = 30
 _AGAIN_S: Final = 2.0
 """How often a turn that runs is looked at again."""
 _TITLE_CHARS: Final = 90
@@ -50,25 +49,16 @@ async def turns() -> None:
         since = choice(
             text("Since"), {"1d": text("A day"), "7d": text("A week"), "": text("The beginning")}, "7d"
         )
-        view.button("", lambda: search(), icon="refresh", kind="flat", tip=text("Refresh"))
+        view.button("", lambda: pages.search(), icon="refresh", kind="flat", tip=text("Refresh"))
     legend()
     listed = stack()
-    end = row()
     found: list[dict[str, Any]] = []
 
     def query() -> dict[str, str | None]:
         return {"outcome": outcome.value or None, "since": since.value or None}
 
-    @one_at_a_time
-    async def search() -> None:
-        await more(None)
-
-    async def more(before: str | None) -> None:
-        asked = query()
-        answer = await view.api.get("/api/turns", **asked, before=before, limit=_PAGE)
-        if asked != query():
-            return  # what is asked for now is searched already
-        if before is None:
+    def show(answer: dict[str, Any], is_first: bool) -> Any:
+        if is_first:
             found.clear()
             listed.clear()
         found.extend(answer["turns"])
@@ -81,13 +71,12 @@ async def turns() -> None:
                     "timeline", text("No turns here"), text("Whatever is asked in the chat appears here.")
                 ):
                     view.button(text("Ask something"), lambda: view.go("/chat"), kind="primary", icon="chat")
-        with refilled(end.classes("sb-centre")):
-            if answer["next"]:
-                view.button(text("Show older ones"), partial(more, answer["next"]), icon="expand_more")
+        return answer["next"]
 
-    outcome.on_value_change(view.showing(search))
-    since.on_value_change(view.showing(search))
-    await search()
+    pages = Paged("/api/turns", query, show)
+    outcome.on_value_change(view.showing(pages.search))
+    since.on_value_change(view.showing(pages.search))
+    await pages.search()
 
 
 def _listed(turn: Mapping[str, Any], names: "_Names", slowest: float) -> None:

@@ -1,5 +1,6 @@
 """Files: their sizes, links that save them, and fields that send them."""
 
+import asyncio
 import json
 from typing import Any, Final, cast
 
@@ -61,6 +62,10 @@ async def in_browser(function: str, *given: Any) -> None:
         InvalidMessage: As the route that it asks says it.
         PasswordNeeded: If it wants the person's password first.
     """
+    # A page that is left answers nothing.
+    task = asyncio.current_task()
+    assert task is not None
+    view.client.on_delete(lambda: task.cancel())
     call = f"strawberry.{function}({', '.join(map(json.dumps, given))})"
     answered = await view.client.run_javascript(f"return await {call}", timeout=_LONG_S)
     if error := cast("dict[str, Any] | None", answered):

@@ -1,0 +1,38 @@
+"""Long lists, read a page at a time from the newest entry on."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from hub_web.parts.layout import refilled, row
+from hub_web.texts import text
+from hub_web.view import one_at_a_time, view
+
+_PAGE: Final = 50
+
+
+class Paged:
+    """What a route lists as filters ask for it, with a button for the next page below.
+
+    Args:
+        path: Of the route, which takes ``before`` and ``limit``.
+        query: Returns what the filters ask for now.
+        show: Shows an answer, the first page or a further one, and returns where the next page begins.
+    """
+
+    def __init__(
+        self, path: str, query: Callable[[], Mapping[str, Any]], show: Callable[[dict[str, Any], bool], Any]
+    ) -> None:
+        self._path, self._query, self._show = path, query, show
+        self._end = row().classes("sb-centre")
+        self.search = one_at_a_time(partial(self._read, None))
+
+    async def _read(self, before: Any) -> None:
+        asked = self._query()
+        answer = await view.api.get(self._path, **asked, before=before, limit=_PAGE)
+        if asked != self._query():
+            return  # what is asked for now is searched already
+        following = self._show(answer, before is None)
+        with refilled(self._end):
+            if following is not None:
+                view.button(text("Show more"), partial(self._read, following), icon="expand_more")
