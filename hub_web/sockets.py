@@ -157,7 +157,7 @@ class Sockets:
         for client in tuple(Client.instances.values()):
             session = session_of(client)
             if session is not None and concerned(session):
-                client.delete()
+                _delete(client)
 
     async def watch(self, server: socketio.AsyncServer) -> None:
         """End sockets whose session has expired, and those of clients that do not read, until cancelled."""
@@ -180,7 +180,14 @@ def make_room(session: WebSession) -> None:
     theirs = [each for each in Client.instances.values() if _is_of_person(each, session)]
     theirs.sort(key=lambda client: (client.has_socket_connection, client.created))
     for client in theirs[: max(0, len(theirs) - _MOST_PAGES + 1)]:
-        client.delete()
+        _delete(client)
+
+
+def _delete(client: Client) -> None:
+    """Delete a page at once; NiceGUI would do so again some time after its browser has gone."""
+    for task in client._delete_tasks.values():
+        task.cancel()
+    client.delete()
 
 
 def session_of(client: Client) -> WebSession | None:

@@ -1,5 +1,6 @@
 """The pages in a hub of this process: under a base path, behind a proxy, and without NiceGUI."""
 
+import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from hub_agent.settings import HttpSettings
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_web import open_web
 from tests.hub_agent.home import Home, open_home
+from tests.hub_registry.spokes import eventually
 
 
 @asynccontextmanager
@@ -51,12 +53,7 @@ async def test_pages_work_under_a_base_path_and_behind_a_proxy(tmp_path: Path, s
             people = await client.get(f"{place}/people", headers={"cookie": cookie})
             drawn = re.findall(r'"tag":"nicegui-link".*?"href":"([^"]+)"', people.text)
             assert drawn == ["/audit"]
-        found = re.search(r"client_id': '([0-9a-f-]+)'", page.text)
-        assert found is not None
-        query = (
-            f"EIO=4&transport=websocket&client_id={found[1]}&implicit_handshake=true&tab_id=t&document_id=d"
-        )
-        url = f"{place.replace('http', 'ws')}/_nicegui_ws/socket.io/?{query}"
+        url = f"{place.replace('http', 'ws')}{_socket_of(page.text)}"
         headers = {"cookie": cookie, "origin": "https://home.example", "x-forwarded-proto": "https"}
         port = int(place.split(":")[2].split("/")[0])
         url = url.replace(f"127.0.0.1:{port}", "home.example")
@@ -66,6 +63,40 @@ async def test_pages_work_under_a_base_path_and_behind_a_proxy(tmp_path: Path, s
             assert str(await socket.recv()).startswith("0{")
             await socket.send("40")
             assert "sid" in str(await socket.recv())
+
+
+def _client_of(page: str) -> str:
+    found = re.search(r"client_id': '([0-9a-f-]+)'", page)
+    assert found is not None
+    return found[1]
+
+
+def _socket_of(page: str) -> str:
+    more = "implicit_handshake=true&tab_id=t&document_id=d"
+    return f"/_nicegui_ws/socket.io/?EIO=4&transport=websocket&client_id={_client_of(page)}&{more}"
+
+
+async def test_a_page_whose_browser_has_gone_is_deleted_once_when_its_session_ends(tmp_path: Path) -> None:
+    async with _opened(tmp_path / "home") as home:
+        from nicegui import Client
+
+        token, url = await home.token(), home.hub.url
+        headers = {"cookie": f"{SESSION_COOKIE}={token}", "origin": url}
+        async with httpx.AsyncClient(headers=headers) as browser:
+            page = (await browser.get(f"{url}/people", timeout=120)).text
+        client = Client.instances[_client_of(page)]
+        socket = f"{url.replace('http', 'ws')}{_socket_of(page)}"
+        async with connect(socket, additional_headers=headers, proxy=None) as opened:
+            assert str(await opened.recv()).startswith("0{")
+            await opened.send("40")
+            assert "sid" in str(await opened.recv())
+        await eventually(lambda: client._delete_tasks)
+        (task,) = client._delete_tasks.values()
+        authority = home.hub.registry.authority
+        await authority.revoke([authority.check(token).jti])
+        assert client.id not in Client.instances
+        await asyncio.wait([task])
+        assert task.cancelled()
 
 
 async def test_without_the_extra_the_start_page_says_how_to_get_it(
