@@ -8,19 +8,26 @@ from tests.forkserver import COMMAND
 
 
 def environment_of(home: Path, **variables: str) -> dict[str, str]:
-    """Give the environment of a command: this one's, without what says anything about models."""
+    """Return the environment of a command: this one's, without what says anything about homes or models."""
     mine = {
         name: value
         for name, value in os.environ.items()
-        if not name.endswith("_API_KEY") and name != "OLLAMA_HOST"
+        if not name.startswith(("STRAWBERRY", "HUB_", "OLLAMA_HOST")) and not name.endswith("_API_KEY")
     }
-    return {**mine, "STRAWBERRY_HOME": str(home), "STRAWBERRY_LOCAL_MODELS_ONLY": "1", **variables}
+    fixed = {"STRAWBERRY_HOME": str(home), "STRAWBERRY_LOCAL_MODELS_ONLY": "1"}
+    return {**mine, **fixed, "PYTHONPATH": str(Path(__file__).parents[2]), **variables}
 
 
-def run(environment: dict[str, str], *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end, without a terminal."""
+def run(
+    environment: dict[str, str], *words: str, shell: str = "", text: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, without a terminal.
+
+    Args:
+        shell: A script that runs it as ``"$@"``.
+    """
     return subprocess.run(
-        [*COMMAND, *words],
+        [*(("/bin/sh", "-c", shell, "sh") if shell else ()), *COMMAND, *words],
         env=environment,
         input=text,
         capture_output=True,

@@ -102,6 +102,13 @@ def is_accepted(home: Home, token: str) -> bool:
     return bool(in_registry(home, ask))
 
 
+def hub_id_of(home: Home) -> str:
+    async def ask(registry: Registry) -> str:
+        return registry.hub_id
+
+    return str(in_registry(home, ask))
+
+
 def revoke(home: Home, token: str) -> None:
     in_registry(home, lambda registry: registry.authority.revoke([registry.authority.check(token).jti]))
 
@@ -113,6 +120,7 @@ def backup_of(home: Home, *, captures: bool = False) -> bytes:
 
 
 def restored(home: Home, data: bytes, **options: Any) -> Path | None:
+    home.directory.mkdir(exist_ok=True)
     unpack(home, io.BytesIO(data), PASSPHRASE)
     plan(home, **options)
     return complete(home)
@@ -127,6 +135,11 @@ def names_in(data: bytes) -> set[str]:
 
 def packed(*entries: tuple[str, bytes] | tarfile.TarInfo, manifest: dict[str, Any] | None = None) -> bytes:
     """A backup that nobody but its passphrase vouches for."""
+    return encrypted(gzip.compress(archived(*entries, manifest=manifest)))
+
+
+def archived(*entries: tuple[str, bytes] | tarfile.TarInfo, manifest: dict[str, Any] | None = None) -> bytes:
+    """An archive that begins with a description."""
     described = {"format": 1, "version": "1", "created_at": "now", **(manifest or {})}
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
@@ -137,7 +150,7 @@ def packed(*entries: tuple[str, bytes] | tarfile.TarInfo, manifest: dict[str, An
             info = tarfile.TarInfo(entry[0])
             info.size = len(entry[1])
             archive.addfile(info, io.BytesIO(entry[1]))
-    return encrypted(gzip.compress(plain.getvalue()))
+    return plain.getvalue()
 
 
 def everything(directory: Path) -> dict[str, bytes]:
@@ -156,17 +169,12 @@ def test_a_backup_holds_the_home_without_what_is_made_again(home):
 
 def test_a_restored_home_is_as_it_was(home, tmp_path):
     other = Home(tmp_path / "other")
-    other.directory.mkdir()
     assert restored(other, backup_of(home)) is None
     for name in ("strawberry.toml", ".env", "hub/SOUL.md", "hub/key.pem"):
         assert (other.directory / name).read_bytes() == (home.directory / name).read_bytes()
         assert (other.directory / name).stat().st_mode & 0o077 == 0
-    assert in_registry(other, _hub_id) == in_registry(home, _hub_id)
+    assert hub_id_of(other) == hub_id_of(home)
     assert not (other.directory / "restore").exists()
-
-
-async def _hub_id(registry: Registry) -> str:
-    return registry.hub_id
 
 
 def test_what_is_written_meanwhile_does_not_tear_the_copy_of_the_database(home, tmp_path):
@@ -176,7 +184,6 @@ def test_what_is_written_meanwhile_does_not_tear_the_copy_of_the_database(home, 
         data = backup_of(home)
         writing.execute("COMMIT")
     other = Home(tmp_path / "other")
-    other.directory.mkdir()
     restored(other, data)
     assert "half" not in in_registry(other, lambda registry: registry.devices.retired())
 
@@ -275,17 +282,6 @@ def sealed(plain: Iterable[bytes]) -> bytes:
     return target.getvalue()
 
 
-def described() -> bytes:
-    """The first entry of an archive, its description."""
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w") as archive:
-        text = json.dumps({"format": 1, "version": "1", "created_at": "now"}).encode()
-        info = tarfile.TarInfo(MANIFEST)
-        info.size = len(text)
-        archive.addfile(info, io.BytesIO(text))
-    return plain.getvalue()[:1024]
-
-
 SPARSE = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n25 GNU.sparse.name=skills/a\n"
 MEGABYTES = 200
 
@@ -306,7 +302,7 @@ MEGABYTES = 200
     ids=["extended header", "long name", "many headers", "map of a sparse file", "after the end"],
 )
 def test_what_a_header_says_is_not_read_into_memory(entries, home):
-    data = sealed((described(), *entries))
+    data = sealed((archived()[:1024], *entries))
     tracemalloc.start()
     try:
         refused(home, data, "too much between|not a backup")
@@ -339,7 +335,6 @@ def test_any_name_of_a_file_comes_back(home, tmp_path):
     for name in names:
         (home.hub / name).write_text(name, errors="surrogateescape")
     fresh = Home(tmp_path / "fresh")
-    fresh.directory.mkdir()
     restored(fresh, backup_of(home))
     assert set(names) <= {path.name for path in fresh.hub.iterdir()}
 
@@ -377,7 +372,6 @@ def test_in_a_fresh_home_no_token_that_works_for_anybody_counts_again(home, tmp_
     revoke(home, phone)
     later, radio = token_of(home), joined(home, "Radio")
     other = Home(tmp_path / "other")
-    other.directory.mkdir()
     restored(other, data)
     assert [is_accepted(other, each) for each in (phone, explorer, later, radio)] == [False] * 4
     assert is_accepted(other, tv)
@@ -447,7 +441,6 @@ def test_an_invitation_that_was_used_since_is_no_way_in(home, tmp_path):
     key = KeyPair.generate().public.jwk()
     in_registry(home, lambda registry: registry.enrol(token, key))
     fresh = Home(tmp_path / "other")
-    fresh.directory.mkdir()
     for each in (home, fresh):
         restored(each, data)
         with pytest.raises(Unauthorized):
@@ -457,7 +450,6 @@ def test_an_invitation_that_was_used_since_is_no_way_in(home, tmp_path):
 def test_a_device_that_the_owner_leaves_out_does_not_come_back(home, tmp_path):
     tv, radio = joined(home, "TV"), joined(home, "Radio")
     other = Home(tmp_path / "other")
-    other.directory.mkdir()
     restored(other, backup_of(home), revoke=["tv"])
     assert (is_accepted(other, tv), is_accepted(other, radio)) == (False, True)
 

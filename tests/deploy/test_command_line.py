@@ -13,7 +13,7 @@ import pytest
 from bus.ports import listen
 from deploy.cli.parser import make_parser
 from identity.files import only_one
-from tests.forkserver import COMMAND
+from tests.deploy.strawberry import environment_of, run
 
 NOBODY = "mqtt://127.0.0.1:9"
 """Where no broker listens; on the usual port one may."""
@@ -21,22 +21,7 @@ NOBODY = "mqtt://127.0.0.1:9"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("STRAWBERRY", "HUB_"))}
-    return {**kept, "STRAWBERRY_HOME": str(tmp_path / "home"), "PYTHONPATH": str(Path(__file__).parents[2])}
-
-
-def run(
-    environment: dict[str, str], *words: str, shell: str = "", text: str | None = None
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*(("/bin/sh", "-c", shell, "sh") if shell else ()), *COMMAND, *words],
-        env=environment,
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return environment_of(tmp_path / "home")
 
 
 def test_it_tells_its_version(environment: dict[str, str]) -> None:
