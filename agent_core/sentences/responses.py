@@ -13,14 +13,14 @@ results come from devices.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from contracts.devices.registration import Method
-from contracts.errors import StrawberryError
+from contracts.errors import CallError, ErrorCode, StrawberryError
 from contracts.wire import Json, shortened
 
 MAX_ANSWER: Final = 2_000
@@ -50,12 +50,29 @@ class _Language:
     done: str = "Done."
     nothing: str = "Nothing."
     decimal: str = "."
+    failures: Mapping[ErrorCode, str] = field(default_factory=dict)
 
 
+_LATE: Final = "Das Gerät hat nicht rechtzeitig geantwortet."
+_GERMAN_FAILURES: Final = {
+    ErrorCode.OFFLINE: "Das Gerät ist gerade nicht erreichbar.",
+    ErrorCode.UNKNOWN_SKILL: "Das gibt es hier nicht.",
+    ErrorCode.BAD_ARGUMENTS: "Mit diesen Angaben geht das nicht.",
+    ErrorCode.REFUSED: "Das wurde abgelehnt und nicht ausgeführt.",
+    ErrorCode.NEEDS_CONFIRMATION: "Das braucht eine Bestätigung und wurde nicht ausgeführt.",
+    ErrorCode.BUSY: "Das Gerät ist gerade beschäftigt. Versuch es gleich noch einmal.",
+    ErrorCode.TOO_LARGE: "Das ist zu viel auf einmal.",
+    ErrorCode.EXPIRED: _LATE,
+    ErrorCode.STALE_EPOCH: _LATE,
+    ErrorCode.TIMEOUT: _LATE,
+    ErrorCode.CANCELLED: "Das wurde abgebrochen.",
+    ErrorCode.SKILL_ERROR: "Das hat nicht geklappt: {message}.",
+    ErrorCode.OUTCOME_UNKNOWN: "Ob das ausgeführt wurde, ist nicht bekannt. Sieh bitte nach.",
+}
 _ENGLISH: Final = _Language()
 _LANGUAGES: Final = {
     "en": _ENGLISH,
-    "de": _Language("ja", "nein", "keine Angabe", "und", "Erledigt.", "Nichts.", ","),
+    "de": _Language("ja", "nein", "keine Angabe", "und", "Erledigt.", "Nichts.", ",", _GERMAN_FAILURES),
 }
 
 
@@ -93,6 +110,18 @@ def response_text(
         text = _answer(method, result, words)
     text = _CONTROL.sub(" ", text).strip()
     return text if limit is None else shortened(text, limit)
+
+
+def failure_text(error: CallError, *, language: str = "en") -> str:
+    """Write in words why a call gave no result: by its kind where the language is not that of errors.
+
+    Args:
+        language: BCP 47; only its first part counts.
+    """
+    told = _LANGUAGES.get(primary(language), _ENGLISH).failures.get(error.code)
+    if told is not None:
+        return told.replace("{message}", error.message.rstrip(". "))
+    return f"{error.message}. {error.hint}".rstrip(". ") + "."
 
 
 def check_response(template: str, method: Method) -> None:

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from agent_core.search.catalogue import Catalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
-from agent_core.sentences.responses import response_text
+from agent_core.sentences.responses import failure_text, response_text
 from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.turn import Emit, TurnContext
 from contracts.chat import TextDelta, TurnFinal
@@ -39,7 +39,7 @@ async def run_sentence(
         try:
             result = await calls.call(matched.target, [], matched.arguments)
         except CallError as error:
-            text = f"{error.message}. {error.hint}".rstrip(". ") + "."
+            text = failure_text(error, language=matched.language)
         else:
             method = matched.target.method
             text = response_text(method, result, matched.arguments, language=matched.language)

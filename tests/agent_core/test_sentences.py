@@ -378,8 +378,10 @@ class House(FakeHouse):
         return {"volume": call.arguments["level"]}
 
 
-async def run(made: SentenceIndex, house: House) -> list[TurnEvent]:
-    found = made.match("set volume to 5", language="en", current=None)
+async def run(
+    made: SentenceIndex, house: House, *, said: str = "set volume to 5", language: str = "en"
+) -> list[TurnEvent]:
+    found = made.match(said, language=language, current=None)
     assert found is not None
     events: list[TurnEvent] = []
     consent = Consent(house)
@@ -415,6 +417,17 @@ async def test_a_sentence_whose_call_fails_says_so() -> None:
     house.fails = CallError(ErrorCode.OFFLINE, "PC is offline", hint="Switch it on")
     events = await run(index(on("pc", VOLUME)), house)
     assert events[-1] == TurnFinal(answer="PC is offline. Switch it on.", mode="sentence", device="pc")
+
+
+async def test_a_failed_call_is_told_in_the_language_of_the_sentence() -> None:
+    made = index(on("pc", VOLUME.model_copy(update={"sentences": {"de": ("stelle laut auf {level}",)}})))
+    for code in ErrorCode:
+        house = House()
+        house.fails = CallError(code, "PC failed", hint="Look there")
+        events = await run(made, house, said="stelle laut auf 5", language="de-AT")
+        assert isinstance(events[-1], TurnFinal)
+        assert ("PC failed" in events[-1].answer) == (code is ErrorCode.SKILL_ERROR)
+        assert events[-1].answer.startswith(("Das ", "Mit ", "Ob "))
 
 
 async def test_an_ambiguous_sentence_calls_nothing_and_asks() -> None:
