@@ -164,10 +164,19 @@ class Tray:
     def _notify(self, call: str) -> None:
         if self.window.isActiveWindow():
             return
-        if self.icon is None:
-            QApplication.alert(self.window)
-        else:
-            self._message(self._text("Do this?"), call)
+        title = self._text("Do this?")
+        if self.icon is not None:
+            self._message(title, call)
+            return
+        QApplication.alert(self.window)
+        if sys.platform == "linux":
+            from tray.notifications import notify
+
+            self._background.run(
+                lambda: notify(title, call, shown_ms=_MESSAGE_MS),
+                then=lambda is_clicked: self.window.bring() if is_clicked else None,
+                name="notification",
+            )
 
     def _say(self, error: StrawberryError) -> None:
         if self.icon is None:

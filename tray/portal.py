@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from dbus_fast import Message, MessageType, Variant
@@ -35,6 +35,41 @@ async def wait_for_keys(keys: str, pressed: Callable[[], None], *, address: str 
         bus.disconnect()
 
 
+async def call(
+    bus: MessageBus,
+    owner: str,
+    path: str,
+    member: str,
+    signature: str = "",
+    body: Sequence[Any] = (),
+    *,
+    interface: str = "",
+) -> list[Any]:
+    """Call a method; return its results.
+
+    Raises:
+        OSError: If it fails, or nothing answers.
+    """
+    message = Message(
+        destination=owner,
+        path=path,
+        interface=interface or owner,
+        member=member,
+        signature=signature,
+        body=list(body),
+    )
+    reply = await bus.call(message)
+    if reply is None or reply.message_type == MessageType.ERROR:
+        raise OSError(f"{member}: {reply.body[0] if reply and reply.body else 'no answer'}")
+    return reply.body
+
+
+async def listen_to(bus: MessageBus, sender: str) -> None:
+    """Receive the signals of a program."""
+    rule = f"type='signal',sender='{sender}'"
+    await call(bus, "org.freedesktop.DBus", "/org/freedesktop/DBus", "AddMatch", "s", [rule])
+
+
 class _Portal:
     def __init__(self, bus: MessageBus, pressed: Callable[[], None]) -> None:
         self._bus = bus
@@ -45,8 +80,7 @@ class _Portal:
     async def bind(self, keys: str) -> None:
         """Bind the keys of the shortcut."""
         self._bus.add_message_handler(self._take)
-        rule = f"type='signal',sender='{PORTAL}'"
-        await self._call("org.freedesktop.DBus", "/org/freedesktop/DBus", "AddMatch", "s", [rule])
+        await listen_to(self._bus, PORTAL)
         token = Variant("s", f"strawberry{secrets.token_hex(8)}")
         created = await self._request("CreateSession", "", [], {"session_handle_token": token})
         self._session = str(created["session_handle"].value)
@@ -66,23 +100,8 @@ class _Portal:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers[path] = answer
         body = [*body, {**options, "handle_token": Variant("s", token)}]
-        await self._call(PORTAL, PATH, member, f"{signature}a{{sv}}", body, interface=SHORTCUTS)
+        await call(self._bus, PORTAL, PATH, member, f"{signature}a{{sv}}", body, interface=SHORTCUTS)
         return await answer
-
-    async def _call(
-        self, owner: str, path: str, member: str, signature: str, body: list[Any], *, interface: str = ""
-    ) -> None:
-        message = Message(
-            destination=owner,
-            path=path,
-            interface=interface or owner,
-            member=member,
-            signature=signature,
-            body=body,
-        )
-        reply = await self._bus.call(message)
-        if reply is None or reply.message_type == MessageType.ERROR:
-            raise OSError(f"{member}: {reply.body[0] if reply and reply.body else 'no answer'}")
 
     def _take(self, message: Message) -> None:
         if message.message_type != MessageType.SIGNAL:

@@ -2,26 +2,47 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import pytest
 from dbus_fast import Message, MessageType
 from dbus_fast.aio import MessageBus
 
-from tests.e2e.house import PATIENCE_S, wait_for
+from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.model_server import Reply, Says, Script, SeenRequest, calls
 from tests.tray.desktop import Desktop
-from tests.tray.program import Program
+from tests.tray.program import Program, start
 
 NAME = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"
 MESSAGE = "Let the dog out."
 
 
+@pytest.fixture
+def windowed(house: House, spoke: Spoke, bare: Desktop) -> Iterator[Desktop]:
+    """A desktop without a tray, where the program is a window."""
+    process = start(house, spoke.home, bare)
+    try:
+        bare.wait_for(bare.windows, what="the window")
+        yield bare
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
+
+
 async def test_a_question_is_a_notification_while_the_window_is_away(
-    program: Program,
-    desktop: Desktop,
-    script: Callable[[Script], None],
+    program: Program, desktop: Desktop, script: Callable[[Script], None]
 ) -> None:
+    program.click("Quick chat")
+    await ask_and_click(desktop, script, abilities=["actions", "body"])
+
+
+async def test_without_a_tray_it_is_one_too(windowed: Desktop, script: Callable[[Script], None]) -> None:
+    await ask_and_click(windowed, script, abilities=["actions", "body", "body-markup"])
+
+
+async def ask_and_click(desktop: Desktop, script: Callable[[Script], None], *, abilities: list[str]) -> None:
+    """Ask something while the window hides; see the question as a notification, and click on it."""
     is_hidden = threading.Event()
 
     def answer(seen: SeenRequest) -> Reply:
@@ -42,7 +63,7 @@ async def test_a_question_is_a_notification_while_the_window_is_away(
             if not notified.done():
                 notified.set_result(message.body)
         elif message.member == "GetCapabilities":
-            bus.send(Message.new_method_return(message, "as", [["actions", "body"]]))
+            bus.send(Message.new_method_return(message, "as", [abilities]))
         else:
             bus.send(Message.new_method_return(message, "ssss", ["test", "test", "1", "1.2"]))
         return True
@@ -50,7 +71,7 @@ async def test_a_question_is_a_notification_while_the_window_is_away(
     bus.add_message_handler(take)
     await bus.request_name(NAME)
     try:
-        await asyncio.to_thread(_ask_and_hide, program, desktop)
+        await asyncio.to_thread(_ask_and_hide, desktop)
         is_hidden.set()
         async with asyncio.timeout(PATIENCE_S):
             body = await notified
@@ -62,8 +83,7 @@ async def test_a_question_is_a_notification_while_the_window_is_away(
         bus.disconnect()
 
 
-def _ask_and_hide(program: Program, desktop: Desktop) -> None:
-    program.click("Quick chat")
+def _ask_and_hide(desktop: Desktop) -> None:
     (window,) = wait_for(desktop.windows, what="the window")
     wait_for(lambda: desktop.run("xdotool", "getwindowfocus").strip() == window, what="the focus")
     desktop.run("xdotool", "type", MESSAGE)

@@ -1,0 +1,55 @@
+"""A notification of the desktop by ``org.freedesktop.Notifications``, where there is no tray to show it."""
+
+import asyncio
+import html
+import logging
+from contextlib import suppress
+from typing import Final
+
+from dbus_fast import DBusError, InvalidAddressError, Message, MessageType
+from dbus_fast.aio import MessageBus
+
+from tray.portal import call, listen_to
+
+_log = logging.getLogger(__name__)
+
+NAME: Final = "org.freedesktop.Notifications"
+PATH: Final = "/org/freedesktop/Notifications"
+_SIGNALS: Final = ("ActionInvoked", "NotificationClosed")
+_WAIT_S: Final = 60.0
+"""How long a click is waited for: no question is open for longer."""
+
+
+def notify(title: str, text: str, *, shown_ms: int) -> bool:
+    """Show a notification; return whether it was clicked, once it was or is gone."""
+    try:
+        return asyncio.run(_notify(title, text, shown_ms))
+    except (OSError, DBusError, InvalidAddressError) as error:
+        _log.info("the desktop shows no notifications: %s", error)
+        return False
+
+
+async def _notify(title: str, text: str, shown_ms: int) -> bool:
+    signals: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+
+    def take(message: Message) -> None:
+        if message.message_type == MessageType.SIGNAL and message.member in _SIGNALS:
+            signals.put_nowait((message.member, message.body[0]))
+
+    bus = await MessageBus().connect()
+    try:
+        bus.add_message_handler(take)
+        await listen_to(bus, NAME)
+        (abilities,) = await call(bus, NAME, PATH, "GetCapabilities")
+        # A device has chosen what is in the text.
+        body = html.escape(text, quote=False) if "body-markup" in abilities else text
+        given = ["Strawberry", 0, "", title, body, ["default", title], {}, shown_ms]
+        (number,) = await call(bus, NAME, PATH, "Notify", "susssasa{sv}i", given)
+        seen = ("", 0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT_S):
+                while seen[1] != number:
+                    seen = await signals.get()
+        return seen == ("ActionInvoked", number)
+    finally:
+        bus.disconnect()
