@@ -59,10 +59,13 @@ Known = Callable[[str], bool]
 """Whether the dictionary of the speech to text has a word."""
 
 
-def grammar_of(vocabulary: Vocabulary, known: Known) -> str | None:
+def grammar_of(vocabulary: Vocabulary, known: Known, *, before: str = "") -> str | None:
     """Return the grammar in JSGF; None where nothing can be said.
 
     Sentences and names with words that are not known are left out, with a line in the log.
+
+    Args:
+        before: A word that may stand before every sentence.
     """
     language = vocabulary.language.partition("-")[0]
     names = _Names(known, language)
@@ -86,9 +89,8 @@ def grammar_of(vocabulary: Vocabulary, known: Known) -> str | None:
     sentences = _that_fit(sentences, names.sizes, _MOST_COPIED - behind)
     if not sentences:
         return None
-    return _jsgf(
-        [f"public <utterance> = <sentence>{where}", f"<sentence> = {_either(sentences)}", *names.rules]
-    )
+    utterance = f"{f'[{before}] ' if before else ''}<sentence>{where}"
+    return _jsgf([f"public <utterance> = {utterance}", f"<sentence> = {_either(sentences)}", *names.rules])
 
 
 def _that_fit(rules: list[str], sizes: Mapping[str, int], left: int) -> list[str]:

@@ -8,7 +8,7 @@ an answer is spoken cuts it, and the turn with it, short.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from typing import Final, Literal, Protocol, Self, TypeVar
 
@@ -33,6 +33,9 @@ MayAnswer = Callable[[str, float], Awaitable[bool]]
 
 _BEFORE: Final = round(0.4 / FRAME_S)
 """Frames before speech that belong to it: its first sound is soft."""
+_OF_WAKE_WORD: Final = round(0.5 / FRAME_S)
+"""Frames before a wake word is found that a grammar gets: a command said at once begins before that. With a
+second of them, more sentences were taken for another."""
 _LOUDNESS: Final = round(1.0 / FRAME_S)
 """Frames of which the loudest says how loud a wake word was."""
 _TRIES: Final = 2
@@ -83,14 +86,22 @@ class Utterance:
     Attributes:
         wake_word: What began it; empty where a button or a question did.
         loudness: Of the wake word; see `voice.sound.audio.level`.
+        overlap: Frames before it, which may have its own beginning in them.
         follows: How many questions in a row it follows, without a wake word between them.
     """
 
     def __init__(
-        self, endpointer: Endpointer, *, wake_word: str = "", loudness: float = 0.0, follows: int = 0
+        self,
+        endpointer: Endpointer,
+        *,
+        wake_word: str = "",
+        loudness: float = 0.0,
+        overlap: Iterable[bytes] = (),
+        follows: int = 0,
     ) -> None:
         self.wake_word = wake_word
         self.loudness = loudness
+        self.overlap = tuple(overlap)
         self.follows = follows
         self._endpointer = endpointer
         self._frames: list[bytes] = []
@@ -102,7 +113,9 @@ class Utterance:
         phase = self._endpointer.heard(frame)
         self._frames.append(frame)
         if phase is Phase.BEFORE:
-            del self._frames[:-_BEFORE]
+            if len(self._frames) > _BEFORE:
+                del self._frames[:-_BEFORE]
+                self.overlap = ()
         else:
             self.ended = phase in (Phase.ENDED, Phase.NOTHING)
             async with self._more:
@@ -120,9 +133,11 @@ class Utterance:
             await self._more.wait_for(lambda: self.ended or self._endpointer.phase is not Phase.BEFORE)
         return self._endpointer.phase in (Phase.SPEECH, Phase.ENDED)
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self, *, with_overlap: bool = False) -> AsyncIterator[bytes]:
         """Yield the frames from the first one on, to the end of the speech."""
         at = 0
+        for frame in self.overlap if with_overlap else ():
+            yield frame
         while True:
             async with self._more:
                 await self._more.wait_for(lambda at=at: self.ended or len(self._frames) > at)  # type: ignore[misc]
@@ -164,6 +179,7 @@ class Pipeline:
         self._begun: asyncio.Queue[Utterance] = asyncio.Queue()
         self._now: Utterance | None = None
         self._levels: deque[float] = deque(maxlen=_LOUDNESS)
+        self._recent: deque[bytes] = deque(maxlen=_OF_WAKE_WORD)
         self._activity: Activity | None = None
         self._over_speech: Endpointer | None = None
         self._is_over = False
@@ -201,6 +217,7 @@ class Pipeline:
     async def _hear(self) -> None:
         async for frame in self._microphone:
             self._levels.append(level(frame))
+            self._recent.append(frame)
             now = self._now
             if now is not None and not now.ended:
                 await now.put(frame)
@@ -235,7 +252,8 @@ class Pipeline:
         assert self._vad is not None
         self._vad.reset()
         endpointer = Endpointer(self._vad, self._pauses)
-        utterance = Utterance(endpointer, wake_word=word, loudness=loudness, follows=follows)
+        overlap = self._recent if word else ()
+        utterance = Utterance(endpointer, wake_word=word, loudness=loudness, overlap=overlap, follows=follows)
         utterance.ended = self._is_over
         return utterance
 
@@ -292,7 +310,8 @@ class Pipeline:
         failure: SpeechError | None = None
         for name, engine in engines.items():
             try:
-                transcript = await engine.transcribe(utterance.frames(), language=self._language)
+                frames = utterance.frames(with_overlap=isinstance(engine, Grammar))
+                transcript = await engine.transcribe(frames, language=self._language)
             except SoundError:
                 raise
             except SpeechError as error:

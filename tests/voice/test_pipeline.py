@@ -59,7 +59,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 @pytest.fixture(scope="module")
 def grammar() -> PocketSphinx:
-    return PocketSphinx()
+    return PocketSphinx(SETTINGS["wake_words"])
 
 
 @asynccontextmanager
@@ -95,6 +95,13 @@ async def test_a_sentence_after_the_wake_word_is_answered_by_voice(room, grammar
         assert chat.asked == ["set the volume to 42"]
         assert notes.activities == ["listening", "hearing", "thinking", "talking", "listening"]
         await eventually(lambda: len(room.heard) > 32_000)
+
+
+async def test_a_sentence_in_one_breath_with_the_wake_word_is_understood(room, grammar):
+    async with listening(room, ANSWER, grammar) as (chat, _notes, _):
+        await room.say("okay nabu turn on the kitchen light")
+        await eventually(lambda: chat.asked)
+        assert chat.asked == ["turn on the kitchen light"]
 
 
 async def test_without_the_wake_word_nothing_is_understood(room, grammar):

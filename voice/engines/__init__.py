@@ -58,7 +58,10 @@ class SpeechToText(Protocol):
 
 @runtime_checkable
 class Grammar(SpeechToText, Protocol):
-    """A speech to text that understands only what it was told can be said."""
+    """A speech to text that understands only what it was told can be said.
+
+    What it transcribes may begin within a wake word.
+    """
 
     async def learn(self, vocabulary: "Vocabulary") -> None:
         """Understand this and nothing else; nothing happens where it has not changed."""

@@ -9,8 +9,10 @@ the bare sounds beside it.
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from contracts.chat.vocabulary import Vocabulary
@@ -40,6 +42,9 @@ _CHOICE_REJECTED_BELOW: Final = -2.1
 _FIRST: Final = 3 * RATE
 """Bytes of the sound by whose mean the voice and the microphone are evened out: 1.5 s. By the mean that the
 model brings along, half of the sentences of a home with 16 names were lost; by that of 1 s, one in 50."""
+
+_WAKE: Final = "_"
+"""The word of the dictionary for what is heard of a wake word."""
 
 _SENTENCES: Final = "sentences"
 _MEAN: Final = "mean"
@@ -74,18 +79,22 @@ _WORDS: Final = {
 
 def open_engine(settings: VoiceSettings, address: str) -> "PocketSphinx":
     """See `voice.engines`."""
-    return PocketSphinx()
+    return PocketSphinx(settings.wake_words)
 
 
 class PocketSphinx:
     """Understands the home's sentences; see `voice.engines.Grammar`.
 
+    Args:
+        wake_words: Names of models, or paths of such: a sentence may follow the end of one.
+
     Raises:
         SpeechError: If the package is not installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wake_words: Collection[str] = ()) -> None:
         self._library = installed("pocketsphinx")
+        self._wake_words = wake_words
         self._noise = _noise()
         # Decoders keep to one thread, which is also what keeps uses of them in order.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pocketsphinx")
@@ -155,7 +164,26 @@ class PocketSphinx:
             ) from None
         for word, sounds in _WORDS.items():
             if not self._knows(word):
-                self._decoder.add_word(word, sounds, False)
+                self._add_word(word, sounds)
+        for name in self._wake_words:
+            self._add_wake_word(re.findall("[a-z]+", Path(name).stem.lower()))
+
+    def _add_wake_word(self, words: list[str]) -> None:
+        """Add each end of a wake word, from the whole to its last sound, as one way to say `_WAKE`."""
+        missing = pronounced([word for word in words if not self._knows(word)], language="en")
+        said = [missing.get(word) or self._decoder.lookup_word(word) for word in words]
+        if all(said):
+            sounds = " ".join(said).split()
+            for at in range(len(sounds)):
+                self._add_word(_WAKE, " ".join(sounds[at:]))
+
+    def _add_word(self, word: str, sounds: str) -> None:
+        """Add a word to the dictionary, or another way to say one that it has."""
+        number, name = 1, word
+        while self._knows(name):
+            number += 1
+            name = f"{word}({number})"
+        self._decoder.add_word(name, sounds, False)
 
     def _knows(self, word: str) -> bool:
         return self._decoder.lookup_word(word) is not None
@@ -164,7 +192,7 @@ class PocketSphinx:
         if self._decoder is None:
             self._load()
         self._pronounce(vocabulary)
-        grammar = grammar_of(vocabulary, self._knows)
+        grammar = grammar_of(vocabulary, self._knows, before=_WAKE if self._knows(_WAKE) else "")
         self._searches.discard(_SENTENCES)
         if grammar is not None:
             self._add(_SENTENCES, grammar)
@@ -186,11 +214,7 @@ class PocketSphinx:
         ]
         for word, sounds in pronounced(wanted, language=language).items():
             self._pronounced.add((word, language))
-            number, name = 1, word
-            while self._knows(name):
-                number += 1
-                name = f"{word}({number})"
-            self._decoder.add_word(name, sounds, False)
+            self._add_word(word, sounds)
 
     def _add(self, name: str, grammar: str) -> None:
         if self._decoder is None:
@@ -272,12 +296,12 @@ class PocketSphinx:
         found = self._decoder.hyp()
         if found is None or not found.hypstr:
             return Transcript("", certain=False)
-        words = [each for each in self._decoder.seg() if each.word[0] not in "<(["]
+        words = [each for each in self._decoder.seg() if each.word[0] not in "<([" + _WAKE]
         if not words:
             return Transcript("", certain=False)
         fit = _fit(words) if self._search == _SENTENCES else self._above_sounds(words)
         _log.debug("the grammar heard %r (%.2f)", found.hypstr, fit)
-        return Transcript(with_digits(found.hypstr), certain=fit >= rejected_below)
+        return Transcript(with_digits(found.hypstr.removeprefix(_WAKE)), certain=fit >= rejected_below)
 
     def _above_sounds(self, words: Sequence[Any]) -> float:
         """Return how much better words explain their frames than bare sounds do."""
