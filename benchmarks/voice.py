@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from difflib import SequenceMatcher
+from itertools import product
 from pathlib import Path
 from typing import Final, Self
 
@@ -15,6 +16,7 @@ from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
 from contracts.chat import ConfirmationWanted, TextDelta, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
+from hub_web.texts import catalogue
 from tests.hub_agent.home import open_home
 from tests.hub_agent.test_wake_words import listening
 from tests.voice.spoken import HINT, NOISES, VOICES, can_speak, frames_of, noisy, other_speech, spoken
@@ -28,6 +30,7 @@ from voice.opening import Engines
 from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
 from voice.sound.audio import FRAME_S, RATE, Sound
+from voice.speaking import answers, is_yes
 from voice.vad import Endpointer, Pauses, Phase, load_vad
 
 SENTENCES: Final = (
@@ -56,6 +59,69 @@ ALIKE: Final = (
     "add cheese to the shopping list",
 )
 """Sentences that begin or end as one of the grammar."""
+NO_YES: Final = {
+    "en": (
+        *(
+            "guess",
+            "guest",
+            "yet",
+            "yeah",
+            "yesterday",
+            "gas",
+            "chess",
+            "less",
+            "dress",
+            "is this",
+            "yesterday please",
+        ),
+        *(
+            "jazz",
+            "yet please",
+            "just a moment",
+            "i guess so",
+            "let me see",
+            "sure",
+            "maybe later",
+            "what was that",
+        ),
+    ),
+    "de": (
+        *(
+            "ja",
+            "ja ja",
+            "bitte",
+            "na ja",
+            "jawohl",
+            "gerne",
+            "ja aber",
+            "ach bitte nicht",
+            "ja bitte nicht",
+            "ja gestern",
+        ),
+        *(
+            "na gerne nicht",
+            "jetzt nicht",
+            "vielleicht",
+            "warte mal",
+            "was war das",
+            "Japan",
+            "ja gern geschehen",
+        ),
+    ),
+}
+"""What is no yes, the words that sound most like one among it."""
+YES: Final = {"en": ("yes", "yes please"), "de": ("ja bitte", "ja gerne")}
+NO: Final = {"en": ("no", "no thanks", "stop"), "de": ("nein", "nein danke", "abbrechen")}
+ANSWERING: Final = {
+    "en": VOICES,
+    "de": ("espeak:de", "espeak:de+f3", "espeak:de+m3", "espeak:de+m7", "espeak:de+f2"),
+}
+"""By whom; flite has no German voice."""
+_PLAIN: Final = [each for each in catalogue("de").items() if "{" not in each[0] and 8 < len(each[0]) < 40][
+    :40
+]
+_OTHER_SPEECH: Final = dict(zip(("en", "de"), zip(*_PLAIN, strict=True), strict=True))
+"""Sentences of the pages in both languages."""
 _NUMBER: Final = SpokenSlot(is_number=True)
 _NAME: Final = SpokenSlot()
 VOCABULARY: Final = Vocabulary(
@@ -106,12 +172,14 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
         return [not_measured("speech", HINT)]
     voices = VOICES[::4] if effort.quick else VOICES
     await asyncio.to_thread(_speak, voices)
-    sphinx = PocketSphinx()
+    sphinx = PocketSphinx([_WORD])
     await sphinx.learn(VOCABULARY)
     return [
         *[row for noise in NOISES for row in await _words(sphinx, voices, noise)],
         await _taken(sphinx, voices, "other sentences", OTHERS),
         await _taken(sphinx, voices, "sentences that sound alike", ALIKE),
+        *[await _at_once(sphinx, engine, voices) for engine in (MicroWakeWords, OpenWakeWords)],
+        *[row for language in YES for row in await _answers(sphinx, language)],
         *_wakes(voices),
         *await asyncio.to_thread(_false_wakes, effort),
         *await _latencies(sphinx, effort),
@@ -153,6 +221,52 @@ async def _taken(engine: SpeechToText, voices: Sequence[str], which: str, texts:
         transcript = await engine.transcribe(_frames(spoken(text, voice=voice)), language="en")
         taken += transcript.certain and bool(transcript.text)
     return Row(f"{which} taken for one of the grammar", 100 * taken / len(said), "%")
+
+
+async def _at_once(
+    sphinx: PocketSphinx, engine: type[MicroWakeWords | OpenWakeWords], voices: Sequence[str]
+) -> Row:
+    """Say sentences in one breath with the wake word."""
+    heard = right = 0
+    for text in SENTENCES:
+        for voice in voices:
+            sound = spoken(f"okay nabu {text}", voice=voice, after_s=1.5)
+            notes, microphone = _Observer(), _Paced(frames_of(sound), frame_s=0)
+            await _pipeline(sphinx, microphone, _Chat(), _Silent(), notes, wake=engine([_WORD])).run()
+            heard += len(notes.transcripts)
+            right += sum(each.certain and each.text == with_digits(text) for each in notes.transcripts)
+    name = "microWakeWord" if engine is MicroWakeWords else "openWakeWord"
+    return Row(
+        f"sentences said at once with the wake word, {name}, of {heard} that it heard",
+        100 * right / heard,
+        "%",
+    )
+
+
+async def _answers(sphinx: PocketSphinx, language: str) -> list[Row]:
+    """Answer a question of the voice; see what is taken for a yes."""
+    engine = sphinx.of(answers(language))
+
+    async def share(texts: Sequence[str], taken_for: bool, noises: Sequence[float]) -> tuple[int, float]:
+        said = list(product(texts, ANSWERING[language], noises))
+        taken = 0
+        for text, voice, noise in said:
+            sound = spoken(text, voice=voice, noise=noise)
+            transcript = await engine.transcribe(_frames(sound), language=language)
+            taken += transcript.certain and is_yes(transcript.text, language) is taken_for
+        return len(said), 100 * taken / len(said)
+
+    rows = []
+    for what, texts, taken_for, noises in (
+        ("yes understood", YES[language], True, NOISES),
+        ("no understood", NO[language], False, NOISES),
+        ("no taken for yes", NO[language], True, NOISES),
+        ("near words taken for yes", NO_YES[language], True, NOISES[1:2]),
+        ("other speech taken for yes", _OTHER_SPEECH[language], True, NOISES[1:2]),
+    ):
+        number, percent = await share(texts, taken_for, noises)
+        rows.append(Row(f"answers in {language!r}: {what}, of {number}", percent, "%"))
+    return rows
 
 
 def _wakes(voices: Sequence[str]) -> list[Row]:
@@ -257,15 +371,23 @@ async def _verdicts(directory: Path) -> Row:
     return Row(work, statistics.median(took), "ms", Reach(most=150))
 
 
-def _pipeline(engine: SpeechToText, microphone: "_Paced", chat: "_Chat", loudspeaker: "_Silent") -> Pipeline:
+def _pipeline(
+    engine: SpeechToText,
+    microphone: "_Paced",
+    chat: "_Chat",
+    loudspeaker: "_Silent",
+    observer: "_Observer | None" = None,
+    *,
+    wake: WakeWord | None = None,
+) -> Pipeline:
     return Pipeline(
         microphone=microphone,
         loudspeaker=loudspeaker,
-        engines=Engines(MicroWakeWords([_WORD]), {"pocketsphinx": engine}, {"espeak": Espeak()}),
+        engines=Engines(wake or MicroWakeWords([_WORD]), {"pocketsphinx": engine}, {"espeak": Espeak()}),
         chat=chat,
         settings=VoiceSettings(tones=False),
         language="en",
-        observer=_Observer(),
+        observer=observer or _Observer(),
     )
 
 
@@ -282,10 +404,11 @@ def _end_of(sound: bytes) -> float:
 
 
 class _Paced:
-    """A microphone that hears in real time."""
+    """A microphone that hears in real time, or as fast as it is read."""
 
-    def __init__(self, frames: Sequence[bytes]) -> None:
+    def __init__(self, frames: Sequence[bytes], *, frame_s: float = FRAME_S) -> None:
         self._frames = frames
+        self._frame_s = frame_s
         self.began = self.busy = 0.0
 
     async def __aenter__(self) -> Self:
@@ -297,7 +420,7 @@ class _Paced:
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         self.began, self.busy = time.monotonic(), time.process_time()
         for number, frame in enumerate(self._frames, 1):
-            await asyncio.sleep(self.began + number * FRAME_S - time.monotonic())
+            await asyncio.sleep(self.began + number * self._frame_s - time.monotonic())
             yield frame
 
 
@@ -337,11 +460,16 @@ class _Chat:
 
 
 class _Observer:
+    """Keeps what was understood."""
+
+    def __init__(self) -> None:
+        self.transcripts: list[Transcript] = []
+
     def activity(self, activity: str) -> None:
         pass
 
     def understood(self, transcript: Transcript, engine: str) -> None:
-        pass
+        self.transcripts.append(transcript)
 
     def problem(self, engine: str, problem: str) -> None:
         pass
