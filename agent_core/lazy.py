@@ -62,6 +62,8 @@ class Lazy(Generic[T]):
         """Close the resource before the task group ends; nothing may use it any more."""
         if self._task is not None:
             self._task.cancel()
+        if self._opened is not None:
+            self._opened.cancel()  # a task that never began does not do it
 
     async def _keep(self, opened: asyncio.Future[T]) -> None:
         try:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from agent_core.skills.foreign_schema import resolved
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, StrawberryError
 from contracts.wire import Json, shortened
@@ -322,14 +323,9 @@ def _part(schema: Json, name: str, root: Mapping[str, Json]) -> Json:
 def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
     """Follow references and optional values; what cannot be followed is a schema that says nothing."""
     for _ in range(_MAX_DEPTH):
-        if not isinstance(schema, dict):
-            return {}
-        definitions, choices = root.get("$defs"), schema.get("anyOf")
-        if isinstance(schema.get("$ref"), str) and isinstance(definitions, dict):
-            schema = definitions.get(schema["$ref"].removeprefix("#/$defs/"))
-        elif isinstance(choices, list):
-            named = (each for each in choices if isinstance(each, dict) and each.get("type") != "null")
-            schema = next(named, {})
-        else:
-            return schema
+        found = resolved(schema, root)
+        choices = found.get("anyOf")
+        if not isinstance(choices, list):
+            return found
+        schema = next((each for each in choices if isinstance(each, dict) and each.get("type") != "null"), {})
     return {}

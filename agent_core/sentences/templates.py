@@ -32,7 +32,7 @@ from agent_core.sentences.matching import (
     ways,
 )
 from agent_core.skills.arguments import check_arguments
-from agent_core.skills.foreign_schema import branches, kinds_of
+from agent_core.skills.foreign_schema import branches, kinds_of, resolved
 from agent_core.skills.skill import VALUES
 from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, SpokenSentence, SpokenSlot, Vocabulary
 from contracts.devices.registration import Method
@@ -240,13 +240,11 @@ def _slots(text: str) -> set[str]:
 
 
 def _is_closed(schema: Json, root: dict[str, Json], depth: int) -> bool:
-    if not isinstance(schema, dict) or depth > _MAX_NESTED:
+    schema = resolved(schema, root)
+    if depth > _MAX_NESTED:
         return False
     if "enum" in schema or "const" in schema:
         return True
-    if isinstance(reference := schema.get("$ref"), str):
-        definition = root.get("$defs", {}).get(reference.removeprefix("#/$defs/"))
-        return _is_closed(definition, root, depth + 1)
     if choices := schema.get("anyOf"):
         return len(choices) <= _MAX_CHOICES and all(_is_closed(each, root, depth + 1) for each in choices)
     kind = schema.get("type")

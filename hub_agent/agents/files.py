@@ -2,7 +2,7 @@
 
 import errno
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Final, NotRequired, Self
@@ -18,6 +18,8 @@ _MAX_READ: Final = 16 * 1024 * 1024
 _PAGE_CHARS: Final = 7_000
 """Of one answer: what a model is shown of a tool's result in one piece."""
 _LISTED: Final = 200
+_ONE: Final = Lock()
+"""Held by who writes: two that look at a quota at once would both find room."""
 
 
 class ListedFile(TypedDict):
@@ -43,7 +45,6 @@ class AgentFiles:
     below: tuple[str, ...]
     max_files: int
     max_bytes: int
-    _one: Lock = field(default_factory=Lock, compare=False)
 
     @classmethod
     def of(cls, home: Path, name: str, profile: AgentProfile) -> Self:
@@ -132,15 +133,14 @@ class AgentFiles:
             OSError: If there is none.
         """
         *folders, name = parts_of(path)
-        with self._one, open_below(self.root, (*self.below, *folders)) as directory:
+        with _ONE, open_below(self.root, (*self.below, *folders)) as directory:
             if name not in directory.files():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             directory.remove(name)
 
     def _put(self, path: str, content: bytes, *, at: int | None) -> int:
         *folders, name = parts_of(path)
-        # One at a time: two that look at the quota at once would both find room.
-        with self._one, open_below(self.root, (*self.below, *folders), create=True) as directory:
+        with _ONE, open_below(self.root, (*self.below, *folders), create=True) as directory:
             present = directory.files().get(name)
             known = present.st_size if present is not None else 0
             if at not in (None, 0, known):

@@ -118,7 +118,7 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
 
     async def remove(request: Request) -> NoBody:
         await may_write(request)
-        agents.state(request.path_params["name"]).file.unlink()
+        agents.state(request.path_params["name"]).file.unlink(missing_ok=True)
         return NoBody()
 
     async def check(request: Request) -> Answer[CheckedProfile]:

@@ -32,7 +32,6 @@ from hub_agent.bus.bus_replies import Replies, error_event, is_last
 from hub_agent.bus.connection import Bus
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer
-from hub_registry.registry import Registry
 from identity.envelope import unseal
 
 _log = logging.getLogger(__name__)
@@ -89,7 +88,7 @@ async def open_bus_chat(assistant: Assistant, bus: Bus) -> AsyncIterator[None]:
         Forbidden: If the broker refuses the subscription.
     """
     async with open_tasks() as tasks:
-        answers = BusChat(assistant, assistant.registry, bus, tasks)
+        answers = BusChat(assistant, bus, tasks)
         unsubscribe = await bus.link.subscribe(topics.CHAT_REQUEST.filter(), answers.arrived)
         try:
             yield
@@ -101,9 +100,9 @@ async def open_bus_chat(assistant: Assistant, bus: Bus) -> AsyncIterator[None]:
 class BusChat:
     """Answers requests; made by `open_bus_chat`."""
 
-    def __init__(self, assistant: Assistant, registry: Registry, bus: Bus, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, assistant: Assistant, bus: Bus, tasks: asyncio.TaskGroup) -> None:
         self._assistant = assistant
-        self._registry = registry
+        self._registry = assistant.registry
         self._link = bus.link
         self._seal = bus.seal
         # Others administer the broker: then only what is signed is served.

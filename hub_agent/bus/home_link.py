@@ -217,9 +217,9 @@ async def open_home_link(
         ConfigError: If the address or the certificate authority of the broker cannot be used.
     """
     availability = Availability(instance)
-    # The will is published by the broker, whenever it likes.
     # The address of the bus may be another one at the next start.
     broker = "bus" if settings.is_bus else settings.url
+    # The will is published by the broker, whenever it likes.
     await topics.record(broker, availability.topic)
     if settings.is_bus and bus is not None:
         login = replace(bus, client_id=f"{bus.client_id}-home")

@@ -28,7 +28,7 @@ _KEPT: Final = 2_000
 """Turns of one person of which it is kept where their time went; that is some 5 MB, and at most 30."""
 _QUESTION_CHARS: Final = 200
 """Characters of a question in a list."""
-PLAIN: Final = frozenset(
+_PLAIN: Final = frozenset(
     {"provider", "model", "first_ms", "run_ms", "ran_ms", "input_tokens", "output_tokens", "cost", "stop"}
 )
 """Details in which there is nothing of what anybody said."""
@@ -175,7 +175,7 @@ class Traces:
             spans, left_out = running.trace.spans(), running.trace.left_out
         told = _told(row, _costs(spans).model_dump(), user)
         if spans is not None and row.user != user:
-            spans = [each.model_copy(update={"detail": _plain(each)}) for each in spans]
+            spans = [each.model_copy(update={"detail": plain_detail(each)}) for each in spans]
         return TurnShown(**told, spans=spans, left_out=left_out)
 
     async def trim(self) -> None:
@@ -250,8 +250,9 @@ def _told(row: TurnRow, costs: dict[str, Any], user: str) -> dict[str, Any]:
     return told
 
 
-def _plain(span: TurnSpan) -> dict[str, Json]:
-    return {name: value for name, value in span.detail.items() if name in PLAIN}
+def plain_detail(span: TurnSpan) -> dict[str, Json]:
+    """Return the details of a span without anything that anybody said."""
+    return {name: value for name, value in span.detail.items() if name in _PLAIN}
 
 
 def _same_turn() -> ColumnElement[bool]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from agent_core.skills.execution import in_thread
 from chat.turns import Turn
 from contracts.trace import TurnSpan
-from hub_agent.chat.traces import PLAIN
+from hub_agent.chat.traces import plain_detail
 
 _log = logging.getLogger(__name__)
 
@@ -139,9 +139,10 @@ def _attributes(span: TurnSpan) -> dict[str, str | int | float]:
     made: dict[str, str | int | float] = {"strawberry.kind": span.kind, "strawberry.outcome": span.outcome}
     if span.device is not None:
         made["strawberry.device"] = span.device
-    plain = {name: value for name, value in span.detail.items() if name in PLAIN}
     return made | {
-        f"strawberry.{name}": value for name, value in plain.items() if isinstance(value, str | int | float)
+        f"strawberry.{name}": value
+        for name, value in plain_detail(span).items()
+        if isinstance(value, str | int | float)
     }
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -21,7 +21,6 @@ from contracts.chat import MAX_MESSAGE, ChatRequest
 from contracts.errors import BadSignature, NoModel
 from hub_agent.bus.bus_chat import BusChat
 from hub_agent.calls.audit import AuditTrail
-from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import BusKind, QuotaSettings
 from hub_registry.access.bearer import Bearer
 from hub_registry.access.token_rows import TokenRequest
@@ -487,7 +486,6 @@ class Waiting:
 
     go: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
-    trail: AuditTrail | None = None
 
     async def ask(self, request: ChatRequest, caller: Bearer) -> Turn:
         self.asked.append(request.message)
@@ -501,10 +499,11 @@ async def listening(home: Home, agent: Waiting) -> AsyncIterator[BusChat]:
     hub = home.hub
     seal = Seal(hub.registry.hub_id, hub.registry.key)
     async with open_tasks() as tasks:
-        agent.trail = AuditTrail(hub.registry.store)
-        assistant = cast("Assistant", agent)
+        assistant: Any = SimpleNamespace(
+            ask=agent.ask, registry=hub.registry, trail=AuditTrail(hub.registry.store)
+        )
         bus: Any = SimpleNamespace(link=hub.link, seal=seal, settings=SimpleNamespace(kind="embedded"))
-        yield BusChat(assistant, hub.registry, bus, tasks)
+        yield BusChat(assistant, bus, tasks)
 
 
 def request_of(principal: str, id_: str, text: str) -> Message:
