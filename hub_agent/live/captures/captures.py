@@ -130,16 +130,17 @@ class Captures:
             recording.follow(spec.topics, sees=self._sees(user.id), since=time.time())
             try:
                 await self._shared.in_thread(partial(recording.writer.write, ()))
-            except (OSError, Forbidden) as error:
+            except BaseException as error:
                 recording.drop()
                 if isinstance(error, Forbidden):
                     _log.warning("refused a capture of %s: %s", user.id, error.message)
+                if not isinstance(error, OSError):
                     raise
                 raise ConfigError(
                     f"{series.path} cannot be written: {(error.strerror or str(error)).lower()}",
                     hint="Check the folder's owner and its rights, and the disk.",
                 ) from None
-            capture.row.is_stopped = False
+            capture.row.is_stopped, capture.row.spec = False, spec.model_dump(mode="json")
             self._captures[capture.row.id] = capture
             self._run(capture, recording)
         await self._changed(capture, "started")
@@ -333,7 +334,6 @@ class Captures:
                 continue
             same = (known.series, known.spec.format, known.row.owner) == (series, spec.format, user.id)
             if known.row.is_stopped and same:
-                known.row.spec = spec.model_dump(mode="json")
                 return Capture(known.row, spec, series)
             raise Conflict(
                 f"the capture {known.row.id!r} writes to {known.spec.path!r}", hint="Choose another path."
