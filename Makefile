@@ -39,9 +39,10 @@ $(DEV): $(READY)
 	@touch $@
 
 EXTRAS := $(VENV)/.extras
-$(EXTRAS): $(DEV)
+$(EXTRAS): $(READY)
+	@echo "Installing what all tests need (once; about a minute) …"
 	@$(PIP) -e '.[dev,voice,esphome,desktop]'
-	@touch $@
+	@touch $(DEV) $@
 
 setup: $(READY)  ## Make .venv and install into it
 

@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot freeze a process"),
 ]
 
-SECONDS = float(os.environ.get("STRAWBERRY_CHAOS_SECONDS", "15"))
+SECONDS = float(os.environ.get("STRAWBERRY_CHAOS_SECONDS", "10"))
 SEED = int(os.environ.get("STRAWBERRY_CHAOS_SEED", random.SystemRandom().randrange(2**32)))
 SPOKES = 20
 IN_FLIGHT = 32
