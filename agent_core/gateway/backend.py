@@ -80,7 +80,8 @@ class Backend(Protocol):
 def refused(model: Model, status: int, body: str) -> Failed:
     """Report that a server answered with an HTTP status that is an error."""
     kind: FailureKind = "passing" if status in _TRANSIENT else "refused"
-    said = one_line(body, model)
+    is_page = body.lstrip().startswith("<")
+    said = "a web page, so the address is none of a model" if is_page else one_line(body, model)
     return Failed(
         Failure(model.entry.name, f"answered with status {status}{f': {said}' if said else ''}", kind)
     )

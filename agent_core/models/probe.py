@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from agent_core.gateway.fallback import RetryPolicy
@@ -43,6 +43,10 @@ _ADVICE: Final[dict[ToolUse, str]] = {
 }
 
 
+TRY_S: Final = 60.0
+"""How long the first word may take while a model is tried: one that was idle is loaded into memory first."""
+
+
 @dataclass(frozen=True)
 class Probe:
     """What came of trying a model.
@@ -72,6 +76,13 @@ class Probe:
     def advice(self) -> str:
         """Return what to do about how it calls tools; empty where nothing need be done."""
         return _ADVICE[self.tools]
+
+
+def with_loading_time(model: Model) -> Model:
+    """Return a model that is to be tried, with time enough to load it first."""
+    entry = model.entry
+    patient = entry.model_copy(update={"first_token_s": max(TRY_S, entry.first_token_s)})
+    return replace(model, entry=patient)
 
 
 async def probe(model: Model, *, tools: bool = True, kind: GatewayKind = "tensorzero") -> Probe:

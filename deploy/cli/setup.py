@@ -5,7 +5,7 @@ import asyncio
 import getpass
 import os
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Final
 
 from pydantic import SecretStr, ValidationError
@@ -13,7 +13,7 @@ from pydantic import SecretStr, ValidationError
 from agent_core.models.entries import Model, ModelEntry, choose, read_entries, read_keys
 from agent_core.models.looking import ask_ollamas, ollama_at
 from agent_core.models.ollama import LocalModel, ollama_address
-from agent_core.models.probe import Probe, probe
+from agent_core.models.probe import Probe, probe, with_loading_time
 from agent_core.models.providers import PROVIDERS
 from agent_core.models.writing import (
     own_variable,
@@ -30,7 +30,6 @@ from deploy.cli.terminal.output import Output, note, waiting
 from deploy.home.directory import Home
 
 _OPENAI_KEY: Final = "OPENAI_API_KEY"
-_TRY_S: Final = 60.0
 _FLAGS: Final = "For example: strawberry setup --provider ollama --model qwen3:4b"
 
 
@@ -73,7 +72,7 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
     tried = None if options.no_test else _try(model)
     if tried is not None and not tried.serves:
         raise ConfigError(
-            f"{entry.name}: {tried.problem or tried.advice}",
+            tried.problem or f"{entry.name}: {tried.advice}",
             hint="Nothing was written; --no-test writes it anyway.",
         )
     entry = with_time(entry, tried)
@@ -254,9 +253,10 @@ def _ask_key(entry: ModelEntry, variables: dict[str, str], *, needed: bool) -> S
 
 def _try(model: Model) -> Probe:
     """Try a model, with time enough to load it first."""
-    entry = model.entry.model_copy(update={"first_token_s": max(_TRY_S, model.entry.first_token_s)})
-    with waiting(f"trying {entry.name}"):
-        return asyncio.run(probe(replace(model, entry=entry)))
+    tried = with_loading_time(model)
+    name, at_most = tried.entry.name, tried.entry.first_token_s
+    with waiting(f"waiting for the first word of {name}, {at_most:.0f} s at most; a local model loads first"):
+        return asyncio.run(probe(tried))
 
 
 def _write(home: Home, entry: ModelEntry, key: SecretStr | None) -> None:

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,7 +26,7 @@ from agent_core.models.entries import (
 )
 from agent_core.models.looking import FoundOllama, ask_ollamas, ollamas_of
 from agent_core.models.ollama import open_ollama
-from agent_core.models.probe import ToolUse, probe
+from agent_core.models.probe import ToolUse, probe, with_loading_time
 from agent_core.models.providers import PROVIDERS
 from agent_core.models.writing import own_variable, with_time, write_entries, write_key
 from chat.http.requests import Answer, NoBody, answer, read
@@ -36,8 +36,6 @@ from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryEr
 from contracts.wire import Strict
 from hub_registry.access.bearer import Gate
 
-_TRY_S: Final = 60.0
-"""A model that was idle has to be loaded first."""
 _KEY_NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
 _KEY_END: Final = "_API_KEY"
 _ENTERED_S: Final = 5 * 60.0
@@ -181,9 +179,8 @@ class ModelRoutes:
         if body.key is None:
             await self._require_bound(request, [entry])
         model = self._located(entry, body.key)
-        patient = entry.model_copy(update={"first_token_s": max(_TRY_S, entry.first_token_s)})
         async with self._connections.hold(request.receive, token=bearer.claims.jti) as client:
-            tried = await probe(replace(model, entry=patient), kind=self._gateway.kind)
+            tried = await probe(with_loading_time(model), kind=self._gateway.kind)
             advised = with_time(entry, tried).first_token_s
             return answer(
                 {
