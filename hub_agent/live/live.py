@@ -36,10 +36,9 @@ from hub_agent.live.watchers.opening import open_watchers
 from hub_agent.live.watchers.skill import WatcherSkill
 from hub_agent.live.watchers.timers import Timers, open_timers
 from hub_agent.live.watchers.watchers import Watchers
-from hub_agent.live.world import World, open_world
+from hub_agent.live.world import World, WorldSkill, open_world
 from hub_agent.live.world.http import world_routes
 from hub_agent.live.world.section import world_part
-from hub_agent.live.world.skill import WorldSkill
 from hub_agent.own_skills import HubSkill
 from hub_agent.prompt import Contribution
 from hub_agent.settings import HubSettings, ProtobufSettings

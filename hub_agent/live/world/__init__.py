@@ -3,12 +3,12 @@
 ``thing``       what there is
 ``discovery``   entities that announce themselves on the home broker
 ``entities``    those of them that there are
-``world``       all of it, found by area, kind and name
+``world``       all of it, found by area, kind and name; also by the assistant
 ``section``     what a prompt says of it
-``skill``, ``http``   the ways in
+``http``        the same for programs
 """
 
 from hub_agent.live.world.thing import Thing
-from hub_agent.live.world.world import World, WorldView, open_world
+from hub_agent.live.world.world import World, WorldSkill, WorldView, open_world
 
-__all__ = ["Thing", "World", "WorldView", "open_world"]
+__all__ = ["Thing", "World", "WorldSkill", "WorldView", "open_world"]

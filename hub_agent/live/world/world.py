@@ -12,12 +12,14 @@ from typing import Final
 
 from agent_core.search.nearest import suggestion
 from agent_core.search.words import naming_words
+from agent_core.skills.skill import skill_method
 from contracts import topics
 from contracts.errors import InvalidMessage, NotFound
 from contracts.wire import Json
 from hub_agent.live.topics import Feed, Sample, field
 from hub_agent.live.world.entities import Entities
 from hub_agent.live.world.thing import OWN_KINDS, Thing
+from hub_agent.own_skills import HubSkill
 from hub_registry.devices.directory import Directory, Entry
 
 ENTITY: Final = "entity"
@@ -26,6 +28,8 @@ NODES: Final = "NodesSkill"
 """The skill of a spoke that publishes the state of each of its nodes, and beside it their health."""
 _HEALTH: Final = ".health"
 
+_MOST_THINGS: Final = 500
+"""Of one call of the skill: a thing has some 300 bytes as JSON, and a result at most 256 kB."""
 _MAX_STATES: Final = 300
 """States of one device; skills have a handful each."""
 _MAX_STATE: Final = 2_000
@@ -186,6 +190,34 @@ class World:
                 age_s = _age(datetime.fromisoformat(changed).timestamp())
             return replace(thing, state=_bounded(field(value, thing.field)), age_s=age_s)
         return thing
+
+
+class WorldSkill(HubSkill):
+    """What there is in the home, and how it is now: devices, areas, lights, sensors, states, nodes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @skill_method(read_only=True, idempotent=True, untrusted_output=True)
+    async def get_world(
+        self, area: str | None = None, kind: str | None = None, name: str | None = None, limit: int = 100
+    ) -> WorldView:
+        """Look up what there is in the home and how it is now: is the light on, how warm is it, since when.
+
+        Args:
+            area: Only what is there, for example Kitchen.
+            kind: Only device, skill, node, area, state, or a kind of entity such as light or sensor;
+                entity for everything that has a state.
+            name: Only what is called so.
+            limit: At most so many; "more" counts the others.
+
+        Returns:
+            "things"; topic, link and field of a thing are what a watcher or a capture follows.
+        """
+        if not 1 <= limit <= _MOST_THINGS:
+            raise InvalidMessage(f"limit is 1 to {_MOST_THINGS}, not {limit}")
+        user = self.asking.user.id
+        return await self._world.seen(self._world.view(user, area=area, kind=kind, name=name, limit=limit))
 
 
 @asynccontextmanager

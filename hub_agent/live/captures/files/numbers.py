@@ -52,7 +52,7 @@ class Lines:
 
     def put(self, name: str, at: float, value: Json) -> None:
         """Add a value; ignore one that is no number."""
-        number = number_of(value)
+        number = _number(value)
         if number is None:
             return
         line = self.lines.get(name)
@@ -103,7 +103,7 @@ def plotted(path: Path, *, fields: tuple[str, ...] = (), cancelled: threading.Ev
             break
         size += status.st_size
     lines = Lines()
-    for name, at, value in rested(_numbers(path, fields=fields, since=since), cancelled):
+    for name, at, value in rested(_fields(path, only=fields, since=since), cancelled):
         lines.put(name, at, value)
     return Numbers(lines=lines.drawn(), more=lines.more, cut=since > 0)
 
@@ -118,7 +118,7 @@ def rested(items: Iterable[_T], cancelled: threading.Event | None) -> Iterator[_
         yield each
 
 
-def number_of(value: Json) -> float | None:
+def _number(value: Json) -> float | None:
     """Return the number that a value is, or that a cell of a table holds."""
     if isinstance(value, str) and value in ("true", "false"):
         return float(value == "true")
@@ -129,14 +129,11 @@ def number_of(value: Json) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _numbers(
-    path: Path, *, fields: tuple[str, ...], since: float | None
-) -> Iterator[tuple[str, float, float]]:
+def _fields(path: Path, *, only: tuple[str, ...], since: float) -> Iterator[tuple[str, float, Json]]:
     for item in read_capture(path, since=since):
         if isinstance(item, Sample):
             for name, value in flatten(item.value).items():
-                number = number_of(value)
                 # The version of a message on the bus is no measurement.
                 is_version = item.link == "bus" and name == "v"
-                if number is not None and not is_version and (not fields or name in fields):
-                    yield f"{item.topic} {name}", item.at, number
+                if not is_version and (not only or name in only):
+                    yield f"{item.topic} {name}", item.at, value
