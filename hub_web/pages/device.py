@@ -10,7 +10,7 @@ from nicegui import ui
 
 from contracts.errors import StrawberryError
 from hub_web.api import part
-from hub_web.pages.devices import load_words, state_of
+from hub_web.pages.devices import load_words, place_and_owner, state_of
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
@@ -41,7 +41,6 @@ from hub_web.view import one_at_a_time, view
 
 _REFRESH_S: Final = 15.0
 _MOST_LINES: Final = 400
-_NODE_ACTIONS: Final = ("start", "stop", "restart", "build")
 
 
 @page("/devices/{name}", title="Device", icon="devices", width="wide")
@@ -128,12 +127,9 @@ class _Device:
 
     def _show_head(self) -> None:
         device = self._device
-        whose = (text("shared"), "group") if device["shared"] else (device["owner"], "person")
         with refilled(self._head):
             dot(*state_of(device["state"]))
-            if device["area"]:
-                badge(device["area"], icon="place")
-            badge(whose[0], icon=whose[1])
+            place_and_owner(device)
             for alias in device["aliases"]:
                 badge(alias)
             ui.element("div").classes("sb-grow")
@@ -399,14 +395,14 @@ class _Device:
 
         with row():
             running = node["state"] in ("running", "waiting")
-            for action in _NODE_ACTIONS:
+            for action, label in words.items():
                 if action == "build" and not node["buildable"]:
                     continue
                 if action in (("start",) if running else ("stop", "restart")) or (
                     node["protected"] and action != "start"
                 ):
                     continue
-                view.button(words[action], act(action))
+                view.button(label, act(action))
             view.button(text("Log"), partial(self._log, node["name"], path), icon="subject", kind="flat")
 
     async def _log(self, name: str, path: str) -> None:

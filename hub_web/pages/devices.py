@@ -1,6 +1,5 @@
 """Devices: who is there and how they are; adding one, and letting one in that asks."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -35,10 +34,8 @@ async def devices() -> None:
     @one_at_a_time
     async def show() -> None:
         nonlocal shape
-        found, asking = await asyncio.gather(
-            view.api.get("/api/devices", loads=True),
-            view.api.get("/api/devices/join") if view.is_admin else _nothing(),
-        )
+        found = await view.api.get("/api/devices", loads=True)
+        asking = await view.api.get("/api/devices/join") if view.is_admin else []
         before, shape = shape, [asking, [{**each, **dict.fromkeys(_CHANGING)} for each in found]]
         if shape == before:
             # What changes all the time is shown in its place, so that no other dialog closes.
@@ -59,10 +56,6 @@ async def devices() -> None:
     view.follow("/api/world", lambda _: show(), kind="device", follow=True)
     await show()
     ui.timer(_REFRESH_S, show, immediate=False)
-
-
-async def _nothing() -> list[Any]:
-    return []
 
 
 def state_of(state: str) -> tuple[Tone, str]:
@@ -92,9 +85,7 @@ def _device(device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
             ui.element("div").classes("sb-grow")
             dot(*state_of(device["state"]))
         with row():
-            if device["area"]:
-                badge(device["area"], icon="place")
-            badge(text("shared") if device["shared"] else device["owner"], icon=_owner_icon(device))
+            place_and_owner(device)
             if device["to_review"]:
                 badge(text.count(device["to_review"], "{n} to approve", "{n} to approve"), "warn")
             if device["problems"]:
@@ -119,8 +110,14 @@ def _device(device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
     return update
 
 
-def _owner_icon(device: dict[str, Any]) -> str:
-    return "group" if device["shared"] else "person"
+def place_and_owner(device: dict[str, Any]) -> None:
+    """Show where a device is and whose it is."""
+    if device["area"]:
+        badge(device["area"], icon="place")
+    if device["shared"]:
+        badge(text("shared"), icon="group")
+    else:
+        badge(device["owner"], icon="person")
 
 
 def load_words(load: float | None) -> str:

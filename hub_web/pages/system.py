@@ -42,7 +42,12 @@ async def system() -> None:
         place = stack()
 
         async def check() -> None:
-            checks = await view.api.get("/api/system/checks")
+            try:
+                checks = await view.api.get("/api/system/checks")
+            except StrawberryError as error:
+                with refilled(place):
+                    problem(error.message, error.hint)
+                return
             with refilled(place):
                 _checks(checks)
 
@@ -54,15 +59,7 @@ async def system() -> None:
     _log()
     with place:
         ui.skeleton(height="120px").props["aria-label"] = text("Working")
-    view.run(_first(check, place), name="checks")
-
-
-async def _first(check: Any, place: ui.element) -> None:
-    try:
-        await check()
-    except StrawberryError as error:
-        with refilled(place):
-            problem(error.message, error.hint)
+    view.run(check(), name="checks")
 
 
 def _hub(found: dict[str, Any]) -> None:

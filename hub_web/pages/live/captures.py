@@ -11,7 +11,6 @@ from hub_web.parts.files import download_link, size
 from hub_web.parts.forms import choice, number_field, switch, text_field
 from hub_web.parts.layout import (
     Cell,
-    Table,
     Tone,
     Words,
     actions,
@@ -25,6 +24,7 @@ from hub_web.parts.layout import (
     problem,
     refilled,
     row,
+    table,
 )
 from hub_web.parts.plots import plot
 from hub_web.shell import page
@@ -130,8 +130,8 @@ async def _files(capture: str) -> None:
         if not found:
             note(text("There is no file yet."))
         else:
-            shown = Table((text("Name"), text("Size"), text("Changed"), ""), label=text("Files"))
-            shown.show(_file(path, each) for each in reversed(found))
+            columns = (text("Name"), text("Size"), text("Changed"), "")
+            table(columns, (_file(path, each) for each in reversed(found)), label=text("Files"))
 
 
 def _file(path: str, file: dict[str, Any]) -> tuple[Cell, ...]:

@@ -132,9 +132,12 @@ class _Models:
             model = text_field(text("Model"), entry["model"])
             address = None
             if entry["provider"] in ("openai", "ollama"):
-                hint = _address_hint(entry)
+                is_openai = entry["provider"] == "openai"
+                hint = text("Up to and with /v1; empty for OpenAI's own") if is_openai else ""
                 address = text_field(text("Address"), entry["base_url"] or "", hint=hint)
-            tools = _tools_choice(entry["tools"])
+            small = text("calls one skill at a time (small models)")
+            ways = {"code": text("writes programs"), "native": small}
+            tools = choice(text("How it acts"), ways, entry["tools"])
             label = text("Seconds until its answer begins, at most")
             first = number_field(label, entry["first_token_s"], least=1, most=3_600)
 
@@ -205,12 +208,3 @@ def _provider_name(entry: dict[str, Any]) -> str:
     names = {"ollama": "Ollama", "openai": "OpenAI", "anthropic": "Anthropic", "google": "Google"}
     name = names.get(entry["provider"], entry["provider"])
     return str(entry["base_url"] or name) if entry["provider"] == "openai" else name
-
-
-def _address_hint(entry: dict[str, Any]) -> str:
-    return text("Up to and with /v1; empty for OpenAI's own") if entry["provider"] == "openai" else ""
-
-
-def _tools_choice(value: str) -> ui.select:
-    options = {"code": text("writes programs"), "native": text("calls one skill at a time (small models)")}
-    return choice(text("How it acts"), options, value)
