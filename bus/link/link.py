@@ -122,28 +122,26 @@ class Link:
         *,
         qos: int = 1,
         retain: bool = False,
-        expiry_s: int | None = None,
-        response_topic: str | None = None,
-        correlation: bytes | None = None,
         confirmed: bool = False,
     ) -> None:
         """Publish; waits while too many are in flight.
 
         Args:
-            expiry_s: With the two that follow, sent where the broker speaks MQTT 5.
             confirmed: Wait until the broker has taken it. That says nothing about a receiver.
 
         Raises:
             Disconnected: At once while there is no connection, and when it is lost before a
                 confirmation that was asked for.
         """
+        await self.send(Message(topic, payload, qos, retain), confirmed=confirmed)
+
+    async def send(self, message: Message, *, confirmed: bool = False) -> None:
+        """Publish a message that is made already; see `publish`."""
         connection = self._live()
         if not connection.has_room():
             await connection.room()
-        mid = connection.publish(
-            self._outgoing(Message(topic, payload, qos, retain, expiry_s, response_topic, correlation))
-        )
-        if confirmed and qos:
+        mid = connection.publish(self._outgoing(message))
+        if confirmed and message.qos:
             await connection.confirm(mid)
 
     def publish_nowait(self, message: Message) -> None:

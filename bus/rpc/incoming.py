@@ -5,6 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from bus.link import Message
 from contracts.devices.rpc import Call
 
 
@@ -43,6 +44,10 @@ class IncomingCall:
     begun: bool = False
     began: float = 0.0
     cancelled: bool = False
+
+    def message(self, reply: bytes) -> Message:
+        """Make the message of a signed reply."""
+        return Message(self.reply_topic, reply, correlation=self.id.encode())
 
 
 class DedupCache:

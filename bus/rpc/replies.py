@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from bus.link import Link, Message
+from bus.link import Link
 from bus.rpc.incoming import IncomingCall
 from contracts import topics
 from contracts.devices.rpc import Accepted, Failure, Progress, Result
@@ -85,7 +85,7 @@ class Replies:
     def send(self, incoming: IncomingCall, sealed: bytes) -> None:
         """Send a reply now, or as soon as there is room; drop it if there is no connection."""
         try:
-            self._link.publish_nowait(Message(incoming.reply_topic, sealed, correlation=incoming.id.encode()))
+            self._link.publish_nowait(incoming.message(sealed))
         except Disconnected:
             if self._link.connected:
                 self._tasks.create_task(self.deliver(incoming, sealed), name="reply that waits for room")
@@ -93,7 +93,7 @@ class Replies:
     async def deliver(self, incoming: IncomingCall, sealed: bytes) -> None:
         """Send a reply; waits while too much is in flight."""
         try:
-            await self._link.publish(incoming.reply_topic, sealed, correlation=incoming.id.encode())
+            await self._link.send(incoming.message(sealed))
         except Disconnected:
             # Ignore Disconnected: the reply is kept, and the hub asks again when the link is back.
             _log.info("the reply to call %s waits to be asked for again", incoming.id)

@@ -351,8 +351,7 @@ class Responder:
             # A report of its own says that it runs; the one by time is then not needed.
             _disarm(incoming)
             try:
-                sealed = self._replies.progress(incoming, value)
-                await self._link.publish(incoming.reply_topic, sealed, correlation=incoming.id.encode())
+                await self._link.send(incoming.message(self._replies.progress(incoming, value)))
             except (Disconnected, PydanticSerializationError) as error:
                 _log.debug("progress of %s.%s was not sent: %s", incoming.skill, incoming.method, error)
 

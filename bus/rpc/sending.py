@@ -113,16 +113,9 @@ class CallSender:
         Raises:
             CallError: ``offline`` if there is no connection, so that it was not sent.
         """
-        message = open_call.outgoing
         open_call.sent += 1
         try:
-            await self._link.publish(
-                message.topic,
-                message.payload,
-                expiry_s=message.expiry_s,
-                response_topic=message.response_topic,
-                correlation=message.correlation,
-            )
+            await self._link.send(open_call.outgoing)
         except Disconnected as error:
             open_call.sent -= 1
             # While it waited for room it may have been published again, and then it may run.

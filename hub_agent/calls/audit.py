@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -65,7 +65,7 @@ class Origin:
         return cls(claims.jti, through, claims.jti if confirmed else None)
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class CallRecord:
     """One call or refused attempt; its fields are columns of the table, see `AuditRow`.
 
@@ -78,14 +78,14 @@ class CallRecord:
             ``rate_limited`` where its quota was used up.
     """
 
-    at: datetime
-    call: str
+    at: datetime = field(default_factory=now)
+    call: str = field(default_factory=uuid7)
     user: str
     actor: Json
-    device: str
-    skill: str
+    device: str = ""
+    skill: str = ""
     method: str
-    arguments: str
+    arguments: str = ""
     outcome: str
     token: str = ""
     through: str | None = None
@@ -130,14 +130,9 @@ class AuditTrail:
         except (Forbidden, TooManyRequests) as error:
             self.note(
                 CallRecord(
-                    at=now(),
-                    call=uuid7(),
                     user=claims.own,
                     actor={"user": claims.own},
-                    device="",
-                    skill="",
                     method=method,
-                    arguments="",
                     outcome="forbidden" if isinstance(error, Forbidden) else "rate_limited",
                     **vars(Origin.of(claims)),
                 )
@@ -150,14 +145,11 @@ class AuditTrail:
         """Note a change of people, tokens or rights; see `Gate.note`."""
         self.note(
             CallRecord(
-                at=now(),
-                call=uuid7(),
                 user=user,
                 actor={"user": user, **({"address": address} if address else {})},
                 device="hub",
                 skill=_PEOPLE,
                 method=act,
-                arguments="",
                 outcome=outcome,
                 **vars(Origin.of(claims) if claims is not None else Origin()),
             )

@@ -11,7 +11,7 @@ from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import HUB_KEY, Found, SkillDirectory
 from agent_core.search.targets import strictest
 from agent_core.skills.arguments import arguments_digest
-from bus.rpc import Caller, CallRequest, call_any
+from bus.rpc import Caller, CallRequest, Served, call_any
 from contracts.devices.registration import MethodFlags
 from contracts.devices.rpc import MAX_TTL_MS, Actor
 from contracts.errors import CallError, ErrorCode
@@ -20,7 +20,6 @@ from hub_agent.calls.audit import AuditTrail, CallRecord, Origin
 from hub_agent.own_skills import OwnSkills
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
-from identity.ids import uuid7
 
 _MARGIN_MS: Final = 3_000
 """Beyond a method's own time: the way there and back, so that the spoke reports the timeout."""
@@ -66,14 +65,14 @@ class DeviceManager:
         Raises:
             CallError: If the actor may not, or there is no result.
         """
-        record = _Record(actor, call, origin)
-        with self._recorded(record):
+        with self._recorded(actor, call, origin) as record:
             if call.target.is_hub_own:
-                _permit(record, call.target.method.flags)
+                _permit(actor, call, call.target.method.flags)
                 return await self._own.call(actor, call, origin=origin, conversation=conversation)
             if call.target.device == HUB_KEY:
-                return await self._call_any(record)
-            return await self._call_one(record)
+                record.device, value = await self._call_any(actor, call)
+                return value
+            return await self._call_one(actor, call)
 
     async def run(
         self, actor: Actor, call: SkillCall, work: Callable[[], Awaitable[Json]], *, origin: Origin
@@ -86,48 +85,48 @@ class DeviceManager:
         Raises:
             CallError: If the actor may not, or there is no result.
         """
-        record = _Record(actor, call, origin)
-        with self._recorded(record):
-            _permit(record, call.target.method.flags)
+        with self._recorded(actor, call, origin):
+            _permit(actor, call, call.target.method.flags)
             return await work()
 
     @contextmanager
-    def _recorded(self, record: "_Record") -> Iterator[None]:
+    def _recorded(self, actor: Actor, call: SkillCall, origin: Origin) -> Iterator[CallRecord]:
         began = time.monotonic()
+        # What is neither a result nor an error of ours was cancelled.
+        record = _record(actor, call, origin, ErrorCode.CANCELLED)
         try:
-            yield
+            yield record
         except CallError as error:
             record.outcome = error.code.value
             raise
         else:
             record.outcome = "result"
         finally:
-            self._trail.note(record.made())
+            record.at = now()
+            self._trail.note(record)
             if self._on_ended is not None:
-                where = "hub" if record.call.target.is_hub_own else "device"
+                where = "hub" if call.target.is_hub_own else "device"
                 self._on_ended(where, record.outcome, time.monotonic() - began)
 
     def note_refused(self, actor: Actor, call: SkillCall, *, origin: Origin) -> None:
         """Record a call that was refused before it came here: a person did not confirm it."""
-        record = _Record(actor, call, origin)
-        record.outcome = ErrorCode.REFUSED.value
-        self._trail.note(record.made())
+        self._trail.note(_record(actor, call, origin, ErrorCode.REFUSED))
 
-    async def _call_one(self, record: "_Record") -> Json:
-        target = record.call.target
+    async def _call_one(self, actor: Actor, call: SkillCall) -> Json:
+        target, seen = call.target, self._directory.seen_by(actor.user)
         # Looked up again: what the device declares now is what counts.
-        found = self._seen(record).find_connected(target.device, target.skill, target.method.name)
-        _permit(record, found.method.flags)
+        found = seen.find_connected(target.device, target.skill, target.method.name)
+        _permit(actor, call, found.method.flags)
         try:
-            return await self._caller.call(record.request(found, found.method.flags), record.call.on_progress)
+            return await self._caller.call(_request(actor, call, found, found.method.flags), call.on_progress)
         except CallError as error:
-            raise self._named(error, found, record) from None
+            raise _named(error, found, seen) from None
 
-    async def _call_any(self, record: "_Record") -> Json:
-        target = record.call.target
+    async def _call_any(self, actor: Actor, call: SkillCall) -> Served:
+        target = call.target
         offered = [
             found
-            for found in self._seen(record).candidates(target.skill, target.method.name)
+            for found in self._directory.seen_by(actor.user).candidates(target.skill, target.method.name)
             if found.method.parameters == target.method.parameters
         ]
         if not offered:
@@ -140,20 +139,14 @@ class DeviceManager:
         # One that did not answer costs seconds, so it is asked last until it is heard again.
         offered.sort(key=self._is_silent)
         flags = strictest([found.method.flags for found in offered])
-        _permit(record, flags)
-        served = await call_any(
+        _permit(actor, call, flags)
+        return await call_any(
             self._caller,
             [found.entry.id for found in offered],
-            record.request(offered[0], flags),
-            record.call.on_progress,
+            _request(actor, call, offered[0], flags),
+            call.on_progress,
             on_silent=self._note_silent,
         )
-        record.device = served.device
-        return served.value
-
-    def _seen(self, record: "_Record") -> SkillDirectory[Entry]:
-        """Return the devices that exist for who calls; a call can reach no other."""
-        return self._directory.seen_by(record.actor.user)
 
     def _note_silent(self, device: str) -> None:
         if (entry := self._directory.get(device)) is not None:
@@ -165,22 +158,21 @@ class DeviceManager:
             del self._silent[entry.id]
         return entry.id in self._silent
 
-    def _named(self, error: CallError, found: Found[Entry], record: "_Record") -> CallError:
-        """Add to an error the name of the device and, where that helps, where else the skill is."""
-        device = found.entry.device
-        message, hint = error.message, error.hint
-        if device.display_name not in message:
-            message = f"{device.display_name}: {message}"
-        if error.code is ErrorCode.OFFLINE:
-            others = [
-                entry.key
-                for entry in self._seen(record).entries()
-                if entry is not found.entry and entry.connected and _has(entry, found)
-            ]
-            hint = (
-                f"{found.skill.name}.{found.method.name} is also on {', '.join(others)}" if others else hint
-            )
-        return CallError(error.code, message, hint=hint, device=found.entry.key)
+
+def _named(error: CallError, found: Found[Entry], seen: SkillDirectory[Entry]) -> CallError:
+    """Add to an error the name of the device and, where that helps, where else the skill is."""
+    device = found.entry.device
+    message, hint = error.message, error.hint
+    if device.display_name not in message:
+        message = f"{device.display_name}: {message}"
+    if error.code is ErrorCode.OFFLINE:
+        others = [
+            entry.key
+            for entry in seen.entries()
+            if entry is not found.entry and entry.connected and _has(entry, found)
+        ]
+        hint = f"{found.skill.name}.{found.method.name} is also on {', '.join(others)}" if others else hint
+    return CallError(error.code, message, hint=hint, device=found.entry.key)
 
 
 def _has(entry: Entry, found: Found[Entry]) -> bool:
@@ -188,8 +180,8 @@ def _has(entry: Entry, found: Found[Entry]) -> bool:
     return skill is not None and found.method.name in skill.methods
 
 
-def _permit(record: "_Record", flags: MethodFlags) -> None:
-    actor, target = record.actor, record.call.target
+def _permit(actor: Actor, call: SkillCall, flags: MethodFlags) -> None:
+    target = call.target
     name = f"{target.skill}.{target.method.name}"
     if actor.read_only and not flags.read_only:
         raise CallError(
@@ -198,7 +190,7 @@ def _permit(record: "_Record", flags: MethodFlags) -> None:
             hint="Ask a user with full access.",
             device=target.device,
         )
-    if flags.confirm and not record.call.confirmed:
+    if flags.confirm and not call.confirmed:
         raise CallError(
             ErrorCode.NEEDS_CONFIRMATION,
             f"{name} needs a person's confirmation",
@@ -206,48 +198,33 @@ def _permit(record: "_Record", flags: MethodFlags) -> None:
         )
 
 
-class _Record:
-    """One call on its way into the audit."""
+def _request(actor: Actor, call: SkillCall, found: Found[Entry], flags: MethodFlags) -> CallRequest:
+    return CallRequest(
+        device=found.entry.id,
+        skill=found.skill.name,
+        method=found.method.name,
+        actor=actor,
+        kwargs=dict(call.arguments),
+        ttl_ms=min(found.method.timeout_ms + _MARGIN_MS, MAX_TTL_MS),
+        confirmed=call.confirmed,
+        read_only=flags.read_only,
+        idempotent=flags.idempotent,
+        interactive=actor.watcher is None,
+    )
 
-    def __init__(self, actor: Actor, call: SkillCall, origin: Origin) -> None:
-        self.actor = actor
-        self.call = call
-        self.device = call.target.device
-        # What is neither a result nor an error of ours was cancelled.
-        self.outcome = ErrorCode.CANCELLED.value
-        self._id = uuid7()
-        self._origin = origin
 
-    def request(self, found: Found[Entry], flags: MethodFlags) -> CallRequest:
-        """Make the request to a device."""
-        return CallRequest(
-            device=found.entry.id,
-            skill=found.skill.name,
-            method=found.method.name,
-            actor=self.actor,
-            kwargs=dict(self.call.arguments),
-            ttl_ms=min(found.method.timeout_ms + _MARGIN_MS, MAX_TTL_MS),
-            confirmed=self.call.confirmed,
-            read_only=flags.read_only,
-            idempotent=flags.idempotent,
-            interactive=self.actor.watcher is None,
-        )
-
-    def made(self) -> CallRecord:
-        """Return what is kept."""
-        return CallRecord(
-            at=now(),
-            call=self._id,
-            user=self.actor.user,
-            actor=self.actor.model_dump(exclude_defaults=True),
-            device=self.device,
-            skill=self.call.target.skill,
-            method=self.call.target.method.name,
-            arguments=arguments_digest(self.call.arguments),
-            outcome=self.outcome,
-            read_only=self.call.target.method.flags.read_only,
-            **vars(self._origin),
-        )
+def _record(actor: Actor, call: SkillCall, origin: Origin, outcome: ErrorCode) -> CallRecord:
+    return CallRecord(
+        user=actor.user,
+        actor=actor.model_dump(exclude_defaults=True),
+        device=call.target.device,
+        skill=call.target.skill,
+        method=call.target.method.name,
+        arguments=arguments_digest(call.arguments),
+        outcome=outcome.value,
+        read_only=call.target.method.flags.read_only,
+        **vars(origin),
+    )
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,7 @@ async def purge_bus(
         await retained.empty(emptied)
         theirs = tuple(branch for device in connected for branch in _branches(device))
         more, left = await retained.clear(*topics.BRANCHES, spare=lambda topic: topic.startswith(theirs))
-        cleared = presence.cleared()
-        await link.publish(cleared.topic, cleared.payload, qos=cleared.qos, retain=True, confirmed=True)
+        await link.send(presence.cleared(), confirmed=True)
     except BaseException:
         # Half purged is not purged: the hub goes on as before.
         presence.silent = False
@@ -195,16 +194,13 @@ class _RetainedTopics:
     @asynccontextmanager
     async def _marked(self) -> AsyncIterator[None]:
         """Keep the hub's status retained meanwhile, even if it was emptied by hand."""
-        await self._publish(self._presence.online())
+        await self._link.send(self._presence.online())
         try:
             yield
         finally:
             if self._presence.silent:
                 with suppress(Disconnected):  # the next connect empties it
-                    await self._publish(self._presence.cleared())
-
-    async def _publish(self, message: Message) -> None:
-        await self._link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
+                    await self._link.send(self._presence.cleared())
 
     async def empty(self, emptied: Iterable[str]) -> None:
         """Empty these retained topics on the broker.

@@ -204,7 +204,7 @@ class RegistryService:
                 # It is tried again; devices that are connected need not wait for it.
                 _log.error("the broker does not agree on who may log in: %s", error)
         silent = self._presence.silent
-        await self._publish(self._presence.cleared() if silent else self._presence.online())
+        await self._link.send(self._presence.cleared() if silent else self._presence.online())
         await self._published.flush()
 
     async def _publish_offline(self) -> None:
@@ -212,7 +212,7 @@ class RegistryService:
 
         async def publish() -> None:
             async with asyncio.timeout(_STOP_S):
-                await self._publish(leave(), confirmed=True)
+                await self._link.send(leave(), confirmed=True)
 
         try:
             await asyncio.shield(publish())
@@ -225,11 +225,6 @@ class RegistryService:
             self._ingest.cut(entry)
             # Mosquitto publishes no will of a client that it disconnects.
             self._published.empty([topics.STATUS.build(device=entry.id)])
-
-    async def _publish(self, message: Message, *, confirmed: bool = False) -> None:
-        await self._link.publish(
-            message.topic, message.payload, qos=message.qos, retain=message.retain, confirmed=confirmed
-        )
 
     async def _write(self) -> None:
         while True:
@@ -270,7 +265,7 @@ class RegistryService:
             if words != self._presence.words and not self._presence.silent:
                 self._presence.words = words
                 with suppress(Disconnected):  # the next connect does it
-                    await self._publish(self._presence.online())
+                    await self._link.send(self._presence.online())
             await asyncio.sleep(_WORDS_S)
 
     async def _expire(self) -> None:

@@ -89,7 +89,7 @@ class Presence:
         self._is_leaving = True
         try:
             async with asyncio.timeout(_LEAVE_S), self._publishing:
-                await self._publish(self._status.offline(), confirmed=True)
+                await self._link.send(self._status.offline(), confirmed=True)
         except (Disconnected, Forbidden, TimeoutError) as error:
             _log.info("could not publish that this spoke goes offline; its last will does: %s", error)
 
@@ -137,9 +137,9 @@ class Presence:
             # This status answers every session seen so far.
             self._hub_is_new.clear()
             # The manifest goes first, so that the hub accepts each registration as it arrives.
-            await self._publish(self._status.online(hub_session=self._hubs.session))
+            await self._link.send(self._status.online(hub_session=self._hubs.session))
             for topic, payload in self._registrations.items():
-                await self._publish(Message(topic, payload, topics.SKILL.qos, retain=True))
+                await self._link.send(Message(topic, payload, topics.SKILL.qos, retain=True))
         if self._stale:
             self._has_stale.set()
         if not self.announced.is_set():
@@ -175,7 +175,7 @@ class Presence:
             # Retained messages may arrive before the connection can publish: what failed stays in the set.
             with _ignore_disconnect():
                 for topic in sorted(self._stale):
-                    await self._publish(Message(topic, b"", topics.SKILL.qos, retain=True))
+                    await self._link.send(Message(topic, b"", topics.SKILL.qos, retain=True))
                     self._stale.discard(topic)
 
     async def _send_heartbeats(self) -> None:
@@ -185,7 +185,7 @@ class Presence:
         while True:
             payload = self._heartbeat(process).model_dump_json().encode()
             with _ignore_disconnect():
-                await self._publish(Message(topic, payload, topics.HEARTBEAT.qos, retain=True))
+                await self._link.send(Message(topic, payload, topics.HEARTBEAT.qos, retain=True))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.heartbeat_s):
                     await self._beat.wait()
@@ -194,11 +194,6 @@ class Presence:
     def beat(self) -> None:
         """Publish a heartbeat soon, because what it says has changed."""
         self._beat.set()
-
-    async def _publish(self, message: Message, *, confirmed: bool = False) -> None:
-        await self._link.publish(
-            message.topic, message.payload, qos=message.qos, retain=message.retain, confirmed=confirmed
-        )
 
     def _heartbeat(self, process: psutil.Process) -> Heartbeat:
         self._heartbeats += 1

@@ -146,7 +146,7 @@ class SkillOutlet:
 
     async def _send(self, link: Link, message: Message) -> None:
         try:
-            await link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
+            await link.send(message)
             with self._lock:
                 if not message.payload and self._values.get(message.topic) == b"":
                     del self._values[message.topic]

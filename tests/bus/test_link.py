@@ -39,7 +39,7 @@ async def link(request: pytest.FixtureRequest, mosquitto: Mosquitto) -> AsyncIte
 async def test_a_message_comes_back_to_its_subscriber(link: Link) -> None:
     inbox: asyncio.Queue[Message] = asyncio.Queue()
     await link.subscribe("a/+", inbox.put_nowait)
-    await link.publish("a/b", b"hello", expiry_s=30, response_topic="a/answer", correlation=b"7")
+    await link.send(Message("a/b", b"hello", expiry_s=30, response_topic="a/answer", correlation=b"7"))
     message = await inbox.get()
     assert (message.topic, message.payload, message.retain) == ("a/b", b"hello", False)
     assert link.protocol == 5
@@ -71,7 +71,7 @@ async def watching(mosquitto: Mosquitto, filter_: str) -> AsyncIterator[asyncio.
 
 async def test_others_see_the_properties_of_mqtt_5(link: Link, mosquitto: Mosquitto) -> None:
     async with watching(mosquitto, "a/+") as seen:
-        await link.publish("a/b", b"hello", expiry_s=30, response_topic="a/answer", correlation=b"7")
+        await link.send(Message("a/b", b"hello", expiry_s=30, response_topic="a/answer", correlation=b"7"))
         properties: Any = (await seen.get()).properties
     assert properties is not None
     assert (properties.ResponseTopic, properties.CorrelationData) == ("a/answer", b"7")
@@ -93,7 +93,7 @@ async def test_the_prefix_is_only_on_the_wire(mosquitto: Mosquitto) -> None:
         watching(mosquitto, "#") as seen,
     ):
         await link.subscribe("a/b", inbox.put_nowait)
-        await link.publish("a/b", b"x", response_topic="a/c")
+        await link.send(Message("a/b", b"x", response_topic="a/c"))
         outside = await seen.get()
         assert outside.topic == "strawberry/a/b"
         properties: Any = outside.properties

@@ -24,7 +24,9 @@ from tests.mosquitto import Mosquitto
 async def _echo(link: Link) -> Message:
     inbox: asyncio.Queue[Message] = asyncio.Queue()
     await link.subscribe("devices/echo/#", inbox.put_nowait)
-    await link.publish("devices/echo/events/x", b"hello", expiry_s=30, response_topic="a", correlation=b"7")
+    await link.send(
+        Message("devices/echo/events/x", b"hello", expiry_s=30, response_topic="a", correlation=b"7")
+    )
     return await inbox.get()
 
 
@@ -59,7 +61,7 @@ async def test_each_handler_of_overlapping_filters_has_a_message_once(mosquitto:
         link.on_connected(connected)
         link.reconnect()
         await again.wait()
-        await link.publish("a/b", b"1", expiry_s=30, response_topic="a/b", correlation=b"\x0b")
+        await link.send(Message("a/b", b"1", expiry_s=30, response_topic="a/b", correlation=b"\x0b"))
         await link.publish("a/b/c", b"end")
         await eventually(lambda: heard.count(("same", b"end")))
     assert sorted(heard) == sorted(

@@ -30,14 +30,12 @@ async def written(store: Store) -> list[str]:
 
 def called(number: int) -> CallRecord:
     return CallRecord(
-        at=now(),
         call=str(number),
         user="admin",
         actor={"user": "admin"},
         device="tv",
         skill="MediaSkill",
         method="play",
-        arguments="",
         outcome="result",
     )
 
