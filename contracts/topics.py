@@ -26,9 +26,9 @@ from contracts.devices.presence import (
 from contracts.devices.registration import Registration
 from contracts.devices.rpc import REPLY, Call, Control
 from contracts.devices.voice import WakeHeard, WakeVerdict
-from contracts.errors import InvalidMessage, InvalidTopic
+from contracts.errors import InvalidTopic
 from contracts.names import CallId, DeviceId, InstanceName, MethodName, SkillName, Token
-from contracts.validation import check_numbers, explain
+from contracts.validation import parsed
 
 _DEFERRED: Final = ConfigDict(defer_build=True)
 _TOKEN: Final[TypeAdapter[str]] = TypeAdapter(Token, config=_DEFERRED)
@@ -127,14 +127,7 @@ class Topic(Generic[Payload]):
         Raises:
             InvalidMessage: If it is not a message of this row.
         """
-        try:
-            message = self.payload.validate_json(payload)
-            check_numbers(payload)
-        except ValidationError as error:
-            raise InvalidMessage(explain(error, what="field")) from None
-        except ValueError as error:
-            raise InvalidMessage(str(error)) from None
-        return message
+        return parsed(self.payload, payload)
 
 
 STATUS: Final = Topic(

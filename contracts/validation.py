@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from contracts.errors import InvalidMessage
 
 Model = TypeVar("Model", bound=BaseModel)
+Parsed = TypeVar("Parsed")
 
 _LONGEST_VALUE: Final = 60
 _SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|Data|URL|Bytes) should ")
@@ -85,6 +86,22 @@ def check_numbers(payload: bytes) -> None:
     shape = payload.translate(_SHAPE)
     if b"NaN" in payload or b"Infinity" in payload or any(each in shape for each in _PERHAPS_TOO_LARGE):
         json.loads(payload, parse_constant=_no_number, parse_float=_finite, parse_int=_finite)
+
+
+def parsed(kind: TypeAdapter[Parsed], payload: str | bytes) -> Parsed:
+    """Parse a message.
+
+    Raises:
+        InvalidMessage: If it is none of this kind, or one of its numbers is not finite.
+    """
+    try:
+        message = kind.validate_json(payload)
+        check_numbers(payload if isinstance(payload, bytes) else payload.encode())
+    except ValidationError as error:
+        raise InvalidMessage(explain(error, what="field")) from None
+    except ValueError as error:
+        raise InvalidMessage(str(error)) from None
+    return message
 
 
 def _no_number(constant: str) -> None:

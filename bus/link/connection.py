@@ -19,7 +19,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from bus.link.client import LeanClient
 from bus.link.drivers import Driver
-from bus.link.message import Message, PublishProperties
+from bus.link.message import Message, packed_properties
 from bus.link.tls_failure import connect_failure
 from contracts.errors import Disconnected, Forbidden
 
@@ -169,18 +169,12 @@ class Connection:
         """
         if self.closed.done():
             raise Disconnected(f"the broker closed the connection: {self.closed.result()}")
-        properties = None
-        if self.protocol == 5 and (
-            message.expiry_s is not None or message.correlation or message.response_topic
-        ):
-            properties = PublishProperties(message.response_topic, message.correlation, message.expiry_s)
         topic, payload, qos, retain = message[:4]
         if qos:
-            none = b"\0" if self.protocol == 5 else b""
-            packed = properties.pack() if properties else none
+            packed = packed_properties(message) if self.protocol == 5 else b""
             mid = self._client.publish_acknowledged(topic, payload, retain=retain, properties=packed)
         else:
-            info = self._client.publish(topic, payload, 0, retain, properties)  # type: ignore[arg-type]
+            info = self._client.publish(topic, payload, 0, retain)
             mid = info.mid if info.rc == MQTT_ERR_SUCCESS else None
         if mid is None:
             raise Disconnected("nothing was sent: the connection to the broker is gone")

@@ -13,8 +13,8 @@ class Message(NamedTuple):
 
     Attributes:
         retain: On arrival: whether the broker had kept it from before.
-        expiry_s: With the two that follow, sent where the broker speaks MQTT 5, for people who watch the
-            bus; never read on arrival.
+        expiry_s: With the two that follow, sent with QoS 1 where the broker speaks MQTT 5, for people who
+            watch the bus; never read on arrival.
         subscriptions: On arrival: the identifiers of the subscriptions that this copy of the message is for;
             empty where the broker gives none.
     """
@@ -29,32 +29,21 @@ class Message(NamedTuple):
     subscriptions: tuple[int, ...] = ()
 
 
-class PublishProperties:
-    """Response topic, correlation data and message expiry of one message.
+def packed_properties(message: Message) -> bytes:
+    """Encode the properties of a message to be published: their length, then each.
 
-    paho takes any object with a ``pack`` method. Its own costs 28 µs a message, most of it for tables that
-    it builds each time; this one costs two.
+    paho's own take 28 µs a message, most of it for tables that it builds each time.
     """
-
-    __slots__ = ("_correlation", "_expiry_s", "_response_topic")
-
-    def __init__(self, response_topic: str | None, correlation: bytes | None, expiry_s: int | None) -> None:
-        self._response_topic = response_topic
-        self._correlation = correlation
-        self._expiry_s = expiry_s
-
-    def pack(self) -> bytes:
-        """Encode: the length as a variable byte integer, then each property."""
-        parts = []
-        if self._expiry_s is not None:
-            parts.append(struct.pack("!BI", _EXPIRY, self._expiry_s))
-        if self._response_topic is not None:
-            encoded = self._response_topic.encode()
-            parts.append(struct.pack("!BH", _RESPONSE_TOPIC, len(encoded)) + encoded)
-        if self._correlation is not None:
-            parts.append(struct.pack("!BH", _CORRELATION, len(self._correlation)) + self._correlation)
-        body = b"".join(parts)
-        return variable(len(body)) + body
+    parts = []
+    if message.expiry_s is not None:
+        parts.append(struct.pack("!BI", _EXPIRY, message.expiry_s))
+    if message.response_topic is not None:
+        encoded = message.response_topic.encode()
+        parts.append(struct.pack("!BH", _RESPONSE_TOPIC, len(encoded)) + encoded)
+    if message.correlation is not None:
+        parts.append(struct.pack("!BH", _CORRELATION, len(message.correlation)) + message.correlation)
+    body = b"".join(parts)
+    return variable(len(body)) + body
 
 
 def variable(length: int) -> bytes:

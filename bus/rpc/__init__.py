@@ -12,7 +12,7 @@
     replies    the messages of a spoke
 """
 
-from bus.rpc.caller import Caller, Reservation
+from bus.rpc.caller import Caller
 from bus.rpc.failover import Served, call_any
 from bus.rpc.request import CallerSettings, CallRequest, OnProgress
 from bus.rpc.responder import EpochClock, Executor, ProgressSink, Responder, ResponderSettings
@@ -25,7 +25,6 @@ __all__ = [
     "Executor",
     "OnProgress",
     "ProgressSink",
-    "Reservation",
     "Responder",
     "ResponderSettings",
     "Served",

@@ -121,36 +121,37 @@ class Caller:
                 self._close(open_call)
                 at.note(ran_ms=open_call.ran_ms)
 
-    async def reserve(self, request: CallRequest) -> "Reservation":
-        """Ask a device to reserve a call without running it.
+    async def reserve(self, request: CallRequest) -> OpenCall:
+        """Ask a device to reserve a call without running it; to be started or released.
 
         Raises:
             CallError: If it refuses, is not there, or does not answer in time. It has not run then
                 and never will.
         """
         with _span(request, "reserve"):
-            return await self._reserve(request)
+            open_call, is_reserved = self._make(request, Phase.RESERVING, None), False
+            try:
+                await self._sender.publish(open_call)
+                outcome = await open_call.outcome
+                if isinstance(outcome, CallError):
+                    raise outcome
+                open_call.await_next()
+                # A will that came with the acceptance, in the same turn of the loop, found no call that
+                # waits.
+                if self._presence.epoch(request.device) != open_call.call.epoch:
+                    raise offline(request, "went away before the call began")
+                is_reserved = True
+                return open_call
+            finally:
+                if not is_reserved:
+                    self.release(open_call)
 
-    async def _reserve(self, request: CallRequest) -> "Reservation":
-        open_call = self._make(request, Phase.RESERVING, None)
-        reserved = False
-        try:
-            await self._sender.publish(open_call)
-            outcome = await open_call.outcome
-            if isinstance(outcome, CallError):
-                raise outcome
-            open_call.await_next()
-            # A will that came with the acceptance, in the same turn of the loop, found no call that waits.
-            if self._presence.epoch(request.device) != open_call.call.epoch:
-                raise offline(request, "went away before the call began")
-            reserved = True
-            return Reservation(self, open_call)
-        finally:
-            if not reserved:
-                self.release(open_call)
+    async def start(self, open_call: OpenCall, on_progress: OnProgress | None = None) -> Json:
+        """Run a reserved call and return its result; from here on it never goes to another device.
 
-    async def start(self, open_call: OpenCall, on_progress: OnProgress | None) -> Json:
-        """Start a reserved call; what `Reservation.start` does."""
+        Raises:
+            CallError: With the code that says why there is no result.
+        """
         open_call.on_progress = on_progress
         with _span(open_call.request, "start") as at:
             try:
@@ -347,36 +348,6 @@ class Caller:
 
 def _span(request: CallRequest, step: str) -> AbstractContextManager[Span]:
     return span("bus", f"{request.skill}.{request.method} {step}", device=request.device)
-
-
-class Reservation:
-    """A call that a device has reserved and not run. Made by `Caller.reserve`."""
-
-    def __init__(self, caller: Caller, open_call: OpenCall) -> None:
-        self._caller = caller
-        self._open_call = open_call
-
-    @property
-    def device(self) -> str:
-        """Id of the device that holds it."""
-        return self._open_call.request.device
-
-    @property
-    def id(self) -> str:
-        """Id of the call."""
-        return self._open_call.call.id
-
-    async def start(self, on_progress: OnProgress | None = None) -> Json:
-        """Run it and return its result; from here on it never goes to another device.
-
-        Raises:
-            CallError: With the code that says why there is no result.
-        """
-        return await self._caller.start(self._open_call, on_progress)
-
-    def release(self) -> None:
-        """Free the place without a call."""
-        self._caller.release(self._open_call)
 
 
 class _Presence:

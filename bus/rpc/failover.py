@@ -49,7 +49,7 @@ async def call_any(
                 return Served(
                     device, await caller.call(attempt, on_progress, silence_s=caller.settings.silence_s)
                 )
-            reservation = await caller.reserve(attempt)
+            reserved = await caller.reserve(attempt)
         except CallError as error:
             if error.code in _FINAL:
                 raise
@@ -57,7 +57,7 @@ async def call_any(
             if error.code is ErrorCode.TIMEOUT:
                 on_silent(device)
             continue
-        return Served(device, await reservation.start(on_progress))
+        return Served(device, await caller.start(reserved, on_progress))
     raise _combined(request, failures)
 
 

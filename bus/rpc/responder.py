@@ -59,25 +59,14 @@ _FAREWELL_S = 2.0
 
 
 class EpochClock:
-    """Seconds since 1970 by the hub's clock, monotonic within one start of the spoke.
+    """Seconds since 1970 by this machine's clock, monotonic within one start of the spoke."""
 
-    Args:
-        offset_s: Hub's time minus this machine's, as the hub's HTTP ``Date`` gave it.
-    """
-
-    def __init__(
-        self,
-        offset_s: float = 0.0,
-        *,
-        wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._monotonic = monotonic
-        self._zero = wall() + offset_s - monotonic()
+    def __init__(self) -> None:
+        self._zero = time.time() - time.monotonic()
 
     def now(self) -> float:
-        """Return the hub's time."""
-        return self._zero + self._monotonic()
+        """Return the present time."""
+        return self._zero + time.monotonic()
 
 
 @dataclass(frozen=True, kw_only=True)

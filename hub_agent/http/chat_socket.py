@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -32,9 +32,9 @@ from contracts.chat.stream import (
     TurnEventFrame,
     TurnStateFrame,
 )
-from contracts.errors import InvalidMessage, NotFound, StrawberryError, TooManyRequests
+from contracts.errors import NotFound, StrawberryError, TooManyRequests
 from contracts.rates import Slots
-from contracts.validation import check_numbers, explain
+from contracts.validation import parsed
 from hub_agent.chat.assistant import Assistant, key_of
 from hub_registry.access.bearer import Bearer, Gate
 
@@ -249,7 +249,7 @@ class _Client:
     async def _take(self, text: str | bytes) -> None:
         ref, turn = "", None
         try:
-            frame = _frame(text)
+            frame = parsed(CLIENT_FRAME, text)
             ref, turn = getattr(frame, "ref", ""), frame.turn
             await self._obey(frame)
         except StrawberryError as error:
@@ -314,17 +314,6 @@ class _Client:
         # A client that does not read is disconnected by the server's protocol.
         with suppress(WebSocketDisconnect, RuntimeError):
             await self._websocket.send_text(frame.decode())
-
-
-def _frame(text: str | bytes) -> Ask | Resume | Cancel | Confirm:
-    try:
-        frame = CLIENT_FRAME.validate_json(text)
-        check_numbers(text.encode() if isinstance(text, str) else text)
-    except ValidationError as error:
-        raise InvalidMessage(explain(error, what="field")) from None
-    except ValueError as error:
-        raise InvalidMessage(f"the message is not valid JSON: {error}") from None
-    return frame
 
 
 def _as_request(websocket: WebSocket) -> Request:

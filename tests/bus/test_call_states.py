@@ -32,7 +32,7 @@ class RecordingLink:
     """A connected link that keeps what is published; the test delivers what comes back.
 
     Attributes:
-        choked: While set, `publish` waits for room until the connection is lost.
+        choked: While set, `send` waits for room until the connection is lost.
     """
 
     connected = True
@@ -56,12 +56,12 @@ class RecordingLink:
     def on_connected(self, _callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         return lambda: None
 
-    async def publish(self, topic: str, payload: bytes, **_: object) -> None:
+    async def send(self, message: Message) -> None:
         if self.choked:
             self.waiting.set()
             await self.lost.wait()
             raise Disconnected("the broker closed the connection")
-        self.publish_nowait(Message(topic, payload))
+        self.publish_nowait(message)
 
     def publish_nowait(self, message: Message) -> None:
         self.sent.append(message)

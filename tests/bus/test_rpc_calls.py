@@ -180,14 +180,14 @@ async def test_a_reservation_runs_when_it_is_started_and_not_before(house: House
     async with house.spoke() as spoke:
         reservation = await house.caller.reserve(request("echo", 5))
         assert spoke.skill.runs == []
-        assert await reservation.start() == 5
+        assert await house.caller.start(reservation) == 5
         assert spoke.skill.runs == ["echo"]
 
 
 async def test_a_released_reservation_makes_room_and_never_runs(house: House) -> None:
     async with house.spoke(settings=ResponderSettings(max_active=1)) as spoke:
         reservation = await house.caller.reserve(request("wait"))
-        reservation.release()
+        house.caller.release(reservation)
         assert await house.caller.call(request("echo", 1)) == 1
         assert spoke.skill.runs == ["echo"]
 
@@ -203,7 +203,7 @@ async def test_a_reservation_that_is_not_started_lapses(house: House) -> None:
 async def start_late(house: House) -> None:
     reservation = await house.caller.reserve(request("echo", ttl_ms=200))
     await asyncio.sleep(0.4)
-    await reservation.start()
+    await house.caller.start(reservation)
 
 
 async def test_what_admission_refuses_is_not_even_reserved(house: House) -> None:

@@ -256,12 +256,12 @@ async def test_a_result_before_start_is_not_believed(open_bus_house: House) -> N
     house = open_bus_house
     async with house.spoke() as spoke:
         reservation = await house.caller.reserve(request("echo", 1))
-        identifier = reservation.id
+        identifier = reservation.call.id
         await house.publish_as(
             "lamp_pi", spoke.key, identifier, Result(id=identifier, epoch=1, value="early")
         )
         await settle(house.link)
-        assert await reservation.start() == 1
+        assert await house.caller.start(reservation) == 1
 
 
 PAYLOADS = st.one_of(

@@ -69,7 +69,7 @@ async def test_a_started_reservation_survives_a_killed_broker(mosquitto: Mosquit
         asyncio.TaskGroup() as tasks,
     ):
         reservation = await house.caller.reserve(request("wait"))
-        waiting = tasks.create_task(reservation.start())
+        waiting = tasks.create_task(house.caller.start(reservation))
         await spoke.skill.running.wait()
         mosquitto.kill()
         mosquitto.start()
