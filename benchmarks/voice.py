@@ -4,13 +4,14 @@ All of it from sound that espeak-ng and flite make, with white noise at three le
 """
 
 import asyncio
+import re
 import statistics
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from difflib import SequenceMatcher
 from itertools import product
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
@@ -29,7 +30,7 @@ from voice.grammar import with_digits
 from voice.opening import Engines
 from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
-from voice.sound.audio import FRAME_S, RATE, Sound
+from voice.sound.audio import FRAME_S, RATE, Loudspeaker, Microphone, Sound
 from voice.speaking import answers, is_yes
 from voice.vad import Endpointer, Pauses, Phase, load_vad
 
@@ -59,69 +60,23 @@ ALIKE: Final = (
     "add cheese to the shopping list",
 )
 """Sentences that begin or end as one of the grammar."""
-NO_YES: Final = {
-    "en": (
-        *(
-            "guess",
-            "guest",
-            "yet",
-            "yeah",
-            "yesterday",
-            "gas",
-            "chess",
-            "less",
-            "dress",
-            "is this",
-            "yesterday please",
-        ),
-        *(
-            "jazz",
-            "yet please",
-            "just a moment",
-            "i guess so",
-            "let me see",
-            "sure",
-            "maybe later",
-            "what was that",
-        ),
-    ),
-    "de": (
-        *(
-            "ja",
-            "ja ja",
-            "bitte",
-            "na ja",
-            "jawohl",
-            "gerne",
-            "ja aber",
-            "ach bitte nicht",
-            "ja bitte nicht",
-            "ja gestern",
-        ),
-        *(
-            "na gerne nicht",
-            "jetzt nicht",
-            "vielleicht",
-            "warte mal",
-            "was war das",
-            "Japan",
-            "ja gern geschehen",
-        ),
-    ),
+NEAR_YES: Final = {
+    "en": """guess, guest, yet, yeah, yesterday, gas, chess, less, dress, is this, yesterday please, jazz,
+        yet please, just a moment, i guess so, let me see, sure, maybe later, what was that""",
+    "de": """ja, ja ja, bitte, na ja, jawohl, gerne, ja aber, ach bitte nicht, ja bitte nicht, ja gestern,
+        na gerne nicht, jetzt nicht, vielleicht, warte mal, was war das, Japan, ja gern geschehen""",
 }
 """What is no yes, the words that sound most like one among it."""
-YES: Final = {"en": ("yes", "yes please"), "de": ("ja bitte", "ja gerne")}
-NO: Final = {"en": ("no", "no thanks", "stop"), "de": ("nein", "nein danke", "abbrechen")}
+YES: Final = {"en": "yes, yes please", "de": "ja bitte, ja gerne"}
+NO: Final = {"en": "no, no thanks, stop", "de": "nein, nein danke, abbrechen"}
 ANSWERING: Final = {
     "en": VOICES,
     "de": ("espeak:de", "espeak:de+f3", "espeak:de+m3", "espeak:de+m7", "espeak:de+f2"),
 }
 """By whom; flite has no German voice."""
-_PLAIN: Final = [each for each in catalogue("de").items() if "{" not in each[0] and 8 < len(each[0]) < 40][
-    :40
-]
-_OTHER_SPEECH: Final = dict(zip(("en", "de"), zip(*_PLAIN, strict=True), strict=True))
-"""Sentences of the pages in both languages."""
+_PAGES: Final = [each for each in catalogue("de").items() if "{" not in each[0] and 8 < len(each[0]) < 40]
+OTHER_SPEECH: Final = dict(zip(YES, zip(*_PAGES[:40], strict=True), strict=True))
+"""Texts of the pages."""
 _NUMBER: Final = SpokenSlot(is_number=True)
 _NAME: Final = SpokenSlot()
 VOCABULARY: Final = Vocabulary(
@@ -247,8 +202,11 @@ async def _answers(sphinx: PocketSphinx, language: str) -> list[Row]:
     """Answer a question of the voice; see what is taken for a yes."""
     engine = sphinx.of(answers(language))
 
-    async def share(texts: Sequence[str], taken_for: bool, noises: Sequence[float]) -> tuple[int, float]:
-        said = list(product(texts, ANSWERING[language], noises))
+    async def share(
+        texts: str | Sequence[str], taken_for: bool, noises: Sequence[float]
+    ) -> tuple[int, float]:
+        each = re.split(r",\s+", texts) if isinstance(texts, str) else texts
+        said = list(product(each, ANSWERING[language], noises))
         taken = 0
         for text, voice, noise in said:
             sound = spoken(text, voice=voice, noise=noise)
@@ -261,8 +219,8 @@ async def _answers(sphinx: PocketSphinx, language: str) -> list[Row]:
         ("yes understood", YES[language], True, NOISES),
         ("no understood", NO[language], False, NOISES),
         ("no taken for yes", NO[language], True, NOISES),
-        ("near words taken for yes", NO_YES[language], True, NOISES[1:2]),
-        ("other speech taken for yes", _OTHER_SPEECH[language], True, NOISES[1:2]),
+        ("near words taken for yes", NEAR_YES[language], True, NOISES[1:2]),
+        ("other speech taken for yes", OTHER_SPEECH[language], True, NOISES[1:2]),
     ):
         number, percent = await share(texts, taken_for, noises)
         rows.append(Row(f"answers in {language!r}: {what}, of {number}", percent, "%"))
@@ -403,19 +361,13 @@ def _end_of(sound: bytes) -> float:
     raise ValueError("the end of the speech is not detected")
 
 
-class _Paced:
+class _Paced(Microphone):
     """A microphone that hears in real time, or as fast as it is read."""
 
     def __init__(self, frames: Sequence[bytes], *, frame_s: float = FRAME_S) -> None:
         self._frames = frames
         self._frame_s = frame_s
         self.began = self.busy = 0.0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         self.began, self.busy = time.monotonic(), time.process_time()
@@ -424,17 +376,11 @@ class _Paced:
             yield frame
 
 
-class _Silent:
+class _Silent(Loudspeaker):
     """A loudspeaker that notes when it is first given sound."""
 
     def __init__(self) -> None:
         self.first: float | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
 
     async def play(self, sound: AsyncIterator[Sound]) -> None:
         async for _ in sound:

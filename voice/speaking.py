@@ -60,7 +60,7 @@ _NO: Final = {
 }
 _NEAR_YES: Final = {
     "en": ("guess", "guest", "yet", "yeah", "yesterday", "gas", "chess"),
-    "de": ("ja", "bitte"),
+    "de": ("ja", "bitte", "ja aber", "bitte nicht", "ja bitte nicht", "ja gestern", "jawohl"),
 }
 """Neither yes nor no: a grammar without them takes them for a yes. With many more, "no" is rejected."""
 

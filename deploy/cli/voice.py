@@ -243,12 +243,6 @@ class _NoChat:
 class _Silent(Loudspeaker):
     """Plays nothing."""
 
-    async def __aenter__(self) -> "_Silent":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
     async def play(self, sound: AsyncIterator[Sound]) -> None:
         async for _ in sound:
             pass

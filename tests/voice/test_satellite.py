@@ -24,7 +24,7 @@ from tests.hub_agent.home import wait_for
 from tests.hub_registry.spokes import eventually
 from voice.satellite import Names, Satellite, listen, open_satellite
 from voice.settings import SatelliteSettings
-from voice.sound.audio import Sound
+from voice.sound.audio import Loudspeaker, Sound
 
 pytestmark = pytest.mark.voice
 
@@ -43,19 +43,13 @@ class OneWord:
 
 
 @dataclass
-class Recorder:
+class Recorder(Loudspeaker):
     """A loudspeaker that keeps what it played."""
 
     heard: list[bytes] = field(default_factory=list)
     began: asyncio.Event = field(default_factory=asyncio.Event)
     silenced: asyncio.Event = field(default_factory=asyncio.Event)
     broken: bool = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
 
     async def play(self, sound: AsyncIterator[Sound]) -> None:
         if self.broken:

@@ -51,9 +51,13 @@ class Deadlines:
 
 
 class WyomingServer:
-    """A server that is asked now and then, and left alone for a while after it failed."""
+    """A server that is asked now and then, and left alone for a while after it failed.
 
-    def __init__(self, where: Address | Finder, deadlines: Deadlines | None = None) -> None:
+    Args:
+        where: The server, or what finds one.
+    """
+
+    def __init__(self, where: Address | Finder, *, deadlines: Deadlines | None = None) -> None:
         self._where = where
         self._found = where if isinstance(where, Address) else None
         self.deadlines = deadlines = deadlines or Deadlines()

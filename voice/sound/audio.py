@@ -30,14 +30,16 @@ class Sound(NamedTuple):
 
 class _Opened(Protocol):
     async def __aenter__(self) -> Self:
-        """Open it.
+        """Open it; nothing where it needs no opening.
 
         Raises:
             SoundError: If it cannot be opened.
         """
-        ...
+        return self
 
-    async def __aexit__(self, *_: object) -> None: ...
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        return
 
 
 class Microphone(_Opened, Protocol):

@@ -73,6 +73,10 @@ _WORDS: Final = {
     "abbrechen": "AA P B R EH HH AH N",
     "stopp": "SH T AO P",
     "gerne": "G EH R N AH",
+    "aber": "AA B ER",
+    "nicht": "N IH SH T",
+    "gestern": "G EH S T ER N",
+    "jawohl": "Y AA V OW L",
 }
 """German words of the grammar of yes and no, in the sounds of the English model."""
 

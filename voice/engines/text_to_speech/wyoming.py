@@ -8,10 +8,10 @@ from wyoming.audio import AudioChunk, AudioStop
 from wyoming.tts import Synthesize, SynthesizeVoice
 
 from contracts.errors import InvalidMessage
-from voice.engines.wyoming import Deadlines, Finder, WyomingServer, server_of
+from voice.engines.wyoming import WyomingServer, server_of
 from voice.settings import VoiceSettings
 from voice.sound.audio import Sound
-from voice.wyoming.connection import Address, sound_of
+from voice.wyoming.connection import sound_of
 
 _MOST_SOUND: Final = 64 * 1024 * 1024
 """Bytes of one answer: ten minutes. A server that never stops is cut off."""
@@ -22,25 +22,18 @@ def open_engine(settings: VoiceSettings, address: str) -> "WyomingTextToSpeech":
     return WyomingTextToSpeech(server_of(address, "tts"))
 
 
-class WyomingTextToSpeech:
-    """Text to speech by a server; see `voice.engines.TextToSpeech`.
-
-    Args:
-        where: The server, or what finds one.
-    """
-
-    def __init__(self, where: Address | Finder, *, deadlines: Deadlines | None = None) -> None:
-        self._server = WyomingServer(where, deadlines)
+class WyomingTextToSpeech(WyomingServer):
+    """Text to speech by a server; see `voice.engines.TextToSpeech`."""
 
     async def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
         """See `voice.engines.TextToSpeech`."""
-        deadlines = self._server.deadlines
-        async with self._server.connect() as connection:
+        deadlines = self.deadlines
+        async with self.connect() as connection:
             await connection.send(Synthesize(text=text, voice=SynthesizeVoice(language=language)))
             size, within_s = 0, deadlines.answer_s
             while True:
                 async with asyncio.timeout(within_s):
-                    event = await self._server.answer(connection)
+                    event = await self.answer(connection)
                 if AudioStop.is_type(event.type):
                     return
                 if AudioChunk.is_type(event.type):

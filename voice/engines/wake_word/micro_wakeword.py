@@ -1,9 +1,8 @@
 """Wake words by microWakeWord: a thousandth of a core; its models are in the package."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
-from contracts.errors import ConfigError
+from voice.engines.wake_word import load_models
 from voice.installed import installed
 from voice.settings import VoiceSettings
 
@@ -27,15 +26,10 @@ class MicroWakeWords:
     def __init__(self, names: Iterable[str]) -> None:
         library = installed("pymicro_wakeword")
         self._features = library.MicroWakeWordFeatures()
-        self._models = {}
-        known = {model.value: model for model in library.Model}
-        for name in names:
-            if name in known:
-                self._models[name] = library.MicroWakeWord.from_builtin(known[name])
-            elif name.endswith(".json") and Path(name).is_file():
-                self._models[Path(name).stem] = library.MicroWakeWord.from_config(name)
-            else:
-                raise unknown_wake_word(name, known)
+        kind = library.MicroWakeWord
+        self._models = load_models(
+            names, library, built_in=kind.from_builtin, from_file=kind.from_config, suffix=".json"
+        )
 
     def heard(self, frame: bytes) -> str | None:
         """See `voice.engines.WakeWord`."""
@@ -51,11 +45,3 @@ class MicroWakeWords:
         self._features.reset()
         for model in self._models.values():
             model.reset()
-
-
-def unknown_wake_word(name: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for a wake word without a model."""
-    return ConfigError(
-        f"there is no wake word {name!r}",
-        hint=f"Set wake_words in [voice] to one of {', '.join(sorted(known))}, or to a model's file.",
-    )

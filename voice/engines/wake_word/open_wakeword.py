@@ -1,10 +1,9 @@
 """Wake words by openWakeWord: some percent of a core; its models are in the package."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
-from voice.engines.wake_word.micro_wakeword import unknown_wake_word
+from voice.engines.wake_word import load_models
 from voice.installed import installed
 from voice.settings import VoiceSettings
 
@@ -35,15 +34,10 @@ class OpenWakeWords:
         library = installed("pyopen_wakeword")
         self._features = library.OpenWakeWordFeatures.from_builtin()
         self._waiting = bytearray()
-        self._models = {}
-        known = {model.value: model for model in library.Model}
-        for name in names:
-            if name in known:
-                self._models[name] = library.OpenWakeWord.from_builtin(known[name])
-            elif name.endswith(".tflite") and Path(name).is_file():
-                self._models[Path(name).stem] = library.OpenWakeWord.from_model(name)
-            else:
-                raise unknown_wake_word(name, known)
+        kind = library.OpenWakeWord
+        self._models = load_models(
+            names, library, built_in=kind.from_builtin, from_file=kind.from_model, suffix=".tflite"
+        )
 
     def heard(self, frame: bytes) -> str | None:
         """See `voice.engines.WakeWord`."""
