@@ -63,13 +63,6 @@ class Capture:
         """Return the part that is kept with its files."""
         return Kept(self.series, self.state == "active", self.spec.max_files, self.spec.keep_days)
 
-    def note(self) -> None:
-        """Update the row from the recording."""
-        recording, row = self.recording, self.row
-        if recording is not None:
-            row.messages, row.gaps = recording.messages, recording.gaps
-            row.begun_at = recording.writer.begun_at
-
     def described(self, files: Collection[CaptureFile], feed: Feed) -> CaptureInfo:
         """Return it as people see it.
 
@@ -82,7 +75,6 @@ class Capture:
         problem = (
             recording.problem or next(filter(None, refused), "") if recording is not None else self.problem
         )
-        self.note()
         return CaptureInfo(
             **spec.model_dump(),
             id=row.id,

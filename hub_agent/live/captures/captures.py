@@ -365,14 +365,13 @@ class Captures:
             min(spec.max_bytes, int(budget * MB / _SHARE)), spec.max_age_s, int(self._settings.free_mb * MB)
         )
         return Recording(
+            capture.row,
             Writer(capture.series, spec.format, limits, begun_at=capture.row.begun_at),
             self._shared,
             is_over=lambda: root in self._full,
             on_change=partial(self._changed, capture),
             on_roll=self._rolled.set,
             sequence=spec.sequence,
-            messages=capture.row.messages,
-            gaps=capture.row.gaps,
         )
 
     async def _begin(
@@ -392,7 +391,6 @@ class Captures:
         if capture.recording is not None and capture.task is not None:
             capture.recording.end()
             await asyncio.wait([capture.task])
-            capture.note()
             capture.recording = capture.task = None
 
     async def _changed(self, capture: Capture, change: Change) -> None:
@@ -410,7 +408,6 @@ class Captures:
         """Store and publish what has changed."""
         rows = []
         for each in list(self._captures.values()):
-            each.note()
             stored = each.row.model_dump()
             if each.row.owner and stored != each.stored:
                 rows.append(CaptureRow(**stored))

@@ -17,6 +17,7 @@ from contracts.rates import Backoff
 from hub_agent.live.captures.files.formats import Missing
 from hub_agent.live.captures.files.writer import Writer
 from hub_agent.live.captures.spec import State, TopicChoice
+from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample, field
 
 _log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Recording:
     """Records with one writer.
 
     Args:
+        row: Of the capture, which counts what was written; of the hub's own, since the hub was started.
         is_over: Whether its folder has more than it may keep.
         on_change: Called after each change of the state.
         on_roll: Called when a file was completed.
@@ -67,12 +69,11 @@ class Recording:
 
     Attributes:
         problem: Why it is ``full`` or ``failed``.
-        messages: How many it has written; of the hub's own, since the hub was started.
-        gaps: How many it has written down, likewise.
     """
 
     def __init__(
         self,
+        row: CaptureRow,
         writer: Writer,
         shared: Shared,
         *,
@@ -80,14 +81,11 @@ class Recording:
         on_change: Callable[[Change], Awaitable[None]],
         on_roll: Callable[[], None],
         sequence: str | None = None,
-        messages: int = 0,
-        gaps: int = 0,
     ) -> None:
         self.writer = writer
         self.state: State = "active"
         self.problem = ""
-        self.messages = messages
-        self.gaps = gaps
+        self._row = row
         self._shared = shared
         self._is_over = is_over
         self._on_change = on_change
@@ -244,8 +242,9 @@ class Recording:
             self._shared.room += taken
             written = batch[: self.writer.done]
             gaps = sum(isinstance(item, Missing) for item in written)
-            self.gaps += gaps
-            self.messages += len(written) - gaps
+            self._row.gaps += gaps
+            self._row.messages += len(written) - gaps
+            self._row.begun_at = self.writer.begun_at
         return None
 
     def _write_now(self, batch: Sequence[Sample | Missing]) -> bool:

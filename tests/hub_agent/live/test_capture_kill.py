@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from contextlib import nullcontext
 from hub_agent.live.captures.recording import Recording, Shared
 from hub_agent.live.captures.spec import TopicChoice
+from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.topics import Sample
@@ -36,7 +37,7 @@ async def main():
     series = Series.within((Path(sys.argv[1]),), "all.jsonl", zstd=sys.argv[2] == "True")
     with ThreadPoolExecutor(1) as thread:
         recording = Recording(
-            Writer(series, "jsonl", FileLimits(max_bytes=200_000)), Shared(feed, thread),
+            CaptureRow(), Writer(series, "jsonl", FileLimits(max_bytes=200_000)), Shared(feed, thread),
             is_over=lambda: False, on_change=nothing, on_roll=lambda: None,
         )
         recording.follow([TopicChoice(topic="a")], sees=lambda _: None, since=time.time())

@@ -21,8 +21,10 @@ from hub_agent.live.captures.files.formats import Missing
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.captures.recording import Recording, Shared
+from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.topics import Gap, Sample
 from hub_registry.access.accounts import UserChange
+from hub_registry.storage.tables import now
 from tests.deploy.strawberry import environment_of, run
 from tests.hub_agent.home import Home, open_home
 from tests.hub_registry.spokes import eventually
@@ -284,6 +286,11 @@ async def test_a_capture_that_cannot_write_says_so_and_goes_on_when_it_can(home:
     assert (stopped["messages"], stopped["gaps"], stopped["problem"]) == (2, 1, "")
 
 
+def counted() -> CaptureRow:
+    """Return the row of a capture that is in no database."""
+    return CaptureRow(id="disk", instance="main", owner="", spec={}, root="", created_at=now())
+
+
 class FullDisk(Writer):
     """A writer whose disk is full for a while."""
 
@@ -301,6 +308,7 @@ async def test_a_full_disk_is_a_state_and_a_gap(home: Home, tmp_path: Path) -> N
     writer = FullDisk(Series.within((tmp_path / "full",), "disk.jsonl"), "jsonl", FileLimits(max_bytes=1_000))
     with ThreadPoolExecutor(1) as thread:
         recording = Recording(
+            row := counted(),
             writer,
             Shared(feed, thread, retry_s=(0.01, 0.01)),
             is_over=lambda: False,
@@ -324,7 +332,7 @@ async def test_a_full_disk_is_a_state_and_a_gap(home: Home, tmp_path: Path) -> N
     gap, line = [json.loads(line) for line in (tmp_path / "full/disk.jsonl").read_text().splitlines()]
     assert (gap["gap"]["reason"], gap["gap"]["messages"]) == ("disk", 3)
     assert line["payload"] == 4
-    assert (recording.messages, recording.gaps, recording.state) == (1, 1, "active")
+    assert (row.messages, row.gaps, recording.state) == (1, 1, "active")
 
 
 async def test_what_cannot_be_kept_up_with_is_counted(home: Home, tmp_path: Path) -> None:
@@ -332,7 +340,9 @@ async def test_what_cannot_be_kept_up_with_is_counted(home: Home, tmp_path: Path
     writer = Writer(Series.within((tmp_path / "slow",), "disk.jsonl"), "jsonl", FileLimits(max_bytes=100_000))
     with ThreadPoolExecutor(1) as thread:
         shared = Shared(feed, thread, room=2_000)
-        recording = Recording(writer, shared, is_over=lambda: False, on_change=nothing, on_roll=lambda: None)
+        recording = Recording(
+            counted(), writer, shared, is_over=lambda: False, on_change=nothing, on_roll=lambda: None
+        )
         recording.follow([TopicChoice(topic=DISK)], sees=lambda _: None, since=time.time())
         # It does not run yet: the queue fills.
         await send(home, *range(20))
