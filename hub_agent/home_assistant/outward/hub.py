@@ -59,7 +59,15 @@ class HubParts:
             orders = made.place.topic("set", "chat")
             made.commands[orders] = self._say
             made.add(
-                "text", "chat", "Chat", icon="mdi:chat", max=MAX_STATE, state_topic=said, command_topic=orders
+                "text",
+                "chat",
+                "Chat",
+                icon="mdi:chat",
+                max=MAX_STATE,
+                state_topic=said,
+                # As JSON: an empty text would be no retained message, and whoever subscribes later needs one.
+                value_template="{{ value_json }}",
+                command_topic=orders,
             )
             details = f"{answer}/attributes"
             made.add(
@@ -70,7 +78,7 @@ class HubParts:
                 state_topic=answer,
                 json_attributes_topic=details,
             )
-            made.states[said] = self._said.encode()
+            made.states[said] = json.dumps(self._said).encode()
             made.states[answer] = self._answer.get("answer", "")[:MAX_STATE].encode()
             made.states[details] = json.dumps(self._answer)[:_MOST_ATTRIBUTES].encode()
         if self._exposures.find(NOTIFY) is not None:

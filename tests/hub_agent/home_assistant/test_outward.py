@@ -174,7 +174,7 @@ NEEDED_AND_KNOWN: dict[str, tuple[set[str], set[str]]] = {
     "select": ({"command_topic", "options"}, {"state_topic"}),
     "sensor": ({"state_topic"}, {"unit_of_measurement", "device_class", "state_class"}),
     "switch": ({"command_topic"}, {"state_topic", "device_class"}),
-    "text": ({"command_topic"}, {"state_topic", "max"}),
+    "text": ({"command_topic"}, {"state_topic", "max", "value_template"}),
 }
 """Fields of the components, as the documentation of Home Assistant's MQTT integration has them."""
 
