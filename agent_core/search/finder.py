@@ -70,18 +70,6 @@ class SkillFinder:
         self._stop()
         self._skills.close()
 
-    def search(
-        self,
-        query: str = "",
-        *,
-        current: str | None = None,
-        limit: int | None = None,
-        max_bytes: int = MAX_ANSWER_BYTES,
-    ) -> SearchPage:
-        """Find methods by any words; see ``SkillIndex.search``."""
-        self.sync()
-        return self._skills.search(query, current=current, limit=limit, max_bytes=max_bytes)
-
     async def find(
         self,
         query: str = "",

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from agent_core.search.catalogue import FoundMethod
+from agent_core.search.finder import SkillFinder
 from bus.link import Link
 from contracts import topics
 from contracts.claims import Claims
@@ -29,6 +31,11 @@ async def eventually(condition: Callable[[], object]) -> None:
             if await holds if inspect.isawaitable(holds) else holds:
                 return
             await asyncio.sleep(0.01)
+
+
+async def find(search: SkillFinder, query: str, *, current: str | None = None) -> tuple[FoundMethod, ...]:
+    """Find methods as a turn does."""
+    return (await search.find(query, current=current)).results
 
 
 def registration(skill: str = "MediaSkill", *methods: str, agnostic: bool = False) -> Registration:

@@ -13,6 +13,7 @@ from hub_registry.devices.devices import Device
 from hub_registry.devices.directory import Directory
 from hub_registry.storage.tables import now
 from identity.keys import KeyPair
+from tests.hub_registry.spokes import find
 
 
 def device(name: str, key: str, **changes) -> Device:
@@ -185,11 +186,11 @@ def test_of_several_devices_the_only_one_online_is_taken(home, search):
     assert named.target.device == "kitchen_radio"
 
 
-def test_a_revoked_device_is_neither_found_nor_understood(home, search):
+async def test_a_revoked_device_is_neither_found_nor_understood(home, search):
     home.directory.put_skill("tv", skill(sentences={"en": ["play some music"]}))
     known = home.directory.resolve("tv").device
     home.directory.put(Device(**{**vars(known), "revoked": True}))
-    assert search.search("volume").results == ()
+    assert await find(search, "volume") == ()
     assert search.match("play some music", language="en", current=None) is None
 
 
@@ -200,59 +201,59 @@ def search(home):
     made.close()
 
 
-def test_search_follows_the_directory(home, search):
+async def test_search_follows_the_directory(home, search):
     home.directory.put_skill("tv", skill())
-    assert [found.path for found in search.search("volume").results] == ["devices.tv.MediaSkill.set_volume"]
+    assert [found.path for found in await find(search, "volume")] == ["devices.tv.MediaSkill.set_volume"]
     home.directory.drop_skill("tv", "MediaSkill")
-    assert search.search("volume").results == ()
+    assert await find(search, "volume") == ()
     home.directory.put_skill("tv", skill())
     home.directory.drop("tv")
-    assert search.search("volume").results == ()
+    assert await find(search, "volume") == ()
 
 
-def test_a_device_whose_skills_cannot_be_indexed_is_shown_it_and_hides_no_others(home):
+async def test_a_device_whose_skills_cannot_be_indexed_is_shown_it_and_hides_no_others(home):
     for key in ("tv", "kitchen_radio"):
         home.directory.put_skill(key, skill())
     tv = home.directory.resolve("tv")
     tv.skills["MediaSkill"] = replace(tv.skills["MediaSkill"], registration=None)
     finder = SkillFinder(home.directory, on_problem=home.directory.note_problem)
-    (found,) = finder.search("volume").results
+    (found,) = await find(finder, "volume")
     finder.close()
     assert found.devices == ("kitchen_radio",)
     assert "cannot be indexed" in tv.problems[0].message
     assert not home.directory.resolve("kitchen_radio").problems
 
 
-def test_the_same_skill_on_two_devices_is_found_once_with_the_current_device_first(home, search):
+async def test_the_same_skill_on_two_devices_is_found_once_with_the_current_device_first(home, search):
     for key in ("tv", "kitchen_radio"):
         home.directory.put_skill(key, skill())
-    (found,) = search.search("volume", current="kitchen_radio").results
+    (found,) = await find(search, "volume", current="kitchen_radio")
     assert found.devices == ("kitchen_radio", "tv")
     assert found.unavailable == "kitchen_radio: offline"
 
 
-def test_an_offline_device_stays_in_the_search_until_its_skills_expire(home, search):
+async def test_an_offline_device_stays_in_the_search_until_its_skills_expire(home, search):
     home.directory.put_skill("kitchen_radio", skill())
-    (found,) = search.search("volume").results
+    (found,) = await find(search, "volume")
     assert found.unavailable == "kitchen_radio: offline"
     home.directory.resolve("kitchen_radio").last_heartbeat = now() - timedelta(seconds=61)
     search.expire()
-    assert search.search("volume").results == ()
+    assert await find(search, "volume") == ()
     assert search.silent() == ["Kitchen radio"]
 
 
-def test_skills_that_expired_come_back_with_a_sign_of_life(home, search):
+async def test_skills_that_expired_come_back_with_a_sign_of_life(home, search):
     home.directory.put_skill("kitchen_radio", skill())
     entry = home.directory.resolve("kitchen_radio")
     entry.last_heartbeat = now() - timedelta(seconds=61)
     search.expire()
     entry.last_heartbeat = now()
     search.expire()
-    assert len(search.search("volume").results) == 1
+    assert len(await find(search, "volume")) == 1
 
 
-def test_a_renamed_device_is_found_by_its_new_name(home, search):
+async def test_a_renamed_device_is_found_by_its_new_name(home, search):
     home.directory.put_skill("tv", skill())
     known = home.directory.resolve("tv").device
     home.directory.put(Device(**{**vars(known), "display_name": "Projector", "key": "projector"}))
-    assert search.search("volume").results[0].path == "devices.projector.MediaSkill.set_volume"
+    assert (await find(search, "volume"))[0].path == "devices.projector.MediaSkill.set_volume"

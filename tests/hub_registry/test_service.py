@@ -22,7 +22,7 @@ from hub_registry.storage.tables import DeviceRow, RegistrationRow
 from identity.envelope import Seal, unseal
 from identity.keys import KeyPair
 from tests.hub_registry.hubs import open_hub
-from tests.hub_registry.spokes import FakeSpoke, eventually, registration
+from tests.hub_registry.spokes import FakeSpoke, eventually, find, registration
 
 
 async def rows(hub) -> set[tuple[str, str, str]]:
@@ -66,7 +66,7 @@ async def retained(hub, filter_: str) -> dict[str, bytes]:
 async def test_a_spoke_that_comes_online_is_searchable_and_in_the_database(hub):
     spoke = await hub.joined("TV")
     await spoke.online(registration("MediaSkill", "set_volume", "play"))
-    await eventually(lambda: hub.registry.search.search("volume").results)
+    await eventually(lambda: find(hub.registry.search, "volume"))
     assert hub.state(spoke) is PresenceState.ONLINE
     await stored(hub, {("tv", "MediaSkill", "set_volume"), ("tv", "MediaSkill", "play")})
 
@@ -153,7 +153,7 @@ async def test_an_offline_device_keeps_its_rows_and_its_place_in_the_search(hub)
     await stored(hub, {("tv", "MediaSkill", "set_volume")})
     await spoke.status("offline")
     await eventually(lambda: hub.state(spoke) is PresenceState.OFFLINE)
-    (found,) = hub.registry.search.search("volume").results
+    (found,) = await find(hub.registry.search, "volume")
     assert (found.unavailable, found.offline) == ("tv: offline", {"tv": "offline"})
     assert await rows(hub) == {("tv", "MediaSkill", "set_volume")}
 
@@ -303,7 +303,7 @@ async def test_after_a_restart_the_hub_knows_the_skills_and_waits_for_confirmati
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         await eventually(lambda: hub.state(spoke) is PresenceState.UNCONFIRMED)
         assert hub.skills(spoke) == {"MediaSkill"}
-        assert hub.registry.search.search("volume").results[0].unavailable == ""
+        assert (await find(hub.registry.search, "volume"))[0].unavailable == ""
         again = FakeSpoke(
             hub.outside, hub_id=hub.registry.hub_id, device="tv", key=spoke.key, epoch=spoke.epoch
         )
@@ -423,7 +423,7 @@ async def test_a_malformed_schema_is_a_problem_of_its_device_and_the_hub_goes_on
     assert "MediaSkill.play: malformed JSON Schema" in hub.registry.directory.get("tv").problems[0].message
     other = await hub.joined("Radio")
     await other.online(registration("RadioSkill", "tune"))
-    await eventually(lambda: hub.registry.search.search("tune").results)
+    await eventually(lambda: find(hub.registry.search, "tune"))
 
 
 async def test_a_sentence_that_takes_too_long_is_left_out_and_its_method_stays(hub):
@@ -439,7 +439,7 @@ async def test_a_sentence_that_takes_too_long_is_left_out_and_its_method_stays(h
     search = hub.registry.search
     assert search.match("turn on the lamp", language="en", current=None) is None
     assert search.match("turn on the light", language="en", current=None) is not None
-    assert search.search("turn on").results
+    assert await find(search, "turn on")
 
 
 async def test_a_device_that_registers_very_much_is_indexed_while_others_are_served(hub, monkeypatch):
@@ -648,4 +648,4 @@ async def test_a_stored_registration_that_does_not_hold_is_skipped_at_the_next_s
         entry = registry.directory.get("tv")
         assert entry.skills == {}
         assert "its stored MediaSkill was left out" in entry.problems[0].message
-        assert registry.search.search("").results == ()
+        assert await find(registry.search, "") == ()
