@@ -406,7 +406,7 @@ def _health(
         "instance": settings.instance,
         "broker": bus.health(),
         "home_broker": home.health() if home is not None else None,
-        "home_assistant": live.home_assistant.health(),
+        "home_assistant": live.home_assistant.client.health(),
         "model": names[0] if names else None,
     }
 

@@ -137,7 +137,7 @@ async def enter_hub(
     )
 
     def take_over() -> None:
-        hub.live.home_assistant.use(choose_home_assistant(home))
+        hub.live.home_assistant.client.use(choose_home_assistant(home))
 
     await stack.enter_async_context(reloaded_models(home, hub, report, also=take_over))
     await _report_setup(hub, report)

@@ -1,4 +1,4 @@
-"""Alarms, garage doors, blinds and thermostats of a real Home Assistant."""
+"""Alarms, garage doors, blinds and thermostats of a real Home Assistant; all in German, too."""
 
 from pathlib import Path
 from typing import Any
@@ -68,18 +68,25 @@ async def test_an_alarm_and_a_garage_ask_and_a_blind_and_a_thermostat_do_not(
         await assistant.until("climate.thermostat", "off")
 
 
-async def test_the_same_in_german(home_assistant_directory: Path, tmp_path: Path) -> None:
-    household = Household(language="de", time_zone="Europe/Berlin")
-    async with (
-        furnished(home_assistant_directory, GUARDED) as assistant,
-        hub_beside(assistant, tmp_path / "home", household=household) as home,
-    ):
-        await connected(home)
-        assert await answer(home, "Stelle Thermostat auf 22,5 Grad.") == "Thermostat: 22,5°."
-        assert (await assistant.attributes("climate.thermostat"))["temperature"] == 22.5
-        assert await answer(home, "was ist Front Door") == "Front Door: nicht abgeschlossen."
-        assert await answer(home, "mach in der Kitchen das Licht an") == "Kitchen Light: eingeschaltet."
-        await assistant.until("light.kitchen", "on")
-        assert await answer(home, "ist Garage geschlossen") == "Ja, Garage ist geschlossen."
-        assert await answer(home, "fahr Blind hoch") == "Blind: wird geöffnet."
-        await assistant.until("cover.blind", "open")
+async def test_in_german_by_an_alias_and_with_a_comma(home_assistant_directory: Path, tmp_path: Path) -> None:
+    async with furnished(home_assistant_directory, GUARDED) as assistant:
+        aliases = ["Küchenlicht", "{x} [y] (z|q)"]
+        await assistant.command("config/entity_registry/update", entity_id="light.kitchen", aliases=aliases)
+        household = Household(language="de-AT", time_zone="Europe/Vienna")
+        async with hub_beside(assistant, tmp_path / "home", household=household) as home:
+            await connected(home)
+            assert await answer(home, "Schalte das Küchenlicht ein!") == "Kitchen Light: eingeschaltet."
+            await assistant.until("light.kitchen", "on")
+            assert await answer(home, "schalte {x} [y] (z|q) aus") == "Kitchen Light: ausgeschaltet."
+            await assistant.until("light.kitchen", "off")
+            assert await answer(home, "mach in der Kitchen das Licht an") == "Kitchen Light: eingeschaltet."
+            await assistant.until("light.kitchen", "on")
+            locked = await answer(home, "ist front door abgeschlossen")
+            assert locked == "Nein, Front Door ist nicht abgeschlossen."
+            assert await answer(home, "was ist Front Door") == "Front Door: nicht abgeschlossen."
+            assert await answer(home, "Wie warm ist es in der Kitchen?") == "Es sind 21,5 °C."
+            assert await answer(home, "Stelle Thermostat auf 22,5 Grad.") == "Thermostat: 22,5°."
+            assert (await assistant.attributes("climate.thermostat"))["temperature"] == 22.5
+            assert await answer(home, "ist Garage geschlossen") == "Ja, Garage ist geschlossen."
+            assert await answer(home, "fahr Blind hoch") == "Blind: wird geöffnet."
+            await assistant.until("cover.blind", "open")

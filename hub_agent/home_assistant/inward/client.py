@@ -105,9 +105,10 @@ class HomeAssistant:
             self._registries = Registries()
             await self._show()
 
-    def state(self, entity: Entity) -> State | None:
+    def state(self, entity: Entity) -> State:
         """See `House`."""
-        return self._states.get(entity.id) if self._connection is not None else None
+        known = self._states.get(entity.id) if self._connection is not None else None
+        return known or State()
 
     async def call(
         self, domain: str, service: str, entities: Sequence[Entity], data: Mapping[str, Json]
@@ -167,7 +168,7 @@ class HomeAssistant:
             raise NotFound(
                 "Home Assistant keeps no history", hint="Its integrations recorder and history are off."
             ) from None
-        attributes = now.attributes if (now := self._states.get(entity.id)) is not None else {}
+        attributes = self.state(entity).attributes
         rows: list[dict[str, Any]] = found.get(entity.id) or []
         return [State(row.get("s"), attributes, row.get("lc", row.get("lu"))) for row in rows]
 

@@ -140,8 +140,7 @@ def _with_members(house: House, entities: Sequence[Entity]) -> list[Entity]:
     found = {each.id: each for each in entities}
     waiting = list(entities)
     while waiting:
-        state = house.state(waiting.pop())
-        members = state.attributes.get("entity_id") if state is not None else None
+        members = house.state(waiting.pop()).attributes.get("entity_id")
         for id_ in members if isinstance(members, list) else ():
             if isinstance(id_, str) and id_ not in found:
                 # Also those that are hidden here.

@@ -41,10 +41,11 @@ class State:
     """How an entity is.
 
     Attributes:
+        value: None where it is not known.
         changed: Since when, Unix seconds; None where that is not known.
     """
 
-    value: Json
+    value: Json = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     changed: float | None = None
 
@@ -125,8 +126,8 @@ class House(Protocol):
         """Those that there are."""
         ...
 
-    def state(self, entity: Entity) -> State | None:
-        """Return how an entity is, None where that is not known."""
+    def state(self, entity: Entity) -> State:
+        """Return how an entity is; an empty one where that is not known."""
         ...
 
     async def call(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hub_agent.home_assistant.inward.client import HomeAssistant, HomeAssistantHealth
+from hub_agent.home_assistant.inward.client import HomeAssistant
 from hub_agent.home_assistant.inward.entities import Entity, House
 from hub_agent.home_assistant.inward.skill import HomeAssistantSkill, slot_values
 from hub_agent.home_assistant.inward.topics import StateTopics, topic_of
@@ -22,6 +22,7 @@ class Inward:
         topics: The link of the feed on which its states are.
 
     Attributes:
+        client: Of Home Assistant; without settings where there is none.
         skill: Offered while there is either.
     """
 
@@ -52,14 +53,6 @@ class Inward:
         finally:
             client.cancel()
             stop_hearing()
-
-    def use(self, settings: HomeAssistantAccess | None) -> None:
-        """Use another Home Assistant, or none, from now on."""
-        self.client.use(settings)
-
-    def health(self) -> HomeAssistantHealth | None:
-        """Return whether Home Assistant is connected; None where there is none."""
-        return self.client.health()
 
     def on_offered(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call a plain function when the skill is offered, or is no more; return its undoing."""

@@ -9,7 +9,7 @@ from agent_core.skills.skill import Values, skill_method
 from contracts.errors import InvalidMessage, NotFound
 from contracts.wire import Json, rfc3339
 from hub_agent.home_assistant.inward.control import ANY, Control
-from hub_agent.home_assistant.inward.entities import Entity, EntityIndex, House, State
+from hub_agent.home_assistant.inward.entities import Entity, EntityIndex, House
 from hub_agent.home_assistant.inward.topics import number_or_text
 from hub_agent.home_assistant.inward.words import (
     CLOSE,
@@ -148,10 +148,8 @@ class HomeAssistantSkill(HubSkill):
         """
         house = self._house()
         entity = self._named(name, None, area)
-        state = house.state(entity)
-        attributes = state.attributes if state is not None else {}
         row = _row(house, entity)
-        shown = {key: _short(attributes[key]) for key in attributes}
+        shown = {key: _short(value) for key, value in house.state(entity).attributes.items()}
         return {**row, "state_de": german_state(row["state"]), "attributes": shown}
 
     @skill_method(read_only=True, untrusted_output=True, **IS)
@@ -159,8 +157,7 @@ class HomeAssistantSkill(HubSkill):
         """Return whether an entity is on, off, open, closed, locked or unlocked."""
         house = self._house()
         entity = self._named(name, None, None)
-        state = house.state(entity)
-        is_so, word = wanted_state(entity, state.value if state is not None else None, value)
+        is_so, word = wanted_state(entity, house.state(entity).value, value)
         return {"is_so": is_so, "name": entity.name, "state": word}
 
     @skill_method(read_only=True, untrusted_output=True, **MEASURE)
@@ -172,10 +169,14 @@ class HomeAssistantSkill(HubSkill):
         """
         house, wanted = self._house(), quantity_class(quantity)
         found = [each for each in house.entities.find(area=area) if each.device_class == wanted]
-        readings = [(each, state) for each in found if isinstance(state := _value(house, each), int | float)]
+        readings = [
+            (each, state)
+            for each in found
+            if isinstance(state := number_or_text(house.state(each)), int | float)
+        ]
         if not readings and wanted == "temperature":
             climates = [each for each in house.entities.find(area=area) if each.domain in _CLIMATES]
-            measured = ((each, _attribute(house, each, "current_temperature")) for each in climates)
+            measured = ((each, house.state(each).attributes.get("current_temperature")) for each in climates)
             readings = [(each, value) for each, value in measured if isinstance(value, int | float)]
         if not readings:
             raise NotFound(f"nothing measures the {quantity} in {area[:100]!r}")
@@ -183,7 +184,11 @@ class HomeAssistantSkill(HubSkill):
             several = [f"{each.name}: {value:g} {each.unit or ''}".strip() for each, value in readings]
             return {"value": None, "unit": None, "name": None, "several": several}
         entity, value = readings[0]
-        unit = entity.unit or _attribute(house, entity, "temperature_unit") or "°" * (wanted == "temperature")
+        unit = (
+            entity.unit
+            or house.state(entity).attributes.get("temperature_unit")
+            or "°" * (wanted == "temperature")
+        )
         return {"value": value, "unit": unit, "name": entity.name, "several": None}
 
     @skill_method(read_only=True, untrusted_output=True)
@@ -199,7 +204,7 @@ class HomeAssistantSkill(HubSkill):
         entity = self._named(name, None, None)
         states = await house.history(entity, start)
         return [
-            {"at": _moment(each.changed), "state": number_or_text(each.value, each.attributes)}
+            {"at": _moment(each.changed), "state": number_or_text(each)}
             for each in states[-max(1, min(limit, _MAX_HISTORY)) :]
         ]
 
@@ -370,21 +375,11 @@ def _row(house: House, entity: Entity) -> dict[str, Any]:
         "name": entity.name,
         "area": entity.area,
         "floor": place.floor.name if place and place.floor else None,
-        "state": said_state(entity, _value(house, entity)),
+        "state": said_state(entity, number_or_text(state)),
         "unit": entity.unit,
-        "since": _moment(state.changed) if state is not None else None,
+        "since": _moment(state.changed),
     }
     return {key: value for key, value in made.items() if value is not None or key == "state"}
-
-
-def _value(house: House, entity: Entity) -> Json:
-    state = house.state(entity)
-    return number_or_text(state.value, state.attributes) if state is not None else None
-
-
-def _attribute(house: House, entity: Entity, name: str) -> Any:
-    state: State | None = house.state(entity)
-    return state.attributes.get(name) if state is not None else None
 
 
 def _short(value: Any) -> Json:

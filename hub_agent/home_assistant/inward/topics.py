@@ -9,7 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from bus.link import Message
 from contracts.access import covers
@@ -28,8 +28,9 @@ def topic_of(entity: str) -> str:
     return entity.replace(".", "/", 1)
 
 
-def number_or_text(value: Json, attributes: Mapping[str, Any]) -> Json:
+def number_or_text(state: State) -> Json:
     """Return a state as a number where it is one: Home Assistant writes all of them as text."""
+    value, attributes = state.value, state.attributes
     if isinstance(value, str) and ("unit_of_measurement" in attributes or "state_class" in attributes):
         try:
             number = float(value)
@@ -124,9 +125,8 @@ class StateTopics:
 
 
 def _payload(state: State) -> bytes:
-    value = number_or_text(state.value, state.attributes)
     changed = rfc3339(datetime.fromtimestamp(state.changed, UTC)) if state.changed is not None else None
-    made = {"state": value, "attributes": dict(state.attributes), "changed": changed}
+    made = {"state": number_or_text(state), "attributes": dict(state.attributes), "changed": changed}
     payload = json.dumps(made, ensure_ascii=False).encode()
     if len(payload) > _MAX_PAYLOAD:
         payload = json.dumps({**made, "attributes": {}}, ensure_ascii=False).encode()

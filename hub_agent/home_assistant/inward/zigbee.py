@@ -38,11 +38,11 @@ class Zigbee:
         self.entities = EntityIndex(map(_entity, things.values()))
         return True
 
-    def state(self, entity: Entity) -> State | None:
+    def state(self, entity: Entity) -> State:
         """See `House`."""
         thing = self._things.get(entity.id)
         sample = self._feed.latest(thing.topic, "home") if thing is not None and thing.topic else None
-        return _state(thing, sample) if thing is not None and sample is not None else None
+        return _state(thing, sample) if thing is not None and sample is not None else State()
 
     async def call(
         self, domain: str, service: str, entities: Sequence[Entity], data: Mapping[str, Json]
@@ -87,7 +87,7 @@ def _state(thing: Thing, sample: Sample) -> State:
     return State(value, attributes, None if sample.retained else sample.at)
 
 
-def _payload(thing: Thing, service: str, data: Mapping[str, Json], now: State | None) -> dict[str, Json]:
+def _payload(thing: Thing, service: str, data: Mapping[str, Json], now: State) -> dict[str, Json]:
     """Return what sets a device as a service of Home Assistant does.
 
     Raises:
@@ -111,7 +111,7 @@ def _payload(thing: Thing, service: str, data: Mapping[str, Json], now: State | 
         case "select_option", {"option": option} if place in thing.sets:
             return {place: option}
         case _, {**rest} if not rest and service in states and place in thing.sets:
-            is_boolean = now is not None and isinstance(now.attributes.get(place), bool)
+            is_boolean = isinstance(now.attributes.get(place), bool)
             return {place: service == "turn_on" if is_boolean and service != "toggle" else states[service]}
     given = f" with {', '.join(data)}" if data else ""
     raise InvalidMessage(f"{thing.name}, a {thing.kind} of Zigbee2MQTT, has no {service}{given}")

@@ -1,8 +1,6 @@
 """What the owner shows to Home Assistant: whole devices, skills of them, single methods and properties."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 from sqlmodel import Session, col, delete, select
 
@@ -11,33 +9,20 @@ from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
 
 
-@dataclass(frozen=True)
-class Exposure:
-    """A decision of the owner; its fields are those of `ExposureRow`."""
-
-    path: str
-    shown: bool
-    user: str
-    at: datetime
-
-
 class Exposures:
     """The decisions of the owner. Nothing is shown that none of them names, or something above it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, Exposure] = {}
+        self._known: dict[str, ExposureRow] = {}
         self._listeners: list[Callable[[], None]] = []
 
     async def load(self) -> None:
         """Read them; once, at the start."""
+        rows = await self._store.read(lambda session: session.exec(select(ExposureRow)).all())
+        self._known = {each.path: each for each in rows}
 
-        def work(session: Session) -> list[Exposure]:
-            return [Exposure(**row.model_dump()) for row in session.exec(select(ExposureRow))]
-
-        self._known = {each.path: each for each in await self._store.read(work)}
-
-    def all(self) -> Sequence[Exposure]:
+    def all(self) -> Sequence[ExposureRow]:
         """List all, by their path."""
         return sorted(self._known.values(), key=lambda each: each.path)
 
@@ -45,7 +30,7 @@ class Exposures:
         """Return whether exactly this is shown, and not only something above it."""
         return path in self._known and self._known[path].shown
 
-    def find(self, path: str) -> Exposure | None:
+    def find(self, path: str) -> ExposureRow | None:
         """Return by which decision something is shown; None where it is not."""
         for above in _chain(path):
             if (known := self._known.get(above)) is not None:
@@ -64,12 +49,13 @@ class Exposures:
             path: Id of a device or ``hub``, a skill of it, a member of that, with dots between them.
             user: On whose behalf Home Assistant calls it.
         """
-        await self._replace(path, Exposure(path, True, user, now()))
+        await self._replace(path, ExposureRow(path=path, shown=True, user=user, at=now()))
 
     async def hide(self, path: str, *, user: str) -> None:
         """Hide something, with all that belongs to it."""
         above = any(self._known[each].shown for each in _chain(path)[1:] if each in self._known)
-        await self._replace(path, Exposure(path, False, user, now()) if above else None)
+        hidden = ExposureRow(path=path, shown=False, user=user, at=now())
+        await self._replace(path, hidden if above else None)
 
     async def forget_person(self, user: str) -> None:
         """Hide what a person showed who was removed."""
@@ -80,15 +66,15 @@ class Exposures:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    async def _replace(self, path: str, decision: Exposure | None) -> None:
+    async def _replace(self, path: str, decision: ExposureRow | None) -> None:
         below = [each for each in self._known if each == path or each.startswith(f"{path}.")]
         await self._write(below, decision)
 
-    async def _write(self, gone: Collection[str], decision: Exposure | None) -> None:
+    async def _write(self, gone: Collection[str], decision: ExposureRow | None) -> None:
         def work(session: Session) -> None:
             session.exec(delete(ExposureRow).where(col(ExposureRow.path).in_(gone)))
             if decision is not None:
-                session.add(ExposureRow(**vars(decision)))
+                session.add(decision)
 
         await self._store.write(work)
         for path in gone:

@@ -14,8 +14,10 @@ from contracts.wire import Strict, rfc3339
 from hub_agent.bus.connection import LinkHealth
 from hub_agent.home_assistant.outward import Outward
 from hub_agent.home_assistant.outward.configs import Discovery
-from hub_agent.home_assistant.outward.exposures import Exposure, Exposures
+from hub_agent.home_assistant.outward.exposures import Exposures
 from hub_agent.home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
+from hub_agent.home_assistant.outward.rules import Entity
+from hub_agent.tables import ExposureRow
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.devices.directory import Directory, Entry
 
@@ -56,7 +58,7 @@ class ExposedDevice(ExposedItem):
 
 
 class ShownDecision(TypedDict):
-    """A decision of a person; see `Exposure`."""
+    """A decision of a person; see `ExposureRow`."""
 
     path: str
     shown: bool
@@ -135,15 +137,21 @@ def _find(outward: Outward, directory: Directory, bearer: Bearer, given: str) ->
 
 
 def _paths(outward: Outward, entry: Entry) -> list[str]:
-    members = outward.publishing.entities_of(entry) if outward.publishing is not None else ()
-    return [*(f"{entry.id}.{skill}" for skill in entry.skills), *(path for path, _ in members)]
+    return [
+        *(f"{entry.id}.{skill}" for skill in entry.skills),
+        *(path for path, _ in _members(outward, entry)),
+    ]
+
+
+def _members(outward: Outward, entry: Entry) -> list[tuple[str, Entity]]:
+    return list(outward.publishing.entities_of(entry)) if outward.publishing is not None else []
 
 
 def _watchers(outward: Outward) -> list[tuple[str, str]]:
     return outward.parts.watchers() if outward.parts is not None else []
 
 
-def _decisions(outward: Outward, directory: Directory, bearer: Bearer) -> list[Exposure]:
+def _decisions(outward: Outward, directory: Directory, bearer: Bearer) -> list[ExposureRow]:
     """List the decisions that are this person's, or about what this person sees or what is gone."""
     seen = {entry.id for entry in directory.seen_by(bearer.user.id).entries()}
     private = {entry.id for entry in directory.entries()} - seen
@@ -161,12 +169,11 @@ def _item(exposures: Exposures, path: str, name: str, kind: str) -> ExposedItem:
 def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> OutwardState:
     exposures, publishing = outward.exposures, outward.publishing
     home = publishing.home if publishing is not None else None
-
     devices: list[ExposedDevice] = []
     for entry in directory.seen_by(bearer.user.id).entries():
         skills: list[ExposedSkill] = []
+        members = _members(outward, entry)
         for skill in entry.skills:
-            members = publishing.entities_of(entry) if publishing is not None else ()
             entities: list[ExposedEntity] = [
                 {
                     **_item(exposures, path, entity.label, entity.component),

@@ -18,7 +18,7 @@ from deploy.cli.main import main
 from hub_agent.home_assistant.inward import client as inward
 from hub_agent.home_assistant.inward.client import services_in
 from hub_agent.home_assistant.inward.control import Control
-from hub_agent.home_assistant.inward.entities import Entity, Place
+from hub_agent.home_assistant.inward.entities import Entity, Place, State
 from hub_agent.own_skills import Asking
 from hub_agent.settings import HomeAssistantAccess, HomeLinkSettings
 from tests.hub_agent.home import Home, linked, open_home, says
@@ -63,7 +63,7 @@ async def assistant() -> AsyncIterator[Recorded]:
 async def home(assistant: Recorded, tmp_path: Path) -> AsyncIterator[Home]:
     access = HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN))
     async with open_home(tmp_path / "home", home_assistant_access=access) as opened:
-        await eventually(lambda: opened.hub.live.home_assistant.health()["connected"])
+        await eventually(lambda: opened.hub.live.home_assistant.client.health()["connected"])
         await eventually(lambda: opened.hub.registry.search.sync() is None)
         yield opened
 
@@ -118,12 +118,12 @@ async def test_a_refused_token_is_told_and_stands_in_no_log(
     caplog.set_level(0)
     access = HomeAssistantAccess(url=assistant.url, token=SecretStr("wrong-token-of-ann"))
     async with open_home(tmp_path / "home", home_assistant_access=access) as home:
-        health = home.hub.live.home_assistant.health
+        health = home.hub.live.home_assistant.client.health
         await eventually(lambda: health()["error"] == "Home Assistant refuses the token")
         # Another one counts at once.
-        home.hub.live.home_assistant.use(access.model_copy(update={"token": SecretStr(TOKEN)}))
+        home.hub.live.home_assistant.client.use(access.model_copy(update={"token": SecretStr(TOKEN)}))
         await eventually(lambda: health()["connected"])
-        home.hub.live.home_assistant.use(None)
+        home.hub.live.home_assistant.client.use(None)
         await eventually(lambda: "HomeAssistantSkill" not in home.hub.registry.directory.hub.skills)
         assert health() is None
     assert "wrong-token-of-ann" not in caplog.text
@@ -147,7 +147,7 @@ async def test_a_notification_goes_to_an_entity_where_there_is_one_else_to_a_ser
         access = HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN))
         async with open_home(tmp_path / "home", home_assistant_access=access) as home:
             client = home.hub.live.home_assistant.client
-            await eventually(lambda: home.hub.live.home_assistant.health()["connected"])
+            await eventually(lambda: home.hub.live.home_assistant.client.health()["connected"])
             for name in ("notify.phone", "notify.mobile_app_phone"):
                 await client.notify(name, {"message": "Rain."})
     entity, service = assistant.called
@@ -266,7 +266,7 @@ async def test_no_way_through_scripts_leads_to_an_assistant(scripts: dict[str, A
     async def services_of(script: str) -> frozenset[str]:
         return frozenset(services_in({"sequence": [known.get(script)]}))
 
-    house: Any = SimpleNamespace(services_of=services_of, state=lambda _: None)
+    house: Any = SimpleNamespace(services_of=services_of, state=lambda _: State())
     asking: Any = SimpleNamespace(actor=SimpleNamespace(turn=None))
     script = Entity("script.a", "A")
     with pytest.raises(Forbidden, match="assistant"):
@@ -288,7 +288,7 @@ async def test_a_script_asks_once_text_from_outside_was_read() -> None:
         script = Entity("script.movie", "Movie")
         await Control().check(asking, house, [script], service="script.turn_on", data={}, patterns=())
 
-    house: Any = SimpleNamespace(services_of=services_of, state=lambda _: None)
+    house: Any = SimpleNamespace(services_of=services_of, state=lambda _: State())
     actor: Any = SimpleNamespace(turn=None)
     person: Any = None
     origin: Any = None
@@ -316,7 +316,7 @@ async def test_a_script_asks_once_text_from_outside_was_read() -> None:
 async def test_a_cover_that_may_be_a_door_asks(name: str, more: dict[str, Any], *, asks: bool) -> None:
     nobody: Any = None
     asking = Asking(nobody, Actor(user="ann"), nobody)
-    house: Any = SimpleNamespace(state=lambda _: None)
+    house: Any = SimpleNamespace(state=lambda _: State())
     checked = Control().check(
         asking,
         house,

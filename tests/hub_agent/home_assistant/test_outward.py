@@ -25,10 +25,11 @@ from contracts.devices.registration import Appearance, Registration
 from contracts.errors import InvalidMessage, NoModel, TooManyRequests
 from hub_agent.home_assistant.outward.commands import read_command
 from hub_agent.home_assistant.outward.configs import Announcement, Command, Discovery, Place
-from hub_agent.home_assistant.outward.exposures import Exposure, Exposures
+from hub_agent.home_assistant.outward.exposures import Exposures
 from hub_agent.home_assistant.outward.hub import HubParts
 from hub_agent.home_assistant.outward.rules import Entity, entities_of
 from hub_agent.live.topics import Sample
+from hub_agent.tables import ExposureRow
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
@@ -286,7 +287,7 @@ async def test_the_nearest_decision_counts_also_after_a_restart(exposures: Expos
 
 def parts_of_hub(assistant: Any = None, *, discovery: Discovery = "entity", tasks: Any = None) -> HubParts:
     """Everything that the hub can show, exposed by Ann."""
-    exposed: Any = SimpleNamespace(find=lambda path: Exposure(path, True, "ann", now()))
+    exposed: Any = SimpleNamespace(find=lambda path: ExposureRow(path=path, shown=True, user="ann", at=now()))
     publishing: Any = SimpleNamespace(
         exposures=exposed, discovery=discovery, tasks=tasks, refresh=lambda _: None
     )
