@@ -75,9 +75,9 @@ def _home_of(count: int) -> dict[str, Any]:
 
 async def _import(home: Home, assistant: Recorded, count: int) -> float:
     """Return the seconds until a sentence of the last entity is understood."""
-    inward, search = home.hub.live.home_assistant, home.hub.registry.search
+    client, search = home.hub.live.home_assistant.client, home.hub.registry.search
     begun = time.perf_counter()
-    inward.use(HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN)))
+    client.use(HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN)))
     name = f"thing {(count - 1) // len(_DOMAINS) * len(_DOMAINS)}"
 
     def is_understood() -> bool:
