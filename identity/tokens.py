@@ -27,6 +27,7 @@ _LEEWAY_S: Final = 5
 
 _MAX_LENGTH: Final = 4096
 
+ASK_ADMIN: Final = "An admin of the hub makes a new one: 'strawberry tokens add NAME'."
 _ANOTHER: Final[dict[Audience, str]] = {
     "http": "'strawberry tokens add NAME' makes one for HTTP; a device has two, and this is its 'bus_token'.",
     "mqtt": "'strawberry broker login NAME' makes one for MQTT; a device has two, and needs its 'bus_token'.",
@@ -125,10 +126,15 @@ def verify(
     if not claims.is_for(audience):
         raise Unauthorized(f"the token is not for {audience.upper()}", hint=_ANOTHER[audience])
     if claims.exp + _LEEWAY_S <= (time.time() if now is None else now):
-        raise Unauthorized("the token has expired", hint="Ask the hub's admin for a new one.")
+        raise Unauthorized("the token has expired", hint=ASK_ADMIN)
     if is_revoked(claims):
-        raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
+        raise revoked()
     return claims
+
+
+def revoked() -> Unauthorized:
+    """Return the error for a token that was revoked."""
+    return Unauthorized("the token has been revoked", hint=ASK_ADMIN)
 
 
 def token_id(token: str) -> str:

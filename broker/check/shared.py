@@ -73,12 +73,12 @@ async def _try_strangers(login: ProbeLogin, topic: str) -> Finding:
         through = any(each.payload == forged for each in await heard_before(ours, topic, mark))
     can = "and can publish on Strawberry's topics" if through else "but cannot publish on Strawberry's topics"
     return Finding(
-        name, ok=not through, detail=f"anybody can log in, {can}", hint=_ANONYMOUS if through else ""
+        name, ok=not through, detail=f"anyone can log in, {can}", hint=_ANONYMOUS if through else ""
     )
 
 
 _LOGIN = "Check the username and the password in strawberry.toml and .env."
-_ANONYMOUS = "Forbid it on the broker (Mosquitto: allow_anonymous false), and give everybody a login."
+_ANONYMOUS = "Forbid it on the broker (Mosquitto: allow_anonymous false), and give each client a login."
 _PROTECTED = (
     "calls, results, registrations and presence are signed: they cannot be forged, changed or repeated"
 )

@@ -158,7 +158,7 @@ def _everybody_may(lenient: list[str], others: Iterable[OtherClient]) -> Conflic
     # Not changed here: logins of a password file may depend on it too, and they cannot be listed.
     names = ", ".join(each.username or _NAMELESS for each in others)
     return Conflict(
-        f"on this broker everybody may {' and '.join(lenient)} by default"
+        f"on this broker anyone may {' and '.join(lenient)} by default"
         + (f", and some may live from it: {names}" if names else ""),
         hint="Give each client a role with what it needs (mosquitto_ctrl dynsec createRole, addRoleACL and "
         "addClientRole), forbid the rest (as the administrator: mosquitto_pub "

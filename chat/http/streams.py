@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from chat.http.errors import CLIENT_CLOSED_REQUEST
 from chat.http.requests import Answer
-from contracts.errors import TooManyRequests, Unauthorized
+from contracts.errors import TooManyRequests
+from identity import tokens
 
 STREAMS: Final = 64
 """Streams of one kind that a token has open at once: each page of a browser follows one, and a person has up
@@ -106,7 +107,7 @@ async def _watch(receive: Receive, client: Client) -> None:
 def farewell(client: Client) -> Answer[Never]:
     """Answer a client that is gone; only one whose token was revoked can still read it."""
     if client.revoked:
-        raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
+        raise tokens.revoked()
     return Answer(status_code=CLIENT_CLOSED_REQUEST)
 
 

@@ -272,7 +272,7 @@ class TokenAuthority:
         if row is None:
             raise Unauthorized(
                 "this hub does not know the token: it is not in the backup that was restored",
-                hint="Ask the hub's admin for a new one.",
+                hint=tokens.ASK_ADMIN,
             )
         # Another process of this hub has issued it.
         self._issued.add(claims.jti)
@@ -473,7 +473,7 @@ class TokenAuthority:
 
     def _refuse_revoked(self, claims: Claims) -> None:
         if claims.jti in self._revoked:
-            raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
+            raise tokens.revoked()
 
 
 def no_token() -> NotFound:

@@ -159,7 +159,7 @@ async def test_what_a_broker_cannot_do_is_found_out(odd: OurBroker) -> None:
 async def test_on_a_shared_broker_it_says_what_nobody_protects(mosquitto: Mosquitto) -> None:
     findings = {each.name: each for each in await check(SharedBroker(mosquitto.url, Login()))}
     assert wrong(list(findings.values())) == ["without a name"]
-    assert "anybody can log in" in findings["without a name"].detail
+    assert "anyone can log in" in findings["without a name"].detail
     assert "invent heartbeats" in findings["what is not protected here"].detail
 
 

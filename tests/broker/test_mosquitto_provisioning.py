@@ -115,7 +115,7 @@ async def test_what_everybody_may_is_never_taken_away_but_said_with_those_who_ma
 ) -> None:
     await _allow_by_default(house, acltype)
     await house.add("old_radio", "radio/#")
-    with pytest.raises(Conflict, match=f"everybody may {said}.*old_radio"):
+    with pytest.raises(Conflict, match=f"anyone may {said}.*old_radio"):
         await provision(house.url, ADMIN, hub_id="home-1", key=KEY)
     async with house.security() as security:
         assert (await security.default_access())[acltype]

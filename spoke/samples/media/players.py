@@ -178,8 +178,7 @@ async def open_players() -> AsyncIterator[Players]:
             async with asyncio.timeout(_CONNECTED_S):
                 await bus.connect()
         except (OSError, EOFError, ValueError, DBusError, InvalidAddressError) as error:
-            reason = str(error) or type(error).__name__
-            raise ConfigError(f"there is no D-Bus session: {reason}", hint=hint) from None
+            raise ConfigError("there is no D-Bus session", hint=hint) from error
         yield Players(bus)
     finally:
         if bus is not None:
