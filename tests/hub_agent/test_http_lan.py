@@ -91,7 +91,10 @@ async def test_the_names_of_the_certificate_are_served_there(
     async with from_afar(home, authority, host=host) as client:
         assert (await client.get("/api/skills")).status_code == far
     async with home.client(host=host) as client:
-        assert (await client.get("/api/skills")).status_code == near
+        answer = await client.get("/api/skills")
+    # A refusal has the headers of every answer.
+    assert (answer.status_code, answer.headers["x-content-type-options"]) == (near, "nosniff")
+    assert {"date", "x-request-id"} <= answer.headers.keys()
 
 
 async def test_what_a_device_is_told_is_good_from_where_it_asks(lan: tuple[Home, Authority]) -> None:
