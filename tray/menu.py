@@ -7,9 +7,9 @@ from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import QMenu
 
 from contracts.errors import StrawberryError
+from contracts.wire import escaped
 from tray.autostart import Autostart
 from tray.background import Background
-from tray.chat.exchange import one_line
 from tray.spoke import Find, Seen, SpokeWatch, state_line
 from tray.texts import Translator
 
@@ -111,5 +111,5 @@ class TrayMenu(QMenu):
 
 
 def _label(text: str, most: int) -> str:
-    line = one_line(" ".join(text.split()))
+    line = escaped(" ".join(text.split()))
     return (line if len(line) <= most else f"{line[: most - 1]}…").replace("&", "&&")

@@ -5,9 +5,10 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from contracts.wire import escaped
 from hub_web.api import part
 from hub_web.pages.device import method_row
-from hub_web.parts.calls import call, escaped, flag_legend, flags, show_result
+from hub_web.parts.calls import call, flag_legend, flags, show_result
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Words, as_json, badge, card, code, empty, heading, note, refilled, row, stack
 from hub_web.shell import page
@@ -132,7 +133,9 @@ async def _describe(path: str) -> None:
     described = await view.api.get(f"/api/skills/describe?path={part(path)}")
     found = await view.api.get("/api/skills/methods", device=device, skill=skill)
     with view.dialog(f"{skill}.{method}", wide=True, close=text("Close")):
-        code(escaped(described["text"]), label=text("As the assistant reads it")).classes("sb-wrap")
+        code(escaped(described["text"], keep="\n"), label=text("As the assistant reads it")).classes(
+            "sb-wrap"
+        )
         for each in found["skills"][:1]:
             here = [one for one in each["methods"] if one["name"] == method]
             for one in here:

@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from contracts.errors import InvalidMessage
-from contracts.wire import Json
+from contracts.wire import Json, escaped
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
@@ -112,7 +112,7 @@ def show_call(asked: Mapping[str, Any], *, secret: Collection[str] = ()) -> None
         for name, value in asked["arguments"].items():
             said = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
             Words("dt", escaped(name))
-            Words("dd", "••••••" if name in secret else escaped(said), "sb-mono")
+            Words("dd", "••••••" if name in secret else escaped(said, keep="\n"), "sb-mono")
         if asked.get("cut"):
             Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
         # Below the arguments, which are of any length: nothing in them can hide these.
@@ -120,11 +120,6 @@ def show_call(asked: Mapping[str, Any], *, secret: Collection[str] = ()) -> None
         Words("dd", escaped(asked["device_name"]), "sb-strong")
         Words("dt", text("Action"))
         Words("dd", escaped(asked["method"]), "sb-strong sb-mono")
-
-
-def escaped(content: str) -> str:
-    """Return a text in which characters that are not seen, or turn others round, are written as numbers."""
-    return "".join(each if each.isprintable() or each == "\n" else f"\\u{ord(each):04x}" for each in content)
 
 
 def show_result(answer: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from hub_web.parts.calls import escaped
+from contracts.wire import escaped
 from hub_web.parts.plots import axis_number
 from hub_web.parts.times import ago, at, milliseconds
 from hub_web.parts.turns.markdown import rendered

@@ -16,7 +16,7 @@ from contracts.chat import (
     TurnEvent,
     TurnFinal,
 )
-from contracts.wire import Json
+from contracts.wire import Json, escaped
 from tray.chat.answer import Answer
 from tray.chat.theme import named
 from tray.texts import Translator
@@ -134,7 +134,7 @@ class QuestionCard(QFrame):
         grid = QGridLayout()
         grid.setColumnStretch(1, 1)
         for row, (name, value) in enumerate(event.arguments.items()):
-            grid.addWidget(plain(one_line(name), "name"), row, 0, Qt.AlignmentFlag.AlignTop)
+            grid.addWidget(plain(escaped(name), "name"), row, 0, Qt.AlignmentFlag.AlignTop)
             grid.addWidget(plain(_written(value)), row, 1)
         layout.addLayout(grid)
         if event.cut:
@@ -207,22 +207,17 @@ def plain(text: str, name: str = "") -> QLabel:
 
 def call_of(event: ConfirmationWanted) -> str:
     """Return which method of which device is meant."""
-    return one_line(f"{event.device_name}: {event.method}")
-
-
-def one_line(text: str) -> str:
-    """Return a text of a device without anything that could make it look like another."""
-    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
+    return escaped(f"{event.device_name}: {event.method}")
 
 
 def _written(value: Json) -> str:
-    text = one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    text = escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]} …"
 
 
 def _step_text(event: SkillCalled) -> str:
-    said = f"{one_line(event.path)} {_MARKS[event.state]}"
+    said = f"{escaped(event.path)} {_MARKS[event.state]}"
     if event.state != "progress" or event.detail is None:
         return said
-    detail = one_line(json.dumps(event.detail, ensure_ascii=False))
+    detail = escaped(json.dumps(event.detail, ensure_ascii=False))
     return f"{said} {detail[:_DETAIL_CHARS]}"

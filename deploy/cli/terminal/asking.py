@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.errors import ConfigError
+from contracts.wire import escaped
 from deploy.logs.terminal import visible
 
 if TYPE_CHECKING:
@@ -72,12 +73,8 @@ def call_question(called: str, arguments: Mapping[str, Any], *, cut: bool = Fals
     given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     if cut or len(given) > _ARGUMENTS_CHARS:
         given = f"{given[:_ARGUMENTS_CHARS]} … (cut)"
-    called = _one_line(called)
-    return f"{called}({_one_line(given)})\n{called}?" if given else f"{called}()?"
-
-
-def _one_line(text: str) -> str:
-    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
+    called = escaped(called)
+    return f"{called}({escaped(given)})\n{called}?" if given else f"{called}()?"
 
 
 def number_up_to(most: int, question: str, *, otherwise: str) -> int:
