@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, TypeAd
 from pydantic_core import ErrorDetails
 
 from contracts.errors import InvalidMessage
+from contracts.wire import shortened
 
 Model = TypeVar("Model", bound=BaseModel)
 Parsed = TypeVar("Parsed")
@@ -218,4 +219,4 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return shortened(text, _LONGEST_VALUE)

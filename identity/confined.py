@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from contracts.errors import Forbidden
+from contracts.wire import shortened
 
 _LONGEST_NAME: Final = 120
 _DEEPEST: Final = 16
@@ -234,4 +235,4 @@ def _problem(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…")
+    return repr(shortened(text, _LONGEST_NAME))

@@ -7,7 +7,7 @@ from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import QMenu
 
 from contracts.errors import StrawberryError
-from contracts.wire import escaped
+from contracts.wire import escaped, shortened
 from tray.autostart import Autostart
 from tray.background import Background
 from tray.spoke import Find, Seen, SpokeWatch, state_line
@@ -112,4 +112,4 @@ class TrayMenu(QMenu):
 
 def _label(text: str, most: int) -> str:
     line = escaped(" ".join(text.split()))
-    return (line if len(line) <= most else f"{line[: most - 1]}…").replace("&", "&&")
+    return shortened(line, most).replace("&", "&&")

@@ -7,6 +7,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import Forbidden, NotFound
+from contracts.wire import shortened
 from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts.forms import choice, text_field
@@ -404,4 +405,4 @@ class _Conversations:
 
 def _title(conversation: dict[str, Any]) -> str:
     title = conversation["title"] or conversation["asked"]
-    return title if len(title) <= _TITLE_CHARS else f"{title[: _TITLE_CHARS - 1]}…"
+    return shortened(title, _TITLE_CHARS)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import StrawberryError
+from contracts.wire import shortened
 from hub_web.api import part
 from hub_web.parts.forms import choice
 from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, row, stack
@@ -302,4 +303,4 @@ def _progress(turn: Mapping[str, Any]) -> object:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _TITLE_CHARS else f"{text[: _TITLE_CHARS - 1]}…"
+    return shortened(text, _TITLE_CHARS)

@@ -16,7 +16,7 @@ from contracts.chat import (
     TurnEvent,
     TurnFinal,
 )
-from contracts.wire import Json, escaped
+from contracts.wire import Json, escaped, shortened
 from tray.chat.answer import Answer
 from tray.chat.theme import named
 from tray.texts import Translator
@@ -212,7 +212,7 @@ def call_of(event: ConfirmationWanted) -> str:
 
 def _written(value: Json) -> str:
     text = escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]} …"
+    return shortened(text, _VALUE_CHARS)
 
 
 def _step_text(event: SkillCalled) -> str:

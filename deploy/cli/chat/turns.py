@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, Final
 
+from contracts.wire import shortened
 from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import cell, moment, table
@@ -33,7 +34,7 @@ def _shown(turn: dict[str, Any]) -> dict[str, Any]:
     asked = turn["question"] or f"(by {turn['user']})"
     return {
         "when": moment(turn["at"]),
-        "asked": asked if len(asked) <= _ASKED_CHARS else f"{asked[: _ASKED_CHARS - 1]}…",
+        "asked": shortened(asked, _ASKED_CHARS),
         "outcome": turn["outcome"] or "running",
         "took": _time(turn["ms"]),
         "model": turn["model"] or turn["mode"],

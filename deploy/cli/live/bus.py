@@ -5,6 +5,7 @@ import json
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from contracts.wire import shortened
 from deploy.cli.client import NeedsConfirmation, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
@@ -91,7 +92,7 @@ def _shown(sample: dict[str, Any]) -> dict[str, Any]:
     at = moment(sample["at"])
     return {
         "topic": sample["topic"],
-        "value": text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…",
+        "value": shortened(text, _LONGEST),
         # A retained message may be older than its arrival.
         "at": f"{at}, or earlier" if sample["retained"] else at,
     }

@@ -10,6 +10,7 @@ from typing import Any, Final
 from contracts.access import covers
 from contracts.errors import InvalidTopic
 from contracts.topics import check_filter, is_exact
+from contracts.wire import shortened
 
 _POINTS: Final = 60
 """Numbers of a topic that its small plot shows."""
@@ -217,7 +218,7 @@ def short(value: Any) -> str:
         said = ", ".join(f"{name} {_plain(each)}" for name, each in fields.items())
     else:
         said = _plain(value)
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+    return shortened(said, _LONGEST)
 
 
 def _plain(value: Any) -> str:

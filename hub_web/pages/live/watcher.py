@@ -6,7 +6,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import StrawberryError
-from contracts.wire import Json
+from contracts.wire import Json, shortened
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
@@ -320,4 +320,4 @@ class _Watcher:
 
 def _values(values: dict[str, Json]) -> str:
     lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
-    return "\n".join(line if len(line) <= _CUT else f"{line[:_CUT]}…" for line in lines)
+    return "\n".join(shortened(line, _CUT) for line in lines)

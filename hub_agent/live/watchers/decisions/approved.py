@@ -17,7 +17,7 @@ from agent_core.search.targets import AnyDirectory, find_path
 from agent_core.skills.arguments import check_arguments
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode, InvalidMessage, StrawberryError
-from contracts.wire import Json
+from contracts.wire import Json, shortened
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.watchers.definition import Allowed
@@ -188,4 +188,4 @@ def _said(rule: Json) -> str:
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    return shortened(text, 80)

@@ -18,7 +18,7 @@ from agent_core.gateway.protocol import (
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.tools.text_tools import printed_calls
 from contracts.errors import GatewayError
-from contracts.wire import Json
+from contracts.wire import Json, shortened
 from hub_agent.live.watchers.decisions.approved import ApprovedCall, NotApproved, choose, is_range
 from hub_agent.live.watchers.definition import WatchedValue
 from hub_agent.live.watchers.predicates import Evaluator, parse
@@ -269,7 +269,7 @@ def _line(name: str, seen: Seen) -> str:
 
 def _cut(value: Json, most: int) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= most else f"{text[:most]}…"
+    return shortened(text, most)
 
 
 def _json_in(text: str, tokens: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
 
 from contracts.errors import InvalidMessage, PredicateError
 from contracts.validation import did_you_mean
+from contracts.wire import shortened
 from hub_agent.live.times import parse_duration
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _unexpected(text: str, at: int, token: "Token | None") -> NoReturn:
     if at >= len(text):
         _fail("the predicate ends too early" if text.strip() else "the predicate is empty", len(text) + 1)
     found = str(token) if token else text[at]
-    shown = found if len(found) <= 20 else f"{found[:20]}…"
+    shown = shortened(found, 20)
     _fail(f"unexpected {shown!r}", at + 1, hint=_HINTS.get(found.lower(), ""))
 
 
@@ -276,7 +277,7 @@ def _column(token: "Token") -> int:
 
 
 def _short(name: str) -> str:
-    return repr(name if len(name) <= 40 else f"{name[:40]}…")
+    return repr(shortened(name, 40))
 
 
 def _node(op: str, kind: Kind, column: int, *parts: Node) -> Node:
