@@ -88,11 +88,11 @@ class Passwords:
         return self._hasher.hash(password)
 
     def _verify(self, hashed: str, password: str) -> bool:
-        from argon2.exceptions import VerifyMismatchError
+        from argon2.exceptions import InvalidHashError, VerificationError
 
         try:
             return self._hasher.verify(hashed, password)
-        except VerifyMismatchError:
+        except (VerificationError, InvalidHashError):  # the second where the stored hash was damaged
             return False
 
 

@@ -80,13 +80,12 @@ class Revocations:
     def add(self, revocation: Revocation) -> None:
         """Apply a revocation, and drop those that no token can use any more."""
         at = revocation.before.timestamp()
-        for token in revocation.tokens:
-            self._tokens[token] = at
-        for principal, token in revocation.only.items():
-            self._only[principal] = (token, at)
+        tokens = self._tokens | dict.fromkeys(revocation.tokens, at)
+        only = self._only | {name: (token, at) for name, token in revocation.only.items()}
         oldest = time.time() - _KEEP_S
-        self._tokens = {token: moment for token, moment in self._tokens.items() if moment >= oldest}
-        self._only = {name: said for name, said in self._only.items() if said[1] >= oldest}
+        # New ones: a thread may be writing those of before to the file.
+        self._tokens = {token: moment for token, moment in tokens.items() if moment >= oldest}
+        self._only = {name: said for name, said in only.items() if said[1] >= oldest}
 
     def save(self) -> None:
         """Store them owner-only; on the disk when this returns."""

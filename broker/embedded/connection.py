@@ -1,6 +1,7 @@
 """One client that has logged in: its packets in, its messages out."""
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Final
 
 from amqtt.mqtt import packet
@@ -32,6 +33,9 @@ _PINGRESP: Final = b"\xd0\x00"
 _REFUSED: Final = 0x80
 _MAX_QOS: Final = 1
 """Granted to subscribers: nothing on the bus is sent with more (MQTT 3.1.1, 3.9.3 permits less)."""
+
+_MOST_FILTERS: Final = 250
+"""Filters in one packet of a client that is not the hub: more than it may have, and a millisecond's work."""
 
 _IDS: Final = 65_535
 _AHEAD: Final = 1_000
@@ -70,6 +74,7 @@ class Connection(BrokerProtocolHandler):
         self.will = _will_of(session)
         self.peer = peer
         self.filters: dict[str, int] = {}
+        self._most_filters = math.inf if self.login.principal.kind == "hub" else _MOST_FILTERS
         self.gone = False
         self.heard = self._loop.time()
         self.allowance = allowance
@@ -193,7 +198,7 @@ class Connection(BrokerProtocolHandler):
             self._wake.set()
 
     def _subscribe(self, frame: Frame) -> None:
-        packet_id, filters = read_filters(frame, with_qos=True)
+        packet_id, filters = read_filters(frame, with_qos=True, most=self._most_filters)
         codes = []
         for filter_, asked in filters:
             qos = min(asked, _MAX_QOS)
@@ -205,7 +210,7 @@ class Connection(BrokerProtocolHandler):
         self._wake.set()
 
     def _unsubscribe(self, frame: Frame) -> None:
-        packet_id, filters = read_filters(frame, with_qos=False)
+        packet_id, filters = read_filters(frame, with_qos=False, most=self._most_filters)
         for filter_, _ in filters:
             self._broker.unsubscribe(self, filter_)
             self._fresh_filters.pop(filter_, None)

@@ -5,6 +5,7 @@ whole reads and refused by its header when it is too long; what is not on the ho
 decoded and built by amqtt's packet classes.
 """
 
+import math
 import struct
 from dataclasses import dataclass
 from typing import Final
@@ -139,11 +140,16 @@ def read_packet_id(frame: Frame) -> int:
     return _packet_id(frame.body, 0)
 
 
-def read_filters(frame: Frame, *, with_qos: bool) -> tuple[int, list[tuple[str, int]]]:
+def read_filters(
+    frame: Frame, *, with_qos: bool, most: float = math.inf
+) -> tuple[int, list[tuple[str, int]]]:
     """Decode a SUBSCRIBE (``with_qos``) or UNSUBSCRIBE: packet id, and filters with their QoS.
 
+    Args:
+        most: How many filters it may name.
+
     Raises:
-        MalformedPacket: If it is malformed or names no filter.
+        MalformedPacket: If it is malformed, or names no filter or too many.
     """
     body, at = frame.body, 2
     packet_id = _packet_id(body, 0)
@@ -156,6 +162,8 @@ def read_filters(frame: Frame, *, with_qos: bool) -> tuple[int, list[tuple[str, 
         qos = body[end] if with_qos else 0
         if qos > 2:
             raise MalformedPacket("a subscription asks for a QoS that does not exist")
+        if len(filters) >= most:
+            raise MalformedPacket(f"a list has more than {most} filters")
         filters.append((_text(body[at + 2 : end]), qos))
         at = after
     if frame.flags != 2 or not filters:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -216,7 +217,9 @@ class People:
         # Taken before the password is looked at: many that come at once must not all be let pass.
         if not all(limit.take() for limit in limits):
             raise _too_many("passwords")
-        if not await self._passwords.matches(password, row.password if row else None):
+        matches = await self._passwords.matches(password, row.password if row else None)
+        # Whoever knew the old one must not have waited here while it was changed.
+        if not (matches and row and row.password == await self._store.read(partial(_password_of, row.id))):
             # What was typed as a name may be a password.
             _log.warning("a wrong password for %s from %s", row.id if row else "an unknown name", source)
             raise Unauthorized("the name or the password is wrong")
@@ -316,6 +319,11 @@ class People:
             for listener in tuple(self._listeners):
                 await listener(user, heir)
         return devices
+
+
+def _password_of(user: str, session: Session) -> str | None:
+    row = session.get(UserRow, user)
+    return row.password if row else None
 
 
 def _is_of_role(row: TokenRow) -> bool:

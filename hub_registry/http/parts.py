@@ -45,6 +45,8 @@ def source_of(request: Request) -> str:
     except ValueError:
         return host
     if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:  # of IPv4, on a listener for both
+            return str(address.ipv4_mapped)
         # A single host has a whole /64 to choose its addresses from.
         return str(ip_network((address, 64), strict=False))
     return host

@@ -1,5 +1,6 @@
 """Tokens: for programs, renewed by devices, revoked."""
 
+import asyncio
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -88,6 +89,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     authority, lifetimes = registry.authority, registry.settings.lifetimes
     may_register = gate.require("register")
     in_person = gate.require_user("confirm", "admin")
+    issuing = asyncio.Lock()
     issues = TokenBuckets(burst=_ISSUES, per_second=_ISSUES / (24 * 60 * 60))
     renewals = TokenBuckets(burst=_RENEWALS, per_second=_RENEWALS / (24 * 60 * 60))
 
@@ -111,26 +113,30 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
                 )
             if "admin" in body.scopes:
                 await authority.require_password(bearer.claims)
-        good = [row for row in await authority.good_of(bearer.user.id) if not row.is_session]
-        if body.name in (row.name for row in good):
-            raise Conflict(
-                f"you have a token named {body.name!r} already",
-                hint="Choose another name, or revoke that one first.",
+        # One at a time: of two at once, both would find the name free and room for one more.
+        async with issuing:
+            good = [row for row in await authority.good_of(bearer.user.id) if not row.is_session]
+            if body.name in (row.name for row in good):
+                raise Conflict(
+                    f"you have a token named {body.name!r} already",
+                    hint="Choose another name, or revoke that one first.",
+                )
+            if len(good) >= _MOST:
+                raise Conflict(
+                    f"you have {_MOST} tokens already", hint="'strawberry tokens revoke' ends one."
+                )
+            if not issues.take(bearer.user.id):
+                raise TooManyRequests("you have made too many tokens today", hint="Use one of them.")
+            token = await authority.issue(
+                TokenRequest(
+                    kind="user",
+                    subject=bearer.user.id,
+                    owner=bearer.user.id,
+                    scopes=[scope for scope in SCOPES if scope in body.scopes],
+                    lifetime_s=body.lifetime_s or lifetimes.user_s,
+                    name=body.name,
+                )
             )
-        if len(good) >= _MOST:
-            raise Conflict(f"you have {_MOST} tokens already", hint="'strawberry tokens revoke' ends one.")
-        if not issues.take(bearer.user.id):
-            raise TooManyRequests("you have made too many tokens today", hint="Use one of them.")
-        token = await authority.issue(
-            TokenRequest(
-                kind="user",
-                subject=bearer.user.id,
-                owner=bearer.user.id,
-                scopes=[scope for scope in SCOPES if scope in body.scopes],
-                lifetime_s=body.lifetime_s or lifetimes.user_s,
-                name=body.name,
-            )
-        )
         gate.note(f"make_token {body.name} ({', '.join(body.scopes)})", bearer)
         return answer(TokenAnswer(token=token))
 

@@ -354,6 +354,7 @@ MALFORMED = {
     "a SUBSCRIBE to nothing": packet(8, b"\0\1", flags=2),
     "a SUBSCRIBE with QoS 3": packet(8, b"\0\1" + text("#") + b"\3", flags=2),
     "a SUBSCRIBE with wrong flags": packet(8, b"\0\1" + text("#") + b"\0"),
+    "a SUBSCRIBE that takes long": packet(8, b"\0\1" + 251 * (text("#") + b"\0"), flags=2),
     "a PUBACK without an id": packet(4, b""),
 }
 

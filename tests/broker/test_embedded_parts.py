@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
@@ -127,6 +128,17 @@ def test_what_is_revoked_is_read_back_and_what_is_too_old_to_matter_is_dropped(t
     assert again.covers(revoked)
     assert again.covers(other)
     assert not again.covers(present)
+
+
+def test_revocations_that_come_while_others_are_written_harm_nothing(tmp_path: Path) -> None:
+    moment = datetime.now(UTC)
+    known = {f"token-{number}": moment.timestamp() for number in range(20_000)}
+    revocations = Revocations(tmp_path / "revoked.json", tokens=known, only={})
+    with ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(revocations.save)
+        while not writing.done():
+            revocations.add(Revocation(tokens=["another"], before=moment))
+    writing.result()
 
 
 def test_one_principal_says_nothing_about_another_of_its_name_or_another_kind(tmp_path: Path) -> None:

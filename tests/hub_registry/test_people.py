@@ -1,8 +1,10 @@
 """People over HTTP: added, changed and removed by an admin; and their tokens."""
 
 import pytest
+from starlette.requests import Request
 
 from contracts.errors import NotFound
+from hub_registry.http.parts import source_of
 from identity.keys import KeyPair
 from tests.hub_registry.http_client import ORIGIN, PASSWORD, Browser
 
@@ -180,3 +182,9 @@ async def test_a_token_opens_no_more_than_the_one_it_is_made_with(client, browse
     for token in (await client.token(None, "chat", "call"), await client.token(kind="device")):
         await client("GET", "/api/tokens", token=token, status=403)
         await client("POST", "/api/tokens", {"name": "x", "scopes": ["chat"]}, token=token, status=403)
+
+
+def test_hosts_of_ipv4_are_told_apart_on_a_listener_for_both_kinds_of_addresses():
+    hosts = ("192.0.2.7", "::ffff:192.0.2.7", "::ffff:192.0.2.8", "2001:db8::1", "2001:db8::2")
+    sources = [source_of(Request({"type": "http", "client": (host, 1), "headers": []})) for host in hosts]
+    assert sources == ["192.0.2.7", "192.0.2.7", "192.0.2.8", "2001:db8::/64", "2001:db8::/64"]

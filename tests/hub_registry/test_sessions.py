@@ -4,7 +4,10 @@ from datetime import timedelta
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
+from contracts.errors import Unauthorized
+from hub_registry.access.accounts import User
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_registry.storage.tables import now
 from identity.passwords import COST
@@ -212,6 +215,19 @@ async def test_a_new_password_ends_all_other_sessions(client, browser):
     await other("POST", "/api/session", {"name": "admin", "password": "another password"})
 
 
+async def test_an_old_password_logs_nobody_in_while_it_is_replaced(client, browser):
+    await browser.set_up(client)
+    people = client.registry.people
+    code = (await people.make_code("admin")).code
+    # Passwords are checked one after the other, this one after the hash of the new one was made.
+    outcomes = await asyncio.gather(
+        people.set_up(code, SecretStr("another password")),
+        people.log_in("admin", SecretStr(PASSWORD)),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in outcomes] == [User, Unauthorized]
+
+
 async def test_logging_out_everywhere_ends_every_session_and_nothing_else(client, browser):
     other = Browser(client)
     await browser.set_up(client)
@@ -248,6 +264,15 @@ async def test_a_further_session_ends_the_oldest_and_logins_are_limited(client, 
     refused = await newest[1]("POST", "/api/session", known, status=429)
     assert "too often" in refused["detail"]
     await newest[1]("GET", "/api/session")
+
+
+async def test_two_tokens_that_are_made_at_once_do_not_get_one_name(client):
+    token, wanted = await client.token(), {"name": "node-red", "scopes": ["chat"]}
+    headers = {"authorization": f"Bearer {token}"}
+    answers = await asyncio.gather(
+        *(client.http.post("/api/tokens", json=wanted, headers=headers) for _ in range(3))
+    )
+    assert sorted(each.status_code for each in answers) == [200, 409, 409]
 
 
 async def test_a_person_has_a_bounded_number_of_tokens(client, browser):

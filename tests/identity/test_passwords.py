@@ -15,6 +15,7 @@ async def test_a_password_matches_its_hash_however_a_keyboard_wrote_it():
     assert await passwords.matches(SecretStr("Mu\u0308ller und Sohn"), hashed)
     assert not await passwords.matches(SecretStr("muller und sohn"), hashed)
     assert not await passwords.matches(SecretStr("nobody's"), None)
+    assert not await passwords.matches(PASSWORD, "a damaged hash")
 
 
 async def test_nobody_takes_as_long_as_a_wrong_password():
