@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from agent_core.search.finder import SkillFinder
 from contracts.devices.joining import EnrolAnswer
@@ -12,7 +12,7 @@ from contracts.rates import TokenBuckets
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.clients import Clients
 from hub_registry.access.enrolment import Enrolment, Invitation, Joined
-from hub_registry.access.joining import Approved, Joining
+from hub_registry.access.joining import Joining
 from hub_registry.access.people import People
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.approvals import Approvals
@@ -108,18 +108,6 @@ class Registry:
             device, lifetime_s=lifetime_s or self.settings.lifetimes.enrolment_s
         )
 
-    async def enrol(self, token: str, public_key: dict[str, Any], *, source: str = "") -> Joined:
-        """Enrol a device; see ``Enrolment.enrol``."""
-        joined = await self.enrolment.enrol(token, public_key, source=source)
-        self.directory.put(joined.device)
-        return joined
-
-    async def approve_join(self, code: str, *, owner: str, name: str | None = None) -> Approved:
-        """Approve the device that shows this code; see ``Joining.approve``."""
-        approved = await self.joining.approve(code, owner=owner, name=name)
-        self.directory.put(approved.device)
-        return approved
-
     def enrol_answer(self, joined: Joined) -> EnrolAnswer:
         """Put together what a device needs that has joined."""
         return EnrolAnswer(
@@ -141,11 +129,6 @@ class Registry:
         revoked = await self.devices.revoke(device)
         await self.authority.revoke_subject("device", device)
         return revoked
-
-    async def remove_user(self, user: str, *, heir: str) -> None:
-        """Remove a person, whose devices are revoked already; see ``People.remove``."""
-        for device in await self.people.remove(user, heir=heir):
-            self.directory.put(device)
 
 
 @asynccontextmanager
@@ -182,6 +165,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
             failures=TokenBuckets(
                 burst=settings.enrolment_failures, per_second=settings.enrolment_failures / 60
             ),
+            on_bound=directory.put,
         )
         try:
             yield Registry(
@@ -201,7 +185,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
                     devices, enrolment, authority, hub_key=key.kid, ca=settings.ca, bounds=settings.joining
                 ),
                 clients=Clients(store, authority, instance=settings.instance),
-                people=People(store, accounts, authority, settings=settings),
+                people=People(store, accounts, authority, settings=settings, on_handed=directory.put),
             )
         finally:
             search.close()

@@ -54,15 +54,26 @@ class Joined:
 
 
 class Enrolment:
-    """Enrols devices, once for each invitation."""
+    """Enrols devices, once for each invitation.
+
+    Args:
+        on_bound: Called with each device whose key was stored.
+    """
 
     def __init__(
-        self, store: Store, authority: TokenAuthority, *, device_token_s: int, failures: TokenBuckets
+        self,
+        store: Store,
+        authority: TokenAuthority,
+        *,
+        device_token_s: int,
+        failures: TokenBuckets,
+        on_bound: Callable[[Device], object],
     ) -> None:
         self._store = store
         self._authority = authority
         self._device_token_s = device_token_s
         self._failures = failures
+        self._on_bound = on_bound
 
     async def invite(self, device: str, *, lifetime_s: int) -> Invitation:
         """Make an enrolment token for a device; earlier ones that were not used end with that.
@@ -159,6 +170,8 @@ class Enrolment:
 
         async with self._authority.admitting(claims):
             bound, ended = await self._store.write(work)
+        # Before anything else is waited for: what is changed meanwhile must come after it.
+        self._on_bound(bound)
         await self._authority.announce(ended)
         return Joined(bound, self._authority.hand_out(claims, issued), claims.jti)
 

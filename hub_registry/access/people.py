@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -68,6 +69,7 @@ class People:
     """Logs people in and out, and removes them.
 
     Args:
+        on_handed: Called with each device that has another owner.
         clock: Of the limits of wrong passwords and codes.
     """
 
@@ -78,11 +80,13 @@ class People:
         authority: TokenAuthority,
         *,
         settings: RegistrySettings,
+        on_handed: Callable[[Device], object],
         clock: Clock = time.monotonic,
     ) -> None:
         self._store = store
         self._accounts = accounts
         self._authority = authority
+        self._on_handed = on_handed
         self._lifetimes = settings.lifetimes
         self._passwords = Passwords(settings.hash_cost)
         most = settings.login_failures
@@ -280,16 +284,13 @@ class People:
             await self._authority.revoke_owned(user, _is_of_role)
         return changed
 
-    async def remove(self, user: str, *, heir: str) -> list[Device]:
+    async def remove(self, user: str, *, heir: str) -> None:
         """Remove a person, revoke all their tokens, and hand their devices to an admin.
 
         The devices must be revoked already. What else there is of the person is deleted by the listeners.
 
         Args:
             heir: Id of the admin who has the devices from now on.
-
-        Returns:
-            Those devices.
 
         Raises:
             NotFound: If there is no such person.
@@ -310,15 +311,17 @@ class People:
 
         devices = await self._store.write(work)
         self._accounts.drop(user)
+        for device in devices:
+            self._on_handed(device)
         try:
             # Those of devices are revoked with them; a token may be of the time when another had a device.
             await self._authority.revoke_owned(user, lambda row: row.kind != "device")
             for device in devices:
                 await self._authority.follow_device(device.id)
         finally:
-            for listener in tuple(self._listeners):
-                await listener(user, heir)
-        return devices
+            async with AsyncExitStack() as listening:  # which calls each, also where another fails
+                for listener in self._listeners:
+                    listening.push_async_callback(listener, user, heir)
 
 
 def _password_of(user: str, session: Session) -> str | None:

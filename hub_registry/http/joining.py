@@ -60,7 +60,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         bearer = await gate.require_admin(request)
         body = await read(request, ApproveBody, optional=True)
         code = request.path_params["code"]
-        approved = await registry.approve_join(code, owner=bearer.user.id, name=body.name)
+        approved = await joining.approve(code, owner=bearer.user.id, name=body.name)
         device = approved.device
         return answer(
             ApprovedAnswer(

@@ -41,7 +41,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     async def enrol(request: Request) -> Answer[EnrolAnswer]:
         body = await read(request, EnrolBody)
         gate.require_key(request, PublicKey.from_jwk(body.public_key))
-        joined = await registry.enrol(body.token, body.public_key, source=source_of(request))
+        joined = await registry.enrolment.enrol(body.token, body.public_key, source=source_of(request))
         return answer(registry.enrol_answer(joined))
 
     async def bus(request: Request) -> Answer[DeviceBus]:

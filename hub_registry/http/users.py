@@ -111,7 +111,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         for entry in registry.directory.entries():
             if entry.device.owner == user.id and not entry.revoked:
                 await remover.revoke_device(entry.id)
-        await registry.remove_user(user.id, heir=bearer.user.id if bearer.user.id != user.id else ADMIN_ID)
+        await people.remove(user.id, heir=bearer.user.id if bearer.user.id != user.id else ADMIN_ID)
         gate.note(f"remove_user {user.id}", bearer)
         return answer(_user(user))
 

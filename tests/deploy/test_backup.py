@@ -86,7 +86,7 @@ def joined(home: Home, name: str) -> str:
     async def join(registry: Registry) -> str:
         device = await registry.devices.add(name, owner=registry.admin.id)
         invitation = await registry.invite(device.id)
-        return (await registry.enrol(invitation.token, KeyPair.generate().public.jwk())).token
+        return (await registry.enrolment.enrol(invitation.token, KeyPair.generate().public.jwk())).token
 
     return str(in_registry(home, join))
 
@@ -439,12 +439,14 @@ def test_an_invitation_that_was_used_since_is_no_way_in(home, tmp_path):
     token = in_registry(home, invite)
     data = backup_of(home)
     key = KeyPair.generate().public.jwk()
-    in_registry(home, lambda registry: registry.enrol(token, key))
+    in_registry(home, lambda registry: registry.enrolment.enrol(token, key))
     fresh = Home(tmp_path / "other")
     for each in (home, fresh):
         restored(each, data)
         with pytest.raises(Unauthorized):
-            in_registry(each, lambda registry: registry.enrol(token, KeyPair.generate().public.jwk()))
+            in_registry(
+                each, lambda registry: registry.enrolment.enrol(token, KeyPair.generate().public.jwk())
+            )
 
 
 def test_a_device_that_the_owner_leaves_out_does_not_come_back(home, tmp_path):

@@ -71,7 +71,11 @@ async def house(store: Store) -> House:
     clock = Clock()
     authority = TokenAuthority(store, hub_id=await accounts.hub_id(), key=KeyPair.generate())
     enrolment = Enrolment(
-        store, authority, device_token_s=3600, failures=TokenBuckets(burst=5, per_second=5 / 60, clock=clock)
+        store,
+        authority,
+        device_token_s=3600,
+        failures=TokenBuckets(burst=5, per_second=5 / 60, clock=clock),
+        on_bound=lambda _: None,
     )
     return House(store, accounts, Devices(store), authority, enrolment, await accounts.first_admin(), clock)
 

@@ -115,7 +115,7 @@ async def logged_in(hub: Hub, name: str) -> AsyncIterator[Device]:
     device = await hub.registry.devices.add(name, owner="admin")
     key = KeyPair.generate()
     invitation = await hub.registry.invite(device.id)
-    token = (await hub.registry.enrol(invitation.token, key.public.jwk())).token
+    token = (await hub.registry.enrolment.enrol(invitation.token, key.public.jwk())).token
     seal, topic = Seal(hub.registry.hub_id, key), topics.STATUS.build(device=device.id)
 
     def will() -> Message:

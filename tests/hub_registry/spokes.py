@@ -140,5 +140,5 @@ async def join(registry: Registry, link: Link, name: str, *, trusted: bool = Tru
     device = await registry.devices.add(name, owner=registry.admin.id, trusted=trusted)
     key = KeyPair.generate()
     invitation = await registry.invite(device.id)
-    await registry.enrol(invitation.token, key.public.jwk())
+    await registry.enrolment.enrol(invitation.token, key.public.jwk())
     return FakeSpoke(link, hub_id=registry.hub_id, device=device.id, key=key)

@@ -3,7 +3,8 @@
 import pytest
 from starlette.requests import Request
 
-from contracts.errors import NotFound
+from contracts.errors import NotFound, StorageError
+from hub_registry.access.people import OnRemoved
 from hub_registry.http.parts import source_of
 from identity.keys import KeyPair
 from tests.hub_registry.http_client import ORIGIN, PASSWORD, Browser
@@ -120,7 +121,7 @@ async def test_a_removed_person_is_out_and_their_devices_are_the_admins(client, 
     tokens = [await client.token(user, "chat"), await client.token(user, kind="device")]
     device = await client.registry.devices.add("TV", owner=ada, may_confirm=True, trusted=True)
     invited = await client.registry.invite(device.id)
-    await client.registry.enrol(invited.token, KeyPair.generate().public.jwk())
+    await client.registry.enrolment.enrol(invited.token, KeyPair.generate().public.jwk())
     code = (await client("POST", f"/api/users/{ada}/code"))["code"]
     removed: list[tuple[str, str]] = []
 
@@ -147,6 +148,26 @@ async def test_a_removed_person_is_out_and_their_devices_are_the_admins(client, 
         await client.registry.accounts.get(ada)  # as devices and watchers that go on ask
     # The name is free, the id is not: what is known of one person is nothing of the next.
     assert (await client("POST", "/api/users", {"name": "Ada"}))["user"]["id"] == "ada_2"
+
+
+async def test_what_fails_when_a_person_is_removed_keeps_nothing_else_of_them(client):
+    ada = (await client("POST", "/api/users", {"name": "Ada"}))["user"]["id"]
+    await client.registry.devices.add("TV", owner=ada)
+    told: list[str] = []
+
+    def listener(name: str) -> OnRemoved:
+        async def fail(person: str, heir: str) -> None:
+            told.append(name)
+            raise StorageError("the disk is full")
+
+        return fail
+
+    for name in ("one", "other"):
+        client.registry.people.on_removed(listener(name))
+    with pytest.raises(StorageError):
+        await client.registry.people.remove(ada, heir="admin")
+    assert sorted(told) == ["one", "other"]
+    assert [device["owner"] for device in await client("GET", "/api/devices")] == ["admin"]
 
 
 async def test_people_have_their_own_tokens_and_an_admin_all(client, browser):

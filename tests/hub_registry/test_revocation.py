@@ -51,7 +51,7 @@ async def test_a_revoked_device_that_is_invited_anew_comes_back_with_its_new_tok
         await hub.service.revoke_device("tv")
         await eventually(lambda: is_refused(tv.link))
         invitation = await hub.registry.invite("tv")
-        tv.token = (await hub.registry.enrol(invitation.token, tv.spoke.key.public.jwk())).token
+        tv.token = (await hub.registry.enrolment.enrol(invitation.token, tv.spoke.key.public.jwk())).token
         await eventually(lambda: tv.link.connected)
 
 
@@ -78,7 +78,7 @@ async def test_removing_a_device_disconnects_it_and_all_that_follow_it_hear_so(h
 async def test_enrolling_anew_disconnects_whoever_has_the_old_token(hub):
     async with logged_in(hub, "TV") as tv:
         invitation = await hub.registry.invite("tv")
-        await hub.registry.enrol(invitation.token, KeyPair.generate().public.jwk())
+        await hub.registry.enrolment.enrol(invitation.token, KeyPair.generate().public.jwk())
         await eventually(lambda: is_refused(tv.link))
 
 
@@ -124,7 +124,7 @@ async def test_who_expires_is_disconnected_and_kept_out_until_it_has_another_tok
         await eventually(lambda: is_refused(tv.link))
         await eventually(lambda: not hub.registry.directory.get("tv").connected)
         invitation = await hub.registry.invite("tv")
-        tv.token = (await hub.registry.enrol(invitation.token, tv.spoke.key.public.jwk())).token
+        tv.token = (await hub.registry.enrolment.enrol(invitation.token, tv.spoke.key.public.jwk())).token
         await eventually(lambda: tv.link.connected)
 
 
@@ -159,9 +159,9 @@ async def test_what_the_hub_did_while_it_was_not_on_the_bus_counts_there_when_it
     device, key = await registry.devices.add("TV", owner="admin"), KeyPair.generate()
     for kind in KINDS:
         invitation = await registry.invite(device.id)
-        first = (await registry.enrol(invitation.token, key.public.jwk())).token
+        first = (await registry.enrolment.enrol(invitation.token, key.public.jwk())).token
         invitation = await registry.invite(device.id)
-        second = (await registry.enrol(invitation.token, key.public.jwk())).token
+        second = (await registry.enrolment.enrol(invitation.token, key.public.jwk())).token
         async with open_own(kind, tmp_path / kind, registry) as hub:
             async with open_link(log_in_with(hub, "tv", device_password(hub, "tv", key, second))) as link:
                 await eventually(lambda link=link: link.connected)

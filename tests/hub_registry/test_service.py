@@ -220,7 +220,7 @@ async def test_a_device_that_was_enrolled_anew_starts_from_nothing(hub):
     await stored(hub, {("tv", "MediaSkill", "set_volume")})
     invitation = await hub.registry.invite("tv")
     key = KeyPair.generate()
-    await hub.registry.enrol(invitation.token, key.public.jwk())
+    await hub.registry.enrolment.enrol(invitation.token, key.public.jwk())
     await spoke.online(registration("LampSkill", "turn_on"))
     await hub.settled()
     assert hub.skills(spoke) == set()
@@ -619,7 +619,7 @@ async def test_an_altered_row_keeps_no_hub_from_starting_loosens_nothing_and_can
         assert not registry.directory.get(radio.id).skills["LockSkill"].device_agnostic
         await registry.decide(entry, digest_of(entry.items), approve=False)
         await registry.revoke_device("tv")
-        await registry.enrol((await registry.invite("tv")).token, spoke.key.public.jwk())
+        await registry.enrolment.enrol((await registry.invite("tv")).token, spoke.key.public.jwk())
     async with open_registry(settings, key=hub_key) as registry:
         entry = registry.directory.get("tv")
         assert (entry.device.revoked, entry.device.public_key) == (False, spoke.key.public)
@@ -634,7 +634,7 @@ async def test_a_stored_registration_that_does_not_hold_is_skipped_at_the_next_s
     async with open_registry(settings, key=hub_key) as registry:
         device = await registry.devices.add("TV", owner=registry.admin.id)
         key = KeyPair.generate()
-        await registry.enrol((await registry.invite(device.id)).token, key.public.jwk())
+        await registry.enrolment.enrol((await registry.invite(device.id)).token, key.public.jwk())
         document = registration().model_dump_json().encode()
         if change == "parameters":
             document = document.replace(b'"properties":{"level":{"type":"integer"}}', b'"properties":[1,2]')
