@@ -10,6 +10,7 @@ from contracts.chat import HOME_ASSISTANT, MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
 from contracts.rates import TokenBucket
+from contracts.wire import shortened
 from hub_agent.chat.assistant import Assistant
 from hub_agent.home_assistant.outward.configs import MAX_STATE, Announcement
 from hub_agent.home_assistant.outward.publishing import HUB, Publishing
@@ -30,7 +31,9 @@ _AT_ONCE: Final = 20
 _PER_SECOND: Final = 0.1
 """Messages in the long run, more than a person writes: an automation that writes one whenever what the
 assistant did triggers it would go round for ever."""
-_MOST_ATTRIBUTES: Final = 16 * 1024
+_QUESTION_CHARS: Final = 1_000
+_ANSWER_CHARS: Final = 3_000
+"""Home Assistant stores no attributes above 16 KiB; a character has four bytes at most."""
 
 
 class HubParts:
@@ -80,7 +83,7 @@ class HubParts:
             )
             made.states[said] = json.dumps(self._said).encode()
             made.states[answer] = self._answer.get("answer", "")[:MAX_STATE].encode()
-            made.states[details] = json.dumps(self._answer)[:_MOST_ATTRIBUTES].encode()
+            made.states[details] = json.dumps(self._answer, ensure_ascii=False).encode()
         if self._exposures.find(NOTIFY) is not None:
             orders = made.place.topic("set", "notify")
             made.commands[orders] = self._notify
@@ -153,7 +156,10 @@ class HubParts:
             answer = "the hub failed; its log says more"
         finally:
             self._waiting -= 1
-        self._answer = {"question": message, "answer": answer}
+        self._answer = {
+            "question": shortened(message, _QUESTION_CHARS),
+            "answer": shortened(answer, _ANSWER_CHARS),
+        }
         self._publishing.refresh(HUB)
 
     async def _turn(self, message: str, user: str) -> str:

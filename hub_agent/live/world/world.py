@@ -15,7 +15,7 @@ from agent_core.search.words import naming_words
 from agent_core.skills.skill import skill_method
 from contracts import topics
 from contracts.errors import InvalidMessage, NotFound
-from contracts.wire import Json
+from contracts.wire import Json, shortened
 from hub_agent.live.topics import Feed, Sample, field
 from hub_agent.live.world.entities import Entities
 from hub_agent.live.world.thing import OWN_KINDS, Thing
@@ -319,7 +319,7 @@ def _areas(things: Iterable[Thing]) -> Iterator[Thing]:
 def _bounded(state: Json) -> Json:
     match state:
         case str() if len(state) > _MAX_STATE:
-            return f"{state[: _MAX_STATE - 1]}…"
+            return shortened(state, _MAX_STATE)
         case list() | dict() if (size := len(json.dumps(state))) > _MAX_STATE:
             return {"bytes": size}
     return state
