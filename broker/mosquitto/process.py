@@ -202,7 +202,10 @@ class RunningMosquitto:
         loop, backoff = asyncio.get_running_loop(), Backoff(_BACKOFF_S, _BACKOFF_MAX_S, jitter=0)
         while True:
             began = loop.time()
-            await self._live()
+            try:
+                await self._live()
+            except OSError as error:  # no room for a process, or the program is just being updated
+                self._said.append(f"error: {error}")
             self._ended.set()
             if not self._was_ready:
                 return  # `wait_ready` raises with the cause

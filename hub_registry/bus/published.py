@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 from typing import Any
 
 from bus.link import Link, Message
@@ -42,7 +43,9 @@ class PublishedTopics:
         }
         self._complain = complain
         self._retired: set[str] = set()
-        self._known: defaultdict[str, dict[str, topics.Topic[Any]]] = defaultdict(dict)
+        self._known: defaultdict[str, defaultdict[topics.Topic[Any], set[str]]] = defaultdict(
+            lambda: defaultdict(set)
+        )
         self._outdated: dict[str, None] = {}
         self._work = asyncio.Event()
 
@@ -57,17 +60,17 @@ class PublishedTopics:
         row = next((row for row in self._most if row.place(topic)), None)
         if row is None or self._directory.get(device) is None:
             return False
-        known = self._known[device]
+        known = self._known[device][row]
         if not message.payload:
-            known.pop(topic, None)
+            known.discard(topic)
         elif topic not in known:
             if row.match(topic) is None:
                 # Its names may be a thousand times as long as those that we have.
                 refusal = "a retained topic with a name that is not allowed"
-            elif sum(each is row for each in known.values()) >= self._most[row]:
+            elif len(known) >= self._most[row]:
                 refusal = f"more than the {self._most[row]} retained topics allowed"
             else:
-                known[topic] = row
+                known.add(topic)
                 return False
             self._complain(device, topic, refusal)
             self.empty([topic])
@@ -75,14 +78,14 @@ class PublishedTopics:
 
     def keep(self, device: str, skills: Collection[str]) -> None:
         """Empty what is known of skills of a device besides these."""
-        known = self._known.get(device, {})
+        known = chain.from_iterable(self._known[device].values())
         self.empty([topic for topic in known if topic.split("/")[3] not in skills])
 
     def retire(self, devices: Iterable[str]) -> None:
         """Empty what is known of devices that were removed, and whatever is still heard of them."""
         for device in devices:
             self._retired.add(device)
-            self.empty(self._known.pop(device, {}))
+            self.empty(chain.from_iterable(self._known.pop(device, {}).values()))
 
     def empty(self, outdated: Iterable[str]) -> None:
         """Empty these retained topics on the broker."""

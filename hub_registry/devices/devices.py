@@ -190,7 +190,7 @@ class Devices:
         return await self._write(work)
 
     async def revoke(self, device: str) -> Device:
-        """Revoke a device; it stays in the list and may be enrolled again.
+        """Revoke a device; it stays in the list, and may be invited again.
 
         Raises:
             NotFound: If there is no such device.
@@ -198,6 +198,8 @@ class Devices:
 
         def work(session: Session) -> Device:
             row = require_device(session, device)
+            # One that was not used yet would let in again who is being locked out.
+            session.exec(delete(EnrolmentRow).where(col(EnrolmentRow.device_id) == device))
             row.revoked_at = row.revoked_at or now()
             session.add(row)
             return device_of(row)

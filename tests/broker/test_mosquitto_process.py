@@ -18,6 +18,7 @@ import psutil
 import pytest
 from pydantic import SecretStr
 
+from broker.mosquitto import process
 from broker.mosquitto.config import MosquittoListener
 from broker.mosquitto.own_logins import admin_login, hub_login
 from broker.mosquitto.process import MosquittoSettings, RunningMosquitto, open_mosquitto
@@ -181,6 +182,15 @@ async def test_one_that_does_not_start_says_why(settings: MosquittoSettings, tmp
     broken.write_text("not a library")
     with pytest.raises(ConfigError, match=r"does not start: .*broken\.so"):
         async with open_mosquitto(replace(settings, plugin=broken)):
+            pass
+
+
+async def test_a_program_that_the_system_does_not_start_is_told_as_well(
+    settings: MosquittoSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_command", lambda *_: [str(tmp_path / "away")])
+    with pytest.raises(ConfigError, match=r"does not start: .*No such file"):
+        async with open_mosquitto(settings):
             pass
 
 

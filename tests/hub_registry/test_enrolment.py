@@ -91,6 +91,13 @@ async def test_joining_anew_ends_the_tokens_the_device_had(house):
         house.authority.check(old)
 
 
+async def test_revoking_a_device_ends_an_invitation_that_was_not_used(house):
+    invitation = await invited(house)
+    await house.devices.revoke("bedroom_pc")
+    with pytest.raises(Unauthorized):
+        await house.enrolment.enrol(invitation.token, KeyPair.generate().public.jwk())
+
+
 async def test_nobody_is_invited_for_a_device_that_does_not_exist(house):
     with pytest.raises(NotFound):
         await house.enrolment.invite("fridge", lifetime_s=600)
