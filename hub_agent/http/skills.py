@@ -1,7 +1,7 @@
 """Skills called, and programs run, without a model in between."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Annotated, Any, Final, Never, NotRequired
 
@@ -103,17 +103,16 @@ class DirectCalls:
             Route("/api/exec", self._execute, methods=["POST"]),
         ]
 
+    def _held(self, request: Request, bearer: Bearer) -> AbstractAsyncContextManager[Client]:
+        return self._connections.hold(request.receive, token=bearer.claims.jti)
+
     @asynccontextmanager
-    async def _turn(
-        self, request: Request, bearer: Bearer, queue: FairQueue, *, method: str
-    ) -> AsyncIterator[Client]:
+    async def _turn(self, bearer: Bearer, queue: FairQueue, *, method: str) -> AsyncIterator[None]:
+        """Run the block in its turn, within `_held`: a client may leave or be revoked while it waits."""
         claims, person = bearer.claims, self._assistant.may_confirm(bearer)
         with self._assistant.trail.refusals(claims, method=method):
-            async with (
-                self._connections.hold(request.receive, token=claims.jti) as client,
-                queue.turn(claims, person=person),
-            ):
-                yield client
+            async with queue.turn(claims, person=person):
+                yield
 
     def route(self, path: str, method: str, kind: type[BaseModel]) -> Route:
         """Make a route that calls a method of one of the hub's own skills.
@@ -149,7 +148,7 @@ class DirectCalls:
                 raise cannot_confirm()
             self._confirmations.redeem(body.confirmation, _act(bearer, target, arguments))
         try:
-            async with self._turn(request, bearer, quotas.calls, method="call") as client:
+            async with self._held(request, bearer) as client, self._turn(bearer, quotas.calls, method="call"):
                 origin = Origin.of(bearer.claims, confirmed=confirmed)
                 actor = _actor(bearer)
                 call = SkillCall(target, arguments, confirmed=confirmed)
@@ -191,7 +190,7 @@ class DirectCalls:
         session = assistant.sandbox.session(bearer.user.id, place, owner=claims.holder)
         deadline = Deadline(assistant.settings.turns.tools.exec_s)
         programs = assistant.quotas.programs
-        async with self._turn(request, bearer, programs, method="exec") as client:
+        async with self._held(request, bearer) as client, self._turn(bearer, programs, method="exec"):
             return answer(_ran(await session.run(body.code, calls.handle, deadline=deadline)))
         return farewell(client)
 

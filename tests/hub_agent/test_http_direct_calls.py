@@ -328,3 +328,25 @@ async def test_what_one_token_may_not_have_at_once_waits_and_delays_no_other(
                 assert (await other.post(path, json=quick)).status_code == 200
                 skill.go.set()
             assert sorted(each.result().status_code for each in asked) == [200, 200, 429]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/skills/call", call("pc", "SlowSkill.wait")),
+        ("/api/exec", {"code": "devices.pc.SlowSkill.wait()"}),
+    ],
+)
+async def test_a_revoked_token_ends_what_waits_for_its_turn(
+    tmp_path: Path, sandbox_files: Path, path: str, body: dict[str, Any]
+) -> None:
+    quotas = QuotaSettings(calls=1, lasting=1, programs=1, waiting=1)
+    async with open_home(tmp_path / "home", sandbox=sandbox_files, quotas=quotas) as home:
+        await home.device("PC", SlowSkill())
+        authority, token = home.hub.registry.authority, await home.token()
+        async with home.client(token) as client, asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(client.post(path, json=body)) for _ in range(3)]
+            # One runs, one waits, and for the third there is no room.
+            await asyncio.wait(asked, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+            await authority.revoke([authority.check(token).jti])
+        assert sorted(each.result().status_code for each in asked) == [401, 401, 429]
