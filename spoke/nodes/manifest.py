@@ -25,7 +25,10 @@ def _words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
-Command = Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1, max_length=200)]
+# What else there is cannot be given to any program.
+Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+Variable = Annotated[str, Field(pattern=r"^[^=\x00]+$")]
+Command = Annotated[tuple[Word, ...], BeforeValidator(_words), Field(min_length=1, max_length=200)]
 
 Restart = Literal["always", "on-failure", "never"]
 
@@ -61,7 +64,7 @@ class Manifest(Strict):
     description: Annotated[str, Field(max_length=500)] = ""
     command: Command
     build: Command | None = None
-    env: Annotated[dict[str, str | int | float], Field(max_length=100)] = {}
+    env: Annotated[dict[Variable, Word | int | float], Field(max_length=100)] = {}
     health: Health | None = None
     restart: Restart = "on-failure"
     protected: bool = False
@@ -75,11 +78,13 @@ class Manifest(Strict):
 
 def node_folders(directory: Path) -> dict[str, Path]:
     """Return the folders of ``nodes`` that have settings, by name."""
-    try:
-        found = sorted(each for each in directory.iterdir() if (each / FILE).is_file())
-    except OSError:
-        return {}
+    found = sorted(each.parent for each in directory.glob(f"*/{FILE}"))
     return {each.name: each for each in found if not each.name.startswith((".", "_"))}
+
+
+def is_node_name(name: str) -> bool:
+    """Return whether a node can have this name; any other folder is listed with what is wrong."""
+    return _NAME.match(name) is not None
 
 
 def refuse_own(name: str) -> None:
@@ -112,7 +117,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _text(path: Path) -> str:
     name = path.parent.name
-    if not _NAME.match(name):
+    if not is_node_name(name):
         raise FileProblem(f"{name!r} is no name of a node: letters, digits, '_' and '-', at most 50")
     if name.lower().startswith(_OWN):
         raise FileProblem("names that begin with 'strawberry' are for Strawberry itself")

@@ -12,6 +12,7 @@ from pydantic import Field
 from agent_core.skills.skill import Skill, skill_method
 from chat.tasks import open_tasks
 from identity.files import write_private
+from spoke.nodes.manifest import is_node_name
 from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
 
 _LONG_S: Final = 900.0
@@ -123,7 +124,14 @@ class NodesSkill(Skill):
         assert self._nodes is not None
         return self._nodes
 
+    @property
+    def _names(self) -> set[str]:
+        """The names of all nodes that can stand in a topic."""
+        return set(filter(is_node_name, self._opened.names()))
+
     def _tell(self, status: NodeStatus) -> None:
+        if not is_node_name(status.name):
+            return
         self.state(status.name, status.state)
         if status.health != "unknown":
             self.state(f"{status.name}.health", status.health)
@@ -136,13 +144,13 @@ class NodesSkill(Skill):
         """Publish the states of nodes that came, and clear those of nodes that are gone, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            for each in self._opened.all() if self._opened.names() - self._published else ():
+            for each in self._opened.all() if self._names - self._published else ():
                 self._tell(each)
             self._clear_gone()
 
     def _clear_gone(self) -> None:
         """Clear the states of nodes that no longer exist, also of those that went while the spoke was off."""
-        names = self._opened.names()
+        names = self._names
         for name in self._published - names:
             self.clear_state(name)
             self.clear_state(f"{name}.health")

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -97,6 +98,11 @@ class _Node:
         self._unit = unit
         self._changed = changed
         self._is_hung = False
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether it was stopped, and may not have ended yet."""
+        return self.task is not None and self.task.cancelling() > 0
 
     async def run(self) -> None:
         """Keep the program running as its settings say, until cancelled."""
@@ -213,6 +219,8 @@ class Nodes:
         self._nodes: dict[str, _Node] = {}
         self._logs: dict[str, Log] = {}
         self._building: set[str] = set()
+        # Of each node, what is begun before the last one has ended would be ended with it.
+        self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._units = False
         self.tell: Tell = lambda _: None
 
@@ -239,8 +247,12 @@ class Nodes:
             CallError: If there is no such node, or it cannot be started.
         """
         self._manifest(name)
+        async with self._changing[name]:
+            return await self._start(name)
+
+    async def _start(self, name: str) -> NodeStatus:
         node = self._nodes.get(name)
-        if node is None or node.status.state in ("stopped", "failed"):
+        if node is None or node.status.state in ("stopped", "failed") or node.is_ending:
             await self._end(name)
             node = self._begin(name)
         self._want(name, True)
@@ -260,10 +272,11 @@ class Nodes:
             CallError: If there is no such node, or it is protected.
         """
         self._refuse_protected(name, "stopped")
-        self._want(name, False)
-        await self._end(name)
-        self.tell(self._status(name))
-        return self._status(name)
+        async with self._changing[name]:
+            self._want(name, False)
+            await self._end(name)
+            self.tell(self._status(name))
+            return self._status(name)
 
     async def restart(self, name: str) -> NodeStatus:
         """Stop and start a node.
@@ -273,8 +286,9 @@ class Nodes:
         """
         self._manifest(name)
         self._refuse_protected(name, "restarted")
-        await self._end(name)
-        return await self.start(name)
+        async with self._changing[name]:
+            await self._end(name)
+            return await self._start(name)
 
     async def build(self, name: str) -> AsyncGenerator[str, None]:
         """Build a node, and yield what its build writes, line by line.
@@ -380,12 +394,14 @@ class Nodes:
         return node
 
     async def _end(self, name: str) -> None:
-        node = self._nodes.pop(name, None)
+        node = self._nodes.get(name)
         if node is None or node.task is None:
             return
-        node.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([node.task])
+        # Once: a second one would cut short the end of its processes.
+        if not node.is_ending:
+            node.task.cancel()
+        await asyncio.wait([node.task])
+        del self._nodes[name]
 
     def _status(self, name: str) -> NodeStatus:
         node = self._nodes.get(name)

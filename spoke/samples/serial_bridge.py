@@ -1,8 +1,10 @@
 """A microcontroller on a serial port: what it writes becomes values on the bus, and it can be written to."""
 
 import importlib.util
+import math
 import re
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -84,8 +86,13 @@ class SerialSkill(Skill):
                 with Serial(name, self.settings.baud, timeout=_READ_S, write_timeout=_READ_S) as port:
                     self._hold(port)
                     backoff.reset()
+                    line = b""
                     while not self._ended.is_set():
-                        self._take(port.read_until(size=_LONGEST))
+                        # Where the wait is over in the middle of a line, the rest comes with the next read.
+                        line += port.read_until(size=_LONGEST - len(line))
+                        if line.endswith(b"\n") or len(line) >= _LONGEST:
+                            self._take(line)
+                            line = b""
             except (SerialException, OSError, ValueError) as error:
                 if str(error) != told:
                     self.log.warning("serial port %s: %s", name, told := str(error))
@@ -110,10 +117,11 @@ class SerialSkill(Skill):
 
 
 def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    """Return a number, or the text where it is none that JSON can hold, such as ``nan``."""
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    return text
 
 
 def _ports() -> list[str]:

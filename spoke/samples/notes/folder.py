@@ -59,7 +59,7 @@ class NotesFolder:
         Raises:
             ValueError: The title is empty, too long or taken, or there is no room.
         """
-        title = " ".join(title.split())
+        title = _plain(title)
         if not title or len(title) > _LONGEST_TITLE:
             raise ValueError(f"a title has 1 to {_LONGEST_TITLE} characters")
         notes = self.notes()
@@ -103,8 +103,13 @@ class NotesFolder:
 def _read(path: Path) -> NoteFile:
     title, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\n")
     changed_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return NoteFile(path, title.lstrip("# ").strip() or path.stem, text.strip(), changed_at)
+    return NoteFile(path, _plain(title) or path.stem, text.strip(), changed_at)
+
+
+def _plain(title: str) -> str:
+    """Return a title in one line, without the marks of a heading."""
+    return " ".join(title.split()).lstrip("# ")
 
 
 def _folded(title: str) -> str:
-    return " ".join(title.split()).casefold()
+    return _plain(title).casefold()

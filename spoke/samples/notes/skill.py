@@ -33,7 +33,7 @@ class NotesSkill(Skill):
         Returns:
             The title.
         """
-        self._folder.add(title, text)
+        title = self._folder.add(title, text).title
         self.emit("added", {"title": title})
         return title
 

@@ -1,5 +1,6 @@
 """Programs that a spoke supervises, as real processes."""
 
+import asyncio
 import os
 import shutil
 import sys
@@ -61,6 +62,20 @@ async def test_a_node_is_started_stopped_and_its_output_kept(nodes: Nodes) -> No
     assert (await nodes.restart("camera")).pid != pid
     assert (await nodes.stop("camera")).state == "stopped"
     assert not psutil.pid_exists(pid)
+
+
+async def test_who_starts_and_stops_a_node_at_once_ends_nothing_of_the_other(nodes: Nodes) -> None:
+    first, again = await asyncio.gather(nodes.start("camera"), nodes.start("camera"))
+    assert first.pid == again.pid
+    _, third = await asyncio.gather(nodes.stop("camera"), nodes.start("camera"))
+    # One that is not waited for to its end ends the node all the same.
+    stopping = asyncio.create_task(nodes.stop("camera"))
+    await asyncio.sleep(0)
+    stopping.cancel()
+    fourth = await nodes.start("camera")
+    assert stopping.cancelled()
+    assert len({first.pid, third.pid, fourth.pid}) == 3
+    assert status(nodes, "camera") == fourth
 
 
 async def test_what_a_node_started_ends_with_it_however_it_detached_itself(tmp_path: Path) -> None:
@@ -244,6 +259,8 @@ async def test_a_protected_node_and_strawberry_itself_are_left_alone(tmp_path: P
         ("command: []", "node.yaml:1: command"),
         ("command: false", "node.yaml:1: command: write it as one line"),
         ("a: [", "node.yaml:1: "),
+        ("command: [x]\nenv: {'A=B': 1}", "node.yaml:2: env.A=B"),
+        ('command: ["x", "\\0"]', "node.yaml:1: command[1]"),
     ],
 )
 async def test_a_broken_description_is_named_with_its_line_and_the_others_run(
@@ -282,6 +299,7 @@ async def test_what_is_published_of_a_node_goes_with_its_folder_and_its_health_w
 ) -> None:
     monkeypatch.setattr("spoke.nodes.skill._LOOK_S", 0.05)
     add_node(tmp_path, "camera", health="{command: 'true', every_s: 1}")
+    add_node(tmp_path, "c++")  # no name that can stand in a topic
     gone = [add_node(tmp_path, name) for name in ("radio", "tv")]
     sink = RecordingSink()
     states = sink.states

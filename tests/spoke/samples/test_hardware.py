@@ -18,6 +18,7 @@ from agent_core.skills.skill import Skill, SkillContext, attach
 from contracts.devices.registration import Registration
 from contracts.errors import CallError
 from hub_registry.devices.review import SAMPLES, definition_digest
+from spoke.samples import serial_bridge
 from spoke.samples.camera import CameraSkill
 from spoke.samples.gpio import GpioSkill
 from spoke.samples.serial_bridge import SerialSkill
@@ -123,13 +124,18 @@ async def test_lines_of_a_microcontroller_become_values_and_events(
 ) -> None:
     ours, theirs = pty.openpty()
     tty.setraw(theirs)
-    monkeypatch.setattr("spoke.samples.serial_bridge._ports", lambda: [os.ttyname(theirs)])
+    monkeypatch.setattr(serial_bridge, "_ports", lambda: [os.ttyname(theirs)])
+    monkeypatch.setattr(serial_bridge, "_READ_S", 0.05)
     assert SerialSkill.can_run()
     try:
         async with hosted(SerialSkill, tmp_path) as bridge:
             await bridge.state("connected", True)
             assert await bridge.call("port") == os.ttyname(theirs)
-            os.write(ours, b"temperature=21.5\nhello\xff there\nmode: eco\n")
+            os.write(ours, b"humidity=nan\ntemperature=2")
+            await bridge.state("humidity", "nan")
+            # Longer than a read waits: a line that comes in two parts is one all the same.
+            await asyncio.sleep(2 * serial_bridge._READ_S)
+            os.write(ours, b"1.5\nhello\xff there\nmode: eco\n")
             await bridge.state("temperature", 21.5)
             await bridge.state("mode", "eco")
             assert ("line", {"text": "hello\ufffd there"}) in bridge.sink.events
