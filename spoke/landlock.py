@@ -12,6 +12,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +66,7 @@ def hide(private: Path, *, but: Iterable[Path]) -> bool:
         try:
             for path in (*_beside(private), *readable):
                 _allow(ruleset, path)
-            if _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+            if _libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
                 raise OSError(ctypes.get_errno(), "prctl")
             _call(_RESTRICT_SELF, ruleset, 0)
         finally:
@@ -100,13 +101,16 @@ def _allow(ruleset: int, path: Path) -> None:
         os.close(place)
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
+@cache
+def _libc() -> ctypes.CDLL:
+    # Only where it is needed: Windows has none, and imports this module, too.
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _call(number: int, *arguments: object) -> int:
     # Each as wide as a register: ctypes would pass a plain number as 32 bits.
     words = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
-    result = _libc.syscall(ctypes.c_long(number), *words)
+    result = _libc().syscall(ctypes.c_long(number), *words)
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int(result)

@@ -50,8 +50,8 @@ _TURNS: Final = 100
 _ASKED_CHARS: Final = 80
 """Characters of a first question in the list of conversations."""
 _SEARCH_CHARS: Final = 200
-_PAGE: Final = 1_000
-"""Turns that are read at once for an export."""
+_PAGE: Final = 100
+"""Turns that are read at once for an export; a spoke takes answers of a bounded size from its hub."""
 _DEVICE_CHARS: Final = 64
 _TRUE: Final = ("true", "1", "yes", "on")
 

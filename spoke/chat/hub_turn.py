@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -135,7 +136,7 @@ class HubTurns:
             Conflict: If it was answered before, or the time to answer is over.
             GatewayError: If the hub does not take it for another reason.
         """
-        path = f"/api/turns/{turn}/confirmations/{question}"
+        path = f"/api/turns/{turn}/confirmations/{quote(question, safe='')}"
         answer = await self._running[turn].http.request(
             "POST", path, {"approve": approve}, bearer=self._health.bearer
         )

@@ -54,7 +54,8 @@ class SpokeRecord:
         self._home = home
         self._clock = clock
         self._recorded = recorded
-        # Turns that were cancelled before they arrived: only the owner's programs can name any.
+        # Turns that were cancelled before they arrived: only the owner's programs can name any. Used by the
+        # database's thread alone, so that of a request and its cancel only one finds nothing of the other.
         self._cancelled: set[str] = set()
 
     async def clean_up(self) -> None:
@@ -76,10 +77,10 @@ class SpokeRecord:
 
     async def begin(self, turn: Turn) -> None:
         """See `chat.turns.TurnStore`."""
-        if turn.id in self._cancelled:
-            raise cancelled_before(turn.id)
 
         def work(connection: sqlite3.Connection) -> bool:
+            if turn.id in self._cancelled:
+                raise cancelled_before(turn.id)
             if self._find(connection, turn.id) is not None:
                 return False
             (latest,) = connection.execute(
@@ -129,12 +130,15 @@ class SpokeRecord:
 
     async def state(self, user: str, turn: str, *, through: str | None) -> TurnState:
         """See `chat.turns.TurnStore`."""
-        if turn not in self._cancelled:
-            known = await self._database.run(lambda connection: self._find(connection, turn))
+
+        def work(connection: sqlite3.Connection) -> TurnState:
+            known = self._find(connection, turn)
             if known is not None:
                 return known.state
             self._cancelled.add(turn)
-        return "not_started"
+            return "not_started"
+
+        return await self._database.run(work)
 
     # Reading
 

@@ -142,8 +142,15 @@ class Enrolment(DeviceBus):
             ) from None
 
     def save(self, path: Path) -> None:
-        """Write it to an owner-only file, atomically."""
-        write_private(path, self.model_dump_json(indent=2).encode())
+        """Write it to an owner-only file, atomically.
+
+        Raises:
+            ConfigError: If it cannot be written.
+        """
+        try:
+            write_private(path, self.model_dump_json(indent=2).encode())
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
     @property
     def bearers(self) -> tuple[SecretStr, ...]:

@@ -97,6 +97,7 @@ class HubHttp:
         self._parts = parts = urlsplit(self.url)
         try:
             self._host, self._port = parts.hostname or "", parts.port
+            self._host.encode("idna")  # as the connection does
         except ValueError:
             self._host = ""
         if parts.scheme not in ("http", "https") or not self._host:

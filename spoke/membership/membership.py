@@ -132,13 +132,12 @@ class Membership:
                 hub = await find_hub(self.enrolment, key=self._key)
                 with self._off_the_bus():
                     found = await refresh(self.enrolment, hub, clock=self._clock, timeout_s=_USE_S)
+                self._accepted(found)
             except Unauthorized as error:
                 self._rejected(error)
             except StrawberryError as error:
                 self._is_renamed |= was_renamed
                 self._unanswered(error)
-            else:
-                self._accepted(found)
 
     def _observe(self, link: Link) -> None:
         error = link.last_error
@@ -238,14 +237,15 @@ class Membership:
         )
 
     def _accepted(self, found: Enrolment) -> None:
+        before = self.enrolment
+        self._keep(found)
         if self._is_rejected:
-            _log.info("the hub accepts %s again", self.enrolment.device)
-        before, self.problem, self._told = self.enrolment, None, ""
+            _log.info("the hub accepts %s again", found.device)
+        self.problem, self._told = None, ""
         was_rejected, self._is_rejected, self._is_confirmed = self._is_rejected, False, True
         self._ask_backoff.reset()
         self._ask_from = time.monotonic() + jittered(self._settings.retry_max_s)
         self._refresh_from = time.monotonic() + jittered(self._settings.refresh_s)
-        self._keep(found)
         link = self._link
         if link is None:
             return

@@ -201,6 +201,7 @@ def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
         (["hub", "--broker", "http://127.0.0.1"], "is not the address of a broker"),
         (["up", "--broker", "mosquito"], "'mosquito' is not a broker"),
         (["spoke", "join", "nonsense"], "is not the address of a hub"),
+        (["spoke", "join", "http://hub..local"], "is not the address of a hub"),
         (["spoke", "run"], "has not joined a hub yet"),
         (["devices", "approve", "ABCD-EFGH"], "no hub is running"),
         (["purge", "--yes"], "no hub is running"),

@@ -1,5 +1,6 @@
 """The outbox and the cache of a spoke, in their file."""
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -118,6 +119,15 @@ async def test_a_turn_cancelled_before_it_came_never_begins(record: SpokeRecord)
     with pytest.raises(Conflict, match="cancelled before it arrived"):
         await record.begin(asks("a"))
     assert await outbox(record) == []
+
+
+async def test_of_a_turn_and_its_cancel_that_come_at_once_one_counts(record: SpokeRecord) -> None:
+    state, begun = await asyncio.gather(
+        record.state("here", "a", through=None), record.begin(asks("a")), return_exceptions=True
+    )
+    assert (state, type(begun)) == ("not_started", Conflict)
+    begun, state = await asyncio.gather(record.begin(asks("b")), record.state("here", "b", through=None))
+    assert (begun, state) == (None, "running")
 
 
 async def test_a_clock_that_is_set_back_changes_no_order(tmp_path: Path, clock: Clock) -> None:

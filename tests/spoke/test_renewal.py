@@ -1,13 +1,16 @@
 """A token is renewed, and whatever is lost or killed on the way, the spoke gets in afterwards."""
 
 import asyncio
+import errno
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from contracts.access import Principal
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 from identity import tokens
+from identity.files import write_private
 from identity.keys import KeyPair
 from spoke.app import Spoke, open_spoke
 from spoke.membership.enrolment import Enrolment
@@ -142,6 +146,27 @@ async def test_a_token_with_a_third_of_its_life_left_is_renewed_and_the_old_one_
     assert house.stored["token"] not in caplog.text
 
 
+async def test_a_disk_that_is_full_for_a_moment_ends_no_spoke(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = (await house.enrolled()).token
+    # By whether there is a token that follows, and whether the old one is gone.
+    failing = {(True, False), (False, True)}
+
+    def write(path: Path, content: bytes) -> bool:
+        given = json.loads(content)
+        step = (given["renewed"] is not None, given["token"] != old.get_secret_value())
+        if step in failing:
+            failing.remove(step)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_private(path, content)
+
+    monkeypatch.setattr("spoke.membership.enrolment.write_private", write)
+    async with house.spoke():
+        await wait_for(lambda: not failing and house.is_settled_after(old), "the renewal")
+        assert await house.call("write", "renewed") == "wrote renewed"
+
+
 def test_devices_that_joined_together_do_not_renew_together() -> None:
     claims = tokens.make_claims(
         hub_id="home-1", subject="a", kind="device", owner="anna", scopes=(), lifetime_s=3000, now=0
@@ -263,6 +288,7 @@ async def test_a_renewed_token_that_the_hub_forgot_gives_way_to_the_old_one(hous
 async def test_a_token_that_has_expired_for_good_says_what_mends_it_and_is_tried_on(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     await house.enrolled(age_s=200_000)
     settings = house.settings.model_copy(update={"broker_wait_s": 0.1, "rejected_s": 0.2})
     async with open_spoke(settings) as spoke:
