@@ -19,7 +19,7 @@ from broker.embedded.retained import RetainedStore
 from broker.embedded.strict_broker import StrictBroker
 from broker.embedded.websocket import WebSocketPeer
 from bus.ports import accept, listen
-from contracts.addresses import BROKER_PORTS, is_loopback
+from contracts.addresses import BROKER_PORTS, bracketed, is_loopback
 from contracts.errors import ConfigError
 from identity.certificates import own_names
 from identity.keys import PublicKey
@@ -68,7 +68,7 @@ class Listener:
         """Return the address for clients on this machine, for the port that it has got."""
         host = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(self.host, self.host)  # noqa: S104 - compared
         scheme = _SCHEMES[self.transport][self.tls is not None]
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        return f"{scheme}://{bracketed(host)}:{port}"
 
     def bind(self) -> socket.socket:
         """Bind the port, without listening yet.

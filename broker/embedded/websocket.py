@@ -10,7 +10,6 @@ import logging
 from collections.abc import Collection
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
@@ -19,6 +18,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from broker.embedded.peer import CHUNK, HandshakeFailed, StreamPeer
+from contracts.addresses import host_of
 
 _SUBPROTOCOL: Final = Subprotocol("mqtt")
 
@@ -123,11 +123,11 @@ class WebSocketPeer:
     def _refuse(self, request: Request) -> Response | None:
         """Accept programs and pages of this machine, and refuse pages of other sites."""
         hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
-        name = _host_of(f"//{hosts[0]}") if len(hosts) == 1 else ""
+        name = host_of(f"//{hosts[0]}") if len(hosts) == 1 else ""
         # A foreign site can only pretend to be us under a name (DNS rebinding), never under an address.
         if not (_is_address(name) or name in self._hosts):
             return self._protocol.reject(HTTPStatus.MISDIRECTED_REQUEST, "This name is not ours.\n")
-        if origins and (len(origins) > 1 or _host_of(origins[0]) != name):
+        if origins and (len(origins) > 1 or host_of(origins[0]) != name):
             return self._protocol.reject(HTTPStatus.FORBIDDEN, "Pages of this site may not connect.\n")
         return None
 
@@ -162,13 +162,6 @@ class WebSocketPeer:
     def _clear(self) -> None:
         self._outbox.clear()
         self._outbox_size = 0
-
-
-def _host_of(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
 
 
 def _is_address(host: str) -> bool:

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from contracts.addresses import BROKER_PORTS, is_loopback
 from contracts.errors import ConfigError
+from identity.certificates import ServerCertificate
 
-__all__ = ["CertificateFiles", "MosquittoConfig", "MosquittoListener", "render"]
+__all__ = ["MosquittoConfig", "MosquittoListener", "render"]
 
 _HEADER: Final = """\
 # Mosquitto as the bus of Strawberry. Every login needs a user name and a password, and only
@@ -37,20 +38,6 @@ _INSECURE: Final = (
 )
 
 
-class CertificateFiles(Protocol):
-    """A server certificate with its key, both PEM."""
-
-    @property
-    def certificate(self) -> Path:
-        """The certificate, then those that vouch for it."""
-        ...
-
-    @property
-    def key(self) -> Path:
-        """The private key, not encrypted."""
-        ...
-
-
 @dataclass(frozen=True)
 class MosquittoListener:
     """One address that Mosquitto listens on.
@@ -66,7 +53,7 @@ class MosquittoListener:
     host: str = "127.0.0.1"
     port: int = BROKER_PORTS["mqtt"]
     transport: Literal["tcp", "websocket"] = "tcp"
-    tls: CertificateFiles | None = None
+    tls: ServerCertificate | None = None
     insecure: bool = False
 
     @property

@@ -19,6 +19,7 @@ from broker.mosquitto.installation import Installation, find_installation
 from broker.mosquitto.own_logins import admin_login, keep_admin
 from broker.mosquitto.provisioning import provision
 from bus.ports import listen
+from contracts.addresses import bracketed
 from contracts.errors import ConfigError
 from contracts.rates import Backoff
 from identity.files import make_private_directory, write_private
@@ -135,8 +136,7 @@ class RunningMosquitto:
     @property
     def url(self) -> str:
         """Its address for programs on this machine."""
-        host = _reachable(self._settings.listeners[0].host)
-        return f"mqtt://[{host}]:{self.ports[0]}" if ":" in host else f"mqtt://{host}:{self.ports[0]}"
+        return f"mqtt://{bracketed(_reachable(self._settings.listeners[0].host))}:{self.ports[0]}"
 
     @property
     def pid(self) -> int | None:

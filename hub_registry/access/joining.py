@@ -15,6 +15,7 @@ from typing import Final, Literal
 from contracts.devices.joining import JoinAsked, JoinRequest, join_fingerprint
 from contracts.errors import Conflict, InvalidMessage, NotFound, TooManyRequests
 from contracts.rates import Clock, SourceLimit
+from contracts.wire import Strict, Timestamp
 from hub_registry.access.codes import LETTERS
 from hub_registry.access.enrolment import Enrolment, Joined
 from hub_registry.access.tokens import TokenAuthority
@@ -46,9 +47,8 @@ class _Request:
     asked: float = field(default=float("-inf"))
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A device that waits for approval.
+class Waiting(Strict):
+    """A device that waits for approval, as an admin sees it.
 
     Attributes:
         fingerprint: Stands on its screen as well.
@@ -59,7 +59,7 @@ class Waiting:
     name: str
     fingerprint: str
     source: str
-    expires_at: datetime
+    expires_at: Timestamp
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,13 @@ class Joining:
         """List the devices that wait, the oldest first."""
         self._forget_expired()
         return [
-            Waiting(_shown(each.code), each.name, self._fingerprint(each), each.source, each.expires_at)
+            Waiting(
+                code=_shown(each.code),
+                name=each.name,
+                fingerprint=self._fingerprint(each),
+                source=each.source,
+                expires_at=each.expires_at,
+            )
             for each in self._requests
             if each.state == "waiting"
         ]

@@ -191,11 +191,7 @@ class TokenAuthority:
 
         So an answer that is lost on its way does not lock out the device.
         """
-
-        def work(session: Session) -> TokenRow | None:
-            return session.get(TokenRow, claims.jti)
-
-        old = await self._store.read(work)
+        old = await self._store.read(lambda session: session.get(TokenRow, claims.jti))
         claimed, _ = self.prepare(
             TokenRequest(
                 kind=claims.kind,

@@ -145,15 +145,6 @@ class RegistryService:
             with suppress(Disconnected):  # it asks by itself every few minutes
                 self._link.publish_nowait(self._presence.renamed(device, epoch=entry.presence.high.epoch))
 
-    async def remove_client(self, name: str) -> None:
-        """Revoke the login of a client and disconnect it.
-
-        Raises:
-            NotFound: If there is none.
-            LinkError: If the broker still accepts the login; it is asked again.
-        """
-        await self._registry.clients.remove(name)
-
     async def purge(self) -> Purged:
         """Empty every retained topic of ours, on every broker; see `hub_registry.bus.purging`.
 

@@ -24,7 +24,7 @@ def make_routes(registry: Registry, *, gate: Gate, remover: Remover) -> list[Bas
         # Before the devices, whose names stand where these paths have a word.
         *joining.routes(registry, gate),
         *devices.routes(registry, gate, remover),
-        *clients.routes(registry, gate, remover),
+        *clients.routes(registry, gate),
         *tokens.routes(registry, gate),
         *skills.routes(registry, gate),
         *methods.routes(registry, gate),

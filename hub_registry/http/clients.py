@@ -11,7 +11,7 @@ from contracts.errors import Conflict
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.access.clients import BusClient
-from hub_registry.http.parts import Lifetime, Remover
+from hub_registry.http.parts import Lifetime
 from hub_registry.registry import Registry
 
 
@@ -45,7 +45,7 @@ class LoginAnswer(ClientAnswer):
     ca: str | None
 
 
-def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
+def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
     clients, settings = registry.clients, registry.settings
 
@@ -80,7 +80,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
 
     async def remove_client(request: Request) -> NoBody:
         await gate.require_admin(request)
-        await remover.remove_client(request.path_params["name"])
+        await clients.remove(request.path_params["name"])
         return NoBody()
 
     return [

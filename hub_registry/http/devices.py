@@ -14,9 +14,10 @@ from contracts.claims import DeviceScope
 from contracts.errors import Forbidden
 from contracts.wire import Strict, Timestamp, rfc3339
 from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.bus.purging import Purged
 from hub_registry.devices.devices import Device, DeviceChange
 from hub_registry.devices.directory import Entry, Load
-from hub_registry.devices.review import Kind, digest_of
+from hub_registry.devices.review import Item, digest_of
 from hub_registry.http.parts import Lifetime, Remover
 from hub_registry.registry import Registry
 
@@ -102,17 +103,6 @@ class _Shown(Strict):
     loads: bool = False
 
 
-class ItemAnswer(Strict):
-    """One thing that waits for approval, or was denied; see `hub_registry.devices.review.Item`."""
-
-    kind: Kind
-    skill: str
-    method: str
-    before: str
-    after: str
-    denied: bool
-
-
 class ReviewAnswer(Strict):
     """What of a device waits for approval.
 
@@ -124,7 +114,7 @@ class ReviewAnswer(Strict):
     key: str
     name: str
     digest: str
-    items: list[ItemAnswer]
+    items: list[Item]
 
 
 class DecisionBody(Strict):
@@ -162,20 +152,6 @@ class RemovedAnswer(TypedDict):
     id: str
     name: str
     state: Literal["removed"]
-
-
-class PurgeAnswer(Strict):
-    """What became of the retained topics.
-
-    Attributes:
-        emptied: How many there were that are empty now.
-        left: Those that could not be emptied.
-        connected: Ids of devices that are still there, and publish again.
-    """
-
-    emptied: int
-    left: tuple[str, ...]
-    connected: tuple[str, ...]
 
 
 def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
@@ -296,9 +272,9 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         await remover.remove_device(entry.id)
         return answer({"id": entry.id, "name": entry.device.display_name, "state": "removed"})
 
-    async def purge(request: Request) -> Answer[PurgeAnswer]:
+    async def purge(request: Request) -> Answer[Purged]:
         await gate.require_admin(request)
-        return answer(PurgeAnswer(**vars(await remover.purge())))
+        return answer(await remover.purge())
 
     device = "/api/devices/{name}"
     return [
@@ -334,7 +310,7 @@ def _review(entry: Entry) -> ReviewAnswer:
         key=entry.key,
         name=entry.display_name,
         digest=digest_of(entry.items),
-        items=[ItemAnswer(**vars(item)) for item in entry.items],
+        items=entry.items,
     )
 
 

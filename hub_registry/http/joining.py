@@ -5,21 +5,12 @@ from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import Answer, NoBody, answer, read
 from contracts.devices.joining import JoinAsked, JoinPoll, JoinRequest, JoinState
-from contracts.wire import Strict, Timestamp
+from contracts.wire import Strict
 from hub_registry.access.bearer import Gate
+from hub_registry.access.joining import Waiting
 from hub_registry.http.parts import source_of
 from hub_registry.registry import Registry
 from identity.keys import PublicKey
-
-
-class WaitingAnswer(Strict):
-    """A device that waits, as an admin sees it."""
-
-    code: str
-    name: str
-    fingerprint: str
-    source: str
-    expires_at: Timestamp
 
 
 class ApproveBody(Strict):
@@ -52,9 +43,9 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         enrolment = registry.enrol_answer(found.joined) if found.joined else None
         return answer(JoinState(state=found.state, enrolment=enrolment))
 
-    async def list_waiting(request: Request) -> Answer[list[WaitingAnswer]]:
+    async def list_waiting(request: Request) -> Answer[list[Waiting]]:
         await gate.require_admin(request)
-        return answer([WaitingAnswer(**vars(each)) for each in joining.waiting()])
+        return answer(joining.waiting())
 
     async def approve(request: Request) -> Answer[ApprovedAnswer]:
         bearer = await gate.require_admin(request)

@@ -28,10 +28,6 @@ class Remover(Protocol):
         """Tell a device that it is called something else."""
         ...
 
-    async def remove_client(self, name: str) -> None:
-        """Shut a client out, and empty what it left."""
-        ...
-
     async def purge(self) -> Purged:
         """Empty every retained topic of ours."""
         ...

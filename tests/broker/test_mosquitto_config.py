@@ -3,7 +3,6 @@ import getpass
 import os
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from broker.mosquitto.own_logins import hub_login, keep_admin
 from broker.mosquitto.provisioning import open_security, provision
 from contracts.devices.joining import Login
 from contracts.errors import ConfigError
+from identity.certificates import ServerCertificate
 from identity.keys import KeyPair
 from tests.broker.mosquitto_world import ADMIN, start_mosquitto
 from tests.mosquitto import HINT, find_mosquitto
@@ -25,10 +25,9 @@ DEBIAN = Path("/usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so")
 DATA = Path("/var/lib/mosquitto")
 
 
-@dataclass(frozen=True)
-class Files:
-    certificate: Path = Path("/etc/mosquitto/certs/server.pem")
-    key: Path = Path("/etc/mosquitto/certs/server.key")
+FILES = ServerCertificate(
+    Path("/etc/mosquitto/certs/server.pem"), Path("/etc/mosquitto/certs/server.key"), (), (), 0
+)
 
 
 def _config(*listeners: MosquittoListener, **more: object) -> MosquittoConfig:
@@ -51,8 +50,8 @@ def test_the_listeners_that_the_example_leaves_to_choose_are_what_the_program_wr
     chosen = [line.removeprefix("#") for line in tail.splitlines() if not line.startswith("# ")]
     rendered = render(
         _config(
-            MosquittoListener(host="::", port=8883, tls=Files()),
-            MosquittoListener(host="::", port=8884, transport="websocket", tls=Files()),
+            MosquittoListener(host="::", port=8883, tls=FILES),
+            MosquittoListener(host="::", port=8884, transport="websocket", tls=FILES),
         )
     )
     tail = rendered[rendered.index("\nlistener 8883") :]
@@ -114,7 +113,7 @@ def test_nothing_listens_beyond_this_machine_without_tls_unless_it_was_asked_for
     with pytest.raises(ConfigError, match="without TLS"):
         render(_config(MosquittoListener(host=host)))
     assert "NOT ENCRYPTED" in render(_config(MosquittoListener(host=host, insecure=True)))
-    assert "NOT ENCRYPTED" not in render(_config(MosquittoListener(host=host, tls=Files())))
+    assert "NOT ENCRYPTED" not in render(_config(MosquittoListener(host=host, tls=FILES)))
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,6 @@ class Remover:
     def tell_names(self, device: str) -> None:
         pass
 
-    async def remove_client(self, name: str) -> None:
-        await self._registry.clients.remove(name)
-
     async def purge(self) -> Purged:
         return Purged(3, ("hub/other/status",), ("tv",))
 
