@@ -35,8 +35,11 @@ class WatcherStore:
         self.instance = instance
         self.last: dict[str, DecisionRow] = {}
 
-    async def add(self, row: WatcherRow) -> None:
+    async def add(self, row: WatcherRow, *, replace: bool = False) -> None:
         """Write a new watcher.
+
+        Args:
+            replace: Whether it takes the place of the one of this name, with its history.
 
         Raises:
             Conflict: If there is one of this name, also of another hub process.
@@ -44,11 +47,14 @@ class WatcherStore:
         values = row.model_dump()
 
         def work(session: Session) -> None:
-            if session.get(WatcherRow, row.name) is not None:
+            if replace:
+                _delete(session, row.name)
+            elif session.get(WatcherRow, row.name) is not None:
                 raise _name_taken(row.name)
             session.add(WatcherRow(**values))
 
         await self._store.write(work)
+        self.last.pop(row.name, None)
 
     async def watchers(self) -> list[WatcherRow]:
         """Return all watchers, the oldest first."""
@@ -63,12 +69,7 @@ class WatcherStore:
 
     async def remove(self, name: str) -> None:
         """Delete a watcher and its history."""
-
-        def work(session: Session) -> None:
-            session.exec(delete(WatcherRow).where(col(WatcherRow.name) == name))
-            session.exec(delete(DecisionRow).where(col(DecisionRow.watcher) == name))
-
-        await self._store.write(work)
+        await self._store.write(lambda session: _delete(session, name))
         self.last.pop(name, None)
 
     async def record(self, row: WatcherRow, entry: DecisionRow) -> None:
@@ -150,6 +151,11 @@ def change_of_timer(timer: str, *, due: datetime | None) -> Update | Delete:
     if due is None:
         return delete(TimerRow).where(col(TimerRow.id) == timer)
     return update(TimerRow).where(col(TimerRow.id) == timer).values(due=due)
+
+
+def _delete(session: Session, name: str) -> None:
+    session.exec(delete(WatcherRow).where(col(WatcherRow.name) == name))
+    session.exec(delete(DecisionRow).where(col(DecisionRow.watcher) == name))
 
 
 def _update(row: WatcherRow) -> Update:

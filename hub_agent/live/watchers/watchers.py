@@ -117,16 +117,16 @@ class Watchers:
             await self._evaluations.propose(row, seen)
         elif row.predicate is not None:
             row.note = problem_of(row.predicate, seen) or ""
+        is_active = not as_draft and request.predicate is not None and (by.may_confirm or not allow)
+        if is_active:
+            row.sqlmodel_update({"state": "active", **await self._approval(by)})
         async with self._one:
             check_room(self._rows, request.name, by.user, as_draft=as_draft)
-            if row.name in self._rows:
-                await self._store.remove(row.name)
-            await self._store.add(row)
+            # Stored first: what a person is told has failed must not run.
+            await self._store.add(row, replace=row.name in self._rows)
             self._rows[row.name], self._drafts[row.name] = row, request
-            if not as_draft and request.predicate is not None and (by.may_confirm or not allow):
-                row.sqlmodel_update({"state": "active", **await self._approval(by)})
+            if is_active:
                 await self._try_start(row)
-                await self._store.save(row)
                 await self._recordings.keep(self._rows.values())
         await self._evaluations.announcer.state(row)
         return self._shown(row)
@@ -289,8 +289,8 @@ class Watchers:
 
     async def _remove(self, row: WatcherRow) -> None:
         async with self._one:
-            self._engine.stop(row.name)
             await self._store.remove(row.name)
+            self._engine.stop(row.name)
             for kept in (self._rows, self._drafts):
                 kept.pop(row.name, None)
             self._evaluations.limits.forget(row.name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import update
 
 from agent_core.models.entries import Model, ModelEntry, Models
@@ -288,11 +289,21 @@ async def test_a_change_that_cannot_be_stored_leaves_a_watcher_as_it_was(
         raise StorageError("the disk is full")
 
     model.script = script(decides("notify"))
-    await watching.add(predicate="disk > 95", allow=[])
+    store = watching.home.hub.live.watchers._store
     with monkeypatch.context() as patched:
         patched.setattr(WatcherStore, "save", save)
+        # It is stored as what it is, before it runs.
+        assert (await watching.add(predicate="disk > 95", allow=[]))["state"] == "active"
+        [row] = await store.watchers()
+        assert row.state == "active"
         assert await watching.ask("POST", "/full/pause") == "storage_unavailable"
         assert await watching.ask("PATCH", "/full", {"predicate": "disk > 200"}) == "storage_unavailable"
+        patched.setattr(WatcherStore, "remove", save)
+        assert await watching.ask("DELETE", "/full") == "storage_unavailable"
+    without_owner = WatcherRow(**{**row.model_dump(), "owner": None})
+    with pytest.raises(IntegrityError):
+        await store.add(without_owner, replace=True)
+    assert [each.name for each in await store.watchers()] == ["full"]
     await watching.disk(96)
     assert [each["seen"] for each in await watching.decided(1)] == [{"disk": 96}]
 
