@@ -14,8 +14,9 @@ from contracts.wire import Json, shortened
 _MAX_REASON: Final = 300
 """Characters of what one model said; providers answer with whole web pages."""
 
-_TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-"""Statuses that the next attempt may not meet; any other will be the same again."""
+_TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529})
+"""Statuses that the next attempt may not meet; any other will be the same again. 520 to 524 are those of
+Cloudflare for a server that is down or slow."""
 
 _STOPS: Final[Mapping[str, StopReason]] = {
     "stop": "end",
@@ -80,8 +81,11 @@ class Backend(Protocol):
 def refused(model: Model, status: int, body: str) -> Failed:
     """Report that a server answered with an HTTP status that is an error."""
     kind: FailureKind = "passing" if status in _TRANSIENT else "refused"
-    is_page = body.lstrip().startswith("<")
-    said = "a web page, so the address is none of a model" if is_page else one_line(body, model)
+    if not body.lstrip().startswith("<"):
+        said = one_line(body, model)
+    else:
+        # A proxy in front of a model writes a page too while the model is away.
+        said = "" if kind == "passing" else "a web page, so the address is none of a model"
     return Failed(
         Failure(model.entry.name, f"answered with status {status}{f': {said}' if said else ''}", kind)
     )

@@ -5,6 +5,7 @@ into the default one loses its beginning without a word. ``/api/chat`` takes ``n
 """
 
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ from contracts.wire import Json
 if TYPE_CHECKING:
     import ollama
 
-_NOT_FOUND: Final = 404
+_NO_MODEL: Final = re.compile(r"model .+ not found")
+"""Of Ollama itself; any other server answers 404 in its own words."""
 _NO_TOOLS: Final = "does not support tools"
 
 _BYTES_PER_TOKEN: Final = 3
@@ -196,7 +198,7 @@ class OllamaBackend:
 
 def _refused(model: Model, error: "ollama.ResponseError") -> Failed:
     entry = model.entry
-    if error.status_code == _NOT_FOUND:
+    if _NO_MODEL.match(str(error.error)):
         reason = f"needs {entry.model}, which Ollama does not have: strawberry models pull {entry.model}"
         return Failed(Failure(entry.name, reason))
     if _NO_TOOLS in str(error.error):

@@ -72,6 +72,8 @@ class Embeddings:
         self._is_failing = False
         self._rests_until = 0.0
         self._backoff = Backoff(1.0, 300.0)
+        self._keeps_size_until = 0.0
+        self._between_sizes = Backoff(60.0, 3600.0)
 
     @property
     def missing(self) -> list[str]:
@@ -149,13 +151,20 @@ class Embeddings:
         except (TimeoutError, GatewayError, ValueError) as error:
             self._failed(str(error) or f"no answer within {within_s:g} s")
             return None
+        size = vectors.shape[1]
+        if size != self._size and _clock() < self._keeps_size_until:
+            self._failed(f"its vectors have {self._size} numbers, and {size} at other times")
+            return None
         if self._is_failing:
             _log.info("the embedding model answers again")
             self._is_failing = False
         self._backoff.reset()
-        if vectors.shape[1] != self._size:
-            # Another model answers there now; what the one before gave cannot be compared with it.
-            self._size, self._vectors, self._matrix = vectors.shape[1], {}, None
+        if size != self._size:
+            # Another model answers there now; what the one before gave cannot be compared with it. Where two
+            # answer in turns, all texts would be embedded for ever.
+            if self._size:
+                self._keeps_size_until = _clock() + self._between_sizes.next()
+            self._size, self._vectors, self._matrix = size, {}, None
             self._queries.clear()
             self._wake.set()
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

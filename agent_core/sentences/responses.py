@@ -15,11 +15,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from agent_core.skills.foreign_schema import resolved
+from agent_core.skills.foreign_schema import without_null
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, StrawberryError
 from contracts.wire import Json, shortened
@@ -109,7 +109,7 @@ def response_text(
             text = None
     if text is None:
         text = _answer(method, result, words)
-    text = _CONTROL.sub(" ", text).strip()
+    text = _without_control(text)
     return text if limit is None else shortened(text, limit)
 
 
@@ -121,8 +121,14 @@ def failure_text(error: CallError, *, language: str = "en") -> str:
     """
     told = _LANGUAGES.get(primary(language), _ENGLISH).failures.get(error.code)
     if told is not None:
-        return told.replace("{message}", error.message.rstrip(". "))
-    return f"{error.message}. {error.hint}".rstrip(". ") + "."
+        text = told.replace("{message}", error.message.rstrip(". "))
+    else:
+        text = f"{error.message}. {error.hint}".rstrip(". ") + "."
+    return shortened(_without_control(text), MAX_ANSWER)
+
+
+def _without_control(text: str) -> str:
+    return _CONTROL.sub(" ", text).strip()
 
 
 def check_response(template: str, method: Method) -> None:
@@ -228,7 +234,7 @@ def _answer(method: Method, result: Json, words: _Language) -> str:
 
 def _text(value: Json, schema: Json, root: Mapping[str, Json], words: _Language, depth: int = 0) -> str:
     """Write a value as its type and its schema ask for."""
-    schema = _resolved(schema, root)
+    schema = without_null(schema, root)
     if depth > _MAX_DEPTH:
         return "…"
     match value:
@@ -312,20 +318,9 @@ def _formatted(text: str, format_: Json) -> str:
 
 def _part(schema: Json, name: str, root: Mapping[str, Json]) -> Json:
     """Return the schema of a property; of a list, one for the same property of its items."""
-    schema = _resolved(schema, root)
+    schema = without_null(schema, root)
     if "items" in schema:
         return {"items": _part(schema["items"], name, root)}
     properties = schema.get("properties")
     found = properties.get(name) if isinstance(properties, dict) else None
     return found if found is not None else schema.get("additionalProperties")
-
-
-def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
-    """Follow references and optional values; what cannot be followed is a schema that says nothing."""
-    for _ in range(_MAX_DEPTH):
-        found = resolved(schema, root)
-        choices = found.get("anyOf")
-        if not isinstance(choices, list):
-            return found
-        schema = next((each for each in choices if isinstance(each, dict) and each.get("type") != "null"), {})
-    return {}

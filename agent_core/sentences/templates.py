@@ -32,7 +32,7 @@ from agent_core.sentences.matching import (
     ways,
 )
 from agent_core.skills.arguments import check_arguments
-from agent_core.skills.foreign_schema import branches, kinds_of, resolved
+from agent_core.skills.foreign_schema import branches, kinds_of, resolved, without_null
 from agent_core.skills.skill import VALUES
 from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, SpokenSentence, SpokenSlot, Vocabulary
 from contracts.devices.registration import Method
@@ -205,7 +205,9 @@ def vocabulary(
         text: SpokenSentence(
             text=text,
             slots={
-                slot: _spoken_slot(method.parameters.get("properties", {}).get(slot), lists)
+                slot: _spoken_slot(
+                    method.parameters.get("properties", {}).get(slot), method.parameters, lists
+                )
                 for slot in sorted(_slots(text))
             },
         )
@@ -219,15 +221,12 @@ def vocabulary(
     )
 
 
-def _spoken_slot(schema: Json, lists: Lists) -> SpokenSlot:
-    if not isinstance(schema, dict):
-        return SpokenSlot()
-    if isinstance(name := schema.get(VALUES), str):
+def _spoken_slot(schema: Json, root: Mapping[str, Json], lists: Lists) -> SpokenSlot:
+    if isinstance(schema, dict) and isinstance(name := schema.get(VALUES), str):
         return SpokenSlot(values=_short(lists.get(name, {})))
-    if values := schema.get("enum"):
+    if (values := without_null(schema, root).get("enum")) and _is_closed(schema, root, 0):
         return SpokenSlot(values=_short(each for each in values if isinstance(each, str)))
-    kinds = [each.get("type") for each in (schema, *schema.get("anyOf", ())) if isinstance(each, dict)]
-    return SpokenSlot(is_number=bool({"integer", "number"} & set(map(str, kinds))))
+    return SpokenSlot(is_number=bool({"integer", "number"} & kinds_of(schema, root)))
 
 
 def _short(values: Iterable[str]) -> tuple[str, ...]:
@@ -239,7 +238,7 @@ def _slots(text: str) -> set[str]:
     return {slot.partition(":")[2] or slot for slot in _SLOT.findall(text)}
 
 
-def _is_closed(schema: Json, root: dict[str, Json], depth: int) -> bool:
+def _is_closed(schema: Json, root: Mapping[str, Json], depth: int) -> bool:
     schema = resolved(schema, root)
     if depth > _MAX_NESTED:
         return False

@@ -237,6 +237,17 @@ def resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
     return {}
 
 
+def without_null(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
+    """Follow references and optional values; what cannot be followed is an empty schema."""
+    for _ in range(_MAX_REFERENCES):
+        found = resolved(schema, root)
+        choices = found.get("anyOf")
+        if not isinstance(choices, list):
+            return found
+        schema = next((each for each in choices if isinstance(each, dict) and each.get("type") != "null"), {})
+    return {}
+
+
 def _rebuilt(schema: Json) -> Any:
     """Return the parts of a schema that are safe to run: known keywords, references to definitions."""
     if not isinstance(schema, dict):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.gateway.backend import Failure
+from agent_core.gateway.backend import Failure, refused
 from agent_core.gateway.fallback import CircuitBreaker
 from agent_core.gateway.opening import LiveGateway, open_gateway
 from agent_core.gateway.protocol import (
@@ -24,7 +24,7 @@ from agent_core.gateway.protocol import (
     ToolSpec,
     UserMessage,
 )
-from agent_core.models.entries import LOCAL_ONLY, ModelEntry, Models, choose
+from agent_core.models.entries import LOCAL_ONLY, Model, ModelEntry, Models, choose
 from agent_core.provenance import Prompt
 from contracts.errors import GatewayError, NoModel
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedCall, ScriptedModel
@@ -219,6 +219,21 @@ async def test_nobody_answers_and_the_error_names_each_with_what_it_said(
     assert "no such model" in error.value.message
     assert "\n" not in error.value.message
     assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (404, "answered with status 404: a web page, so the address is none of a model"),
+        (502, "answered with status 502"),
+        (521, "answered with status 521"),
+    ],
+)
+def test_the_page_of_a_proxy_whose_model_is_away_says_nothing_of_the_address(
+    status: int, reason: str
+) -> None:
+    model = Model(ModelEntry(name="m", provider="openai", model="m", base_url="http://127.0.0.1:1/v1"))
+    assert refused(model, status, "<html><title>Bad Gateway</title></html>").failure.reason == reason
 
 
 async def test_a_server_that_is_not_there_is_named(serve: Serve, gateway_to: OpenGateway) -> None:

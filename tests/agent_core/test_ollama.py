@@ -322,6 +322,8 @@ async def test_a_model_that_is_not_there_is_told_with_the_command_that_gets_it(o
     ("reply", "says"),
     [
         (Fails(status=500, message="llama runner process has terminated"), "llama runner process"),
+        (Fails(status=404, message="404 page not found"), "answered with status 404: 404 page not found"),
+        (Fails(status=404, message="<html>Not found</html>"), "the address is none of a model"),
         (Garbles(), "not an answer of Ollama"),
         (Garbles(body='{"error": "out of memory"}\n'), "out of memory"),
         (Breaks(), "broke the connection"),

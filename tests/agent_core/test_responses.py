@@ -4,9 +4,16 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter
 
-from agent_core.sentences.responses import BadResponse, check_response, response_text
+from agent_core.sentences.responses import (
+    MAX_ANSWER,
+    BadResponse,
+    check_response,
+    failure_text,
+    response_text,
+)
 from agent_core.skills.skill import Unit
 from contracts.devices.registration import Method, MethodFlags
+from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 
 NUMBER = {"type": "object", "properties": {"percent": {"type": "integer", "unit": "%"}}}
@@ -116,3 +123,10 @@ def test_a_result_that_misses_what_the_template_needs_is_said_all_the_same() -> 
 
 def test_an_answer_is_bounded() -> None:
     assert len(response_text(method(), ["word"] * 10_000)) == 2_000
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_failure_is_told_without_control_characters_and_bounded(language: str) -> None:
+    told = failure_text(CallError(ErrorCode.SKILL_ERROR, "no\x1b[2J paper" * 1_000), language=language)
+    assert "\x1b" not in told
+    assert len(told) <= MAX_ANSWER

@@ -7,7 +7,7 @@ from agent_core.search.catalogue import SkillCall, Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.matching import OutOfSteps, Steps
 from agent_core.sentences.sentence_turn import run_sentence
-from agent_core.sentences.templates import compile_template
+from agent_core.sentences.templates import compile_template, vocabulary
 from agent_core.skills.skill import VALUES
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
@@ -338,6 +338,15 @@ OPEN: dict[str, Json] = {
     "type": "object",
     "properties": {"a": {"type": "string"}, "b": {"type": "string"}, "n": {"type": "integer"}},
 }
+
+
+def test_speech_to_text_gets_the_words_of_a_definition_and_of_an_optional_value() -> None:
+    said = method("tidy", "tidy the {room} {how}", room={"$ref": "#/$defs/Room"}, how={"anyOf": []})
+    words: Json = {"enum": ["kitchen", "hall"], "type": "string"}
+    said.parameters["$defs"] = {"Room": words}
+    said.parameters["properties"]["how"]["anyOf"] = [words, {"type": "null"}]
+    (sentence,) = vocabulary("en", [("tidy the {room} {how}", said)], names=(), lists={}).sentences
+    assert [each.values for each in sentence.slots.values()] == [("kitchen", "hall")] * 2
 
 
 def test_examples_can_be_said() -> None:

@@ -1,7 +1,7 @@
 """Search by meaning, with a small real embedding behind a real HTTP server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -97,6 +97,24 @@ async def test_a_failing_model_is_logged_once_and_asked_again_later(
         await complete(embeddings)
     (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
     assert "small answered with status 500" in record.message
+
+
+async def test_two_models_behind_one_address_do_not_embed_for_ever() -> None:
+    asked = 0
+
+    async def embed(texts: Sequence[str]) -> list[list[float]]:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        return [[1.0] * (2 + asked % 2) for _ in texts]
+
+    embeddings = Embeddings(embed)
+    embeddings.keep({row: f"text {row}" for row in range(100)})
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(embeddings.run())
+        await complete(embeddings)
+        running.cancel()
+    assert asked < 20
 
 
 async def test_a_text_is_embedded_once(server: EmbeddingServer, index: SkillIndex) -> None:
