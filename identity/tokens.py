@@ -27,7 +27,11 @@ _LEEWAY_S: Final = 5
 
 _MAX_LENGTH: Final = 4096
 
-ASK_ADMIN: Final = "An admin of the hub makes a new one: 'strawberry tokens add NAME'."
+_NEW: Final[dict[PrincipalKind, str]] = {
+    "device": "An admin of the hub lets the device join again: 'strawberry devices invite NAME'.",
+    "client": "An admin of the hub makes a new one: 'strawberry broker login NAME'.",
+    "user": "Log in again; for a program, an admin of the hub makes a new one: 'strawberry tokens add NAME'.",
+}
 _ANOTHER: Final[dict[Audience, str]] = {
     "http": "'strawberry tokens add NAME' makes one for HTTP; a device has two, and this is its 'bus_token'.",
     "mqtt": "'strawberry broker login NAME' makes one for MQTT; a device has two, and needs its 'bus_token'.",
@@ -126,15 +130,20 @@ def verify(
     if not claims.is_for(audience):
         raise Unauthorized(f"the token is not for {audience.upper()}", hint=_ANOTHER[audience])
     if claims.exp + _LEEWAY_S <= (time.time() if now is None else now):
-        raise Unauthorized("the token has expired", hint=ASK_ADMIN)
+        raise Unauthorized("the token has expired", hint=new_token_hint(claims))
     if is_revoked(claims):
-        raise revoked()
+        raise revoked(claims)
     return claims
 
 
-def revoked() -> Unauthorized:
-    """Return the error for a token that was revoked."""
-    return Unauthorized("the token has been revoked", hint=ASK_ADMIN)
+def revoked(claims: Claims | None = None) -> Unauthorized:
+    """Return the error for a token that was revoked, with a hint where its claims are known."""
+    return Unauthorized("the token has been revoked", hint=new_token_hint(claims) if claims else "")
+
+
+def new_token_hint(claims: Claims) -> str:
+    """Return how the bearer of a token that is no longer good gets another; the hub makes its own."""
+    return _NEW.get(claims.kind, "")
 
 
 def token_id(token: str) -> str:

@@ -203,7 +203,7 @@ def _explained(address: Address, answer: ConnectResult, username: str | None) ->
         )
     hint = answer.hint or "Check the address, and that the broker runs."
     if answer.verdict is Verdict.CLOSED and address.scheme == "mqtt":
-        hint = "If this is its port for TLS, the address begins with mqtts://."
+        hint += " If this is its port for TLS, the address begins with mqtts://."
     return Disconnected(f"no connection to {address.url}: {answer.reason}", hint=hint)
 
 

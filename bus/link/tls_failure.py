@@ -16,6 +16,7 @@ _OTHER_HOST: Final = frozenset({62, 64})
 _NOT_TLS: Final = frozenset(
     {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
 )
+_UNKNOWN_NAME: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 _PORT_HINT: Final = "Check the port: with TLS it is often 8883. An address without TLS begins with mqtt://."
 _AUTHORITY_HINT: Final = (
@@ -33,10 +34,14 @@ def connect_failure(error: OSError, host: str, *, tls: bool) -> tuple[str, str]:
     if isinstance(error, ssl.SSLError):
         return tls_failure(error, host)
     if isinstance(error, socket.gaierror):
-        return f"there is no machine named {host}", "Check the address."
+        if error.errno in _UNKNOWN_NAME:
+            return f"there is no machine named {host}", "Check the address."
+        return f"the name {host} cannot be looked up now", "Check that this machine is in a network."
     if tls and isinstance(error, ConnectionResetError):
         return "it hung up in the TLS handshake", _PORT_HINT
-    # asyncio's own text holds a tuple.
+    # asyncio's own text holds a tuple, and `os.strerror` does not know the codes of Windows' sockets.
+    if error.strerror and not error.strerror.startswith("Connect call failed"):
+        return error.strerror, ""
     return os.strerror(error.errno) if error.errno else str(error) or "no answer", ""
 
 

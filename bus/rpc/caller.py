@@ -86,11 +86,6 @@ class Caller:
         if self._unsubscribe is not None:
             await self._unsubscribe()
 
-    @property
-    def open_topics(self) -> list[str]:
-        """The topics that replies are awaited on, one for each open call."""
-        return list(self._open)
-
     # Calls
 
     async def call(

@@ -1,6 +1,5 @@
 """The hub's login on its bus, for each kind of broker."""
 
-import os
 import socket
 from dataclasses import replace
 from functools import partial
@@ -10,6 +9,7 @@ from pydantic import SecretStr
 
 from broker.mosquitto.own_logins import HUB, hub_login
 from bus.link import LinkSettings
+from bus.link.tls_failure import connect_failure
 from contracts.addresses import broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import Disconnected, LoginRefused
@@ -81,7 +81,7 @@ def _refuse_foreign(bus: BusSettings) -> None:
         socket.create_connection((host, port), timeout=_LOOK_S).close()
     except OSError as error:
         raise Disconnected(
-            os.strerror(error.errno) if error.errno else "no answer",
+            connect_failure(error, host, tls=False)[0],
             hint="'strawberry broker run' starts the broker of this home.",
         ) from None
     raise LoginRefused(

@@ -268,7 +268,7 @@ class TokenAuthority:
         if row is None:
             raise Unauthorized(
                 "this hub does not know the token: it is not in the backup that was restored",
-                hint=tokens.ASK_ADMIN,
+                hint=tokens.new_token_hint(claims),
             )
         # Another process of this hub has issued it.
         self._issued.add(claims.jti)
@@ -469,7 +469,7 @@ class TokenAuthority:
 
     def _refuse_revoked(self, claims: Claims) -> None:
         if claims.jti in self._revoked:
-            raise tokens.revoked()
+            raise tokens.revoked(claims)
 
 
 def no_token() -> NotFound:

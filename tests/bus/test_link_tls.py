@@ -306,14 +306,17 @@ async def test_the_hint_for_a_port_with_tls_names_its_scheme(house: House, drive
     async with open_link(settings(house.url.replace("mqtts", "mqtt"), driver=driver), wait_s=0) as link:
         await until(lambda: link.last_error is not None)
         assert link.last_error is not None
+        assert link.last_error.hint.startswith("Check the address, and that the broker runs. If this ")
         assert "mqtts://" in link.last_error.hint
 
 
 def test_a_connection_that_fails_is_told_in_words_of_the_field(driver: DriverName) -> None:
     for error, tls, said in (
-        (socket.gaierror(-2, "Name or service not known"), False, "there is no machine named nas"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), False, "there is no machine named nas"),
+        (socket.gaierror(socket.EAI_AGAIN, "temporary"), False, "nas cannot be looked up now"),
         (ConnectionResetError(104, "Connection reset by peer"), True, "TLS handshake"),
-        (ConnectionRefusedError(111, "(1, 2)"), False, "Connection refused"),
+        (ConnectionRefusedError(111, "Connect call failed ('::1', 1)"), False, "Connection refused"),
+        (ConnectionRefusedError(10061, "The target machine refused"), False, "The target machine refused"),
     ):
         assert said in connect_failure(error, "nas", tls=tls)[0]
 

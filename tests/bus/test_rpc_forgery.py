@@ -325,7 +325,7 @@ async def test_whatever_comes_on_a_result_topic_the_hub_lives_and_other_calls_go
         spoke.skill.running.clear()
         waiting = tasks.create_task(house.caller.call(request("wait")))
         await spoke.skill.running.wait()
-        (open_topic,) = house.caller.open_topics
+        (open_topic,) = house.caller._open
         for on_open, level, payload in messages:
             await spoke.link.publish(
                 open_topic if on_open else f"devices/lamp_pi/results/main/{level}", payload

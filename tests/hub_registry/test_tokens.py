@@ -91,6 +91,22 @@ async def test_a_token_of_before_there_were_two_audiences_counts_by_its_kind(hou
     assert good == audiences
 
 
+@pytest.mark.parametrize(
+    ("kind", "command"), [("user", "tokens add"), ("client", "broker login"), ("device", "devices invite")]
+)
+async def test_the_hint_of_a_token_that_is_no_longer_good_is_for_its_kind(house, kind, command):
+    claims = house.authority.check(await house.authority.issue(user_token()))
+    claims = claims.model_copy(update={"kind": kind, "jti": "of a later time"})
+    expired = tokens.issue(house.authority.key, claims.model_copy(update={"exp": 0}))
+    with pytest.raises(Unauthorized, match="expired") as error:
+        house.authority.check(expired)
+    assert f"strawberry {command} NAME" in error.value.hint
+    with pytest.raises(Unauthorized, match="not in the backup") as error:
+        await house.authority.authenticate(tokens.issue(house.authority.key, claims))
+    assert f"strawberry {command} NAME" in error.value.hint
+    assert tokens.revoked(claims).hint == error.value.hint
+
+
 async def test_a_token_for_another_audience_is_refused(house):
     claims = jwt.decode(await house.authority.issue(user_token()), options={"verify_signature": False})
     forged = jwt.encode({**claims, "aud": "elsewhere"}, house.authority.key.for_tokens, algorithm="EdDSA")
