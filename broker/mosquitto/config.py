@@ -56,11 +56,6 @@ class MosquittoListener:
     tls: ServerCertificate | None = None
     insecure: bool = False
 
-    @property
-    def is_loopback(self) -> bool:
-        """Return whether only this machine can connect."""
-        return is_loopback(self.host)
-
 
 @dataclass(frozen=True)
 class MosquittoConfig:
@@ -71,9 +66,6 @@ class MosquittoConfig:
         security_file: The plugin's JSON.
         user: Whom Mosquitto becomes where it is started as root; None leaves it to Mosquitto, which then
             becomes ``mosquitto`` and can no longer read what is root's.
-        max_queued_bytes: What may wait for one client; beyond it messages to it are lost.
-        max_connections: For each listener.
-        autosave_s: How often retained messages are written.
     """
 
     listeners: tuple[MosquittoListener, ...]
@@ -82,9 +74,6 @@ class MosquittoConfig:
     data_dir: Path
     user: str | None = None
     max_packet_bytes: int = 1 << 20
-    max_queued_bytes: int = 128 << 20
-    max_connections: int = 2_000
-    autosave_s: int = 60
 
 
 def render(config: MosquittoConfig) -> str:
@@ -106,22 +95,22 @@ def _lines(config: MosquittoConfig) -> Iterator[str]:
     yield from ("", _PERSISTENCE, "persistence true")
     # The name of its file is put right behind it.
     yield f"persistence_location {_path(config.data_dir)}/"
-    yield f"autosave_interval {config.autosave_s}"
+    yield "autosave_interval 60"
     yield from ("", _FLOW, "set_tcp_nodelay true", "max_inflight_messages 0", "max_queued_messages 0")
-    yield f"max_queued_bytes {config.max_queued_bytes}"
+    yield f"max_queued_bytes {128 << 20}"
     yield f"max_packet_size {config.max_packet_bytes}"
     yield "persistent_client_expiration 1d"
     yield from ("", _LOG, "log_dest stderr", "log_timestamp false")
     yield from ("log_type error", "log_type warning", "log_type notice")
     for listener in config.listeners:
         yield ""
-        yield from _listener(listener, config.max_connections)
+        yield from _listener(listener)
 
 
-def _listener(listener: MosquittoListener, max_connections: int) -> Iterator[str]:
+def _listener(listener: MosquittoListener) -> Iterator[str]:
     if listener.tls is not None:
         yield _TLS
-    elif listener.is_loopback:
+    elif is_loopback(listener.host):
         yield _LOOPBACK
     elif listener.insecure:
         yield _INSECURE
@@ -138,7 +127,7 @@ def _listener(listener: MosquittoListener, max_connections: int) -> Iterator[str
     if listener.transport == "websocket":
         yield "protocol websockets"
         yield from _family(listener.host)
-    yield f"max_connections {max_connections}"
+    yield "max_connections 2000"
     if listener.tls is not None:
         yield f"certfile {_path(listener.tls.certificate)}"
         yield f"keyfile {_path(listener.tls.key)}"

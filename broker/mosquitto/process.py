@@ -111,14 +111,9 @@ async def open_mosquitto(settings: MosquittoSettings) -> "AsyncIterator[RunningM
 
 
 class RunningMosquitto:
-    """A Mosquitto that is kept running. Made by `open_mosquitto`.
-
-    Attributes:
-        starts: How often it was started.
-    """
+    """A Mosquitto that is kept running. Made by `open_mosquitto`."""
 
     def __init__(self, settings: MosquittoSettings, installation: Installation) -> None:
-        self.starts = 0
         self._settings = settings
         self._installation = installation
         self._config_file = settings.data_dir / "mosquitto.conf"
@@ -230,7 +225,6 @@ class RunningMosquitto:
             start_new_session=True,
         )
         self._process = process
-        self.starts += 1
         assert process.stderr is not None
         try:
             async for line in process.stderr:
