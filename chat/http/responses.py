@@ -207,7 +207,7 @@ class ResponseStream:
         try:
             for kind in ("created", "in_progress"):
                 yield self._event(f"response.{kind}", response=self._head("in_progress"))
-            text, opened = "", False
+            opened = False
             async with aclosing(self._turn.events()) as events:
                 async for told in events:
                     match told:
@@ -216,11 +216,10 @@ class ResponseStream:
                                 opened = True
                                 for chunk in self._open_message():
                                     yield chunk
-                            text += piece
                             yield self._text("delta", delta=piece, logprobs=[])
                         case TurnFinal():
                             whole = self.whole(told)
-                            for chunk in self._close(whole["output"], text if opened else None):
+                            for chunk in self._close(whole["output"], opened=opened):
                                 yield chunk
                             yield self._event("response.completed", response=whole)
                         case TurnError():
@@ -253,9 +252,9 @@ class ResponseStream:
             self._part("added", ""),
         ]
 
-    def _close(self, output: list[ResponseMessage | ResponseCall], text: str | None) -> list[bytes]:
+    def _close(self, output: list[ResponseMessage | ResponseCall], *, opened: bool) -> list[bytes]:
         """Make the events with which the items of the output are complete."""
-        chunks = [] if text is not None or output[0]["type"] != "message" else self._open_message()
+        chunks = [] if opened or output[0]["type"] != "message" else self._open_message()
         for index, item in enumerate(output):
             if item["type"] == "message":
                 said = item["content"][0]["text"]

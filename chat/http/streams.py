@@ -183,7 +183,7 @@ class Streams:
                 f"this token has {self._most} streams open", hint="Close one, or use another token."
             )
         chunks = self._counted(token, source)
-        return EventStream(chunks, connections=self._connections, headers={}, token=token)
+        return EventStream(chunks, connections=self._connections, token=token)
 
     async def _counted(self, token: str, source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         self._open[token] += 1

@@ -5,7 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Final
 
 import psutil
@@ -25,6 +25,8 @@ _LEAVE_S: Final = 2.0
 
 class Presence:
     """Publishes status, registrations and heartbeats, and republishes them for each session of the hub.
+
+    What a lost connection keeps from being sent is sent with the next one.
 
     Args:
         registrations: Signed payload of each registration, by topic.
@@ -154,7 +156,7 @@ class Presence:
             await self._hub_is_new.wait()
             await asyncio.sleep(random.uniform(0, self._settings.republish_within_s))  # noqa: S311 - no secret
             if self._hub_is_new.is_set():
-                with _ignore_disconnect():
+                with suppress(Disconnected):
                     await self._announce()
 
     async def _correct_status(self) -> None:
@@ -173,7 +175,7 @@ class Presence:
             await self._has_stale.wait()
             self._has_stale.clear()
             # Retained messages may arrive before the connection can publish: what failed stays in the set.
-            with _ignore_disconnect():
+            with suppress(Disconnected):
                 for topic in sorted(self._stale):
                     await self._link.send(Message(topic, b"", topics.SKILL.qos, retain=True))
                     self._stale.discard(topic)
@@ -184,7 +186,7 @@ class Presence:
         await self.announced.wait()
         while True:
             payload = self._heartbeat(process).model_dump_json().encode()
-            with _ignore_disconnect():
+            with suppress(Disconnected):
                 await self._link.send(Message(topic, payload, topics.HEARTBEAT.qos, retain=True))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.heartbeat_s):
@@ -205,8 +207,3 @@ class Presence:
             memory_mb=round(process.memory_info().rss / 2**20, 1),
             voice=self._voice(),
         )
-
-
-def _ignore_disconnect() -> AbstractContextManager[None]:
-    """Ignore Disconnected; everything is republished on reconnect."""
-    return suppress(Disconnected)
