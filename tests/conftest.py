@@ -20,11 +20,23 @@ from tests.requirements import require
 # machine that stands still for a moment fails nothing. HYPOTHESIS_PROFILE=default looks for new ones.
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+_OF_ITSELF = ("web", "voice", "tray", "home_assistant")
+"""Folders with a step of the gate of their own; ``OF_ITSELF`` in the Makefile."""
+
 
 def pytest_configure() -> None:
     """Spare the workers what the product would do again and again in them."""
     forkserver.install()
     reused.install()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is below a folder that `make` runs by itself, by the folder's name."""
+    tests = Path(__file__).parent
+    for item in items:
+        for name in _OF_ITSELF:
+            if tests / name in item.path.parents:
+                item.add_marker(name)
 
 
 def pytest_collection_finish() -> None:

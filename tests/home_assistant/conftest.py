@@ -12,13 +12,6 @@ from tests.mosquitto import Mosquitto
 from tests.requirements import require
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is below this folder: it runs by `make test-home-assistant` alone."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.home_assistant)
-
-
 @pytest.fixture(autouse=True)
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence waits for its index also on a busy machine."""

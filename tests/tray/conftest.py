@@ -33,13 +33,6 @@ class DoorSkill(Skill):
 '''
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is below this folder: it runs by `make test-tray` alone."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.tray)
-
-
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
     """A desktop without a tray."""

@@ -17,8 +17,6 @@ from tests.voice.test_satellite import NAMES, QUIET, SPEECH, WORD, OneWord, Reco
 from voice.satellite import Satellite, open_satellite
 from voice.settings import SatelliteSettings
 
-pytestmark = pytest.mark.voice
-
 require(find_spec("aioesphomeapi") is not None, "pip install -e '.[esphome]'")
 aioesphomeapi: Any = import_module("aioesphomeapi")
 Event: Any = aioesphomeapi.VoiceAssistantEventType

@@ -11,8 +11,6 @@ from voice.engines.pronunciation import in_sounds
 from voice.engines.speech_to_text.pocketsphinx import PocketSphinx
 from voice.grammar import grammar_of, with_digits
 
-pytestmark = pytest.mark.voice
-
 VERBS = ("open", "close", "find", "start", "stop", "play", "lock", "clean", "water", "feed")
 PLACE = SpokenSentence(text="feed the {place}", slots={"place": SpokenSlot(values=("cat", "dog"))})
 

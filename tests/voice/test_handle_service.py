@@ -18,9 +18,6 @@ from tests.hub_agent.home import Home, open_home, wait_for
 from tests.hub_agent.skills import LampSkill, LockSkill, SlowSkill
 from tests.model_server import Says, ScriptedModel
 
-pytestmark = pytest.mark.voice
-
-
 HANDLES = WyomingSettings(user="admin", port=0)
 
 

@@ -26,8 +26,6 @@ from voice.sound.audio import RATE, Sound, resampled
 from voice.sound.files import FileLoudspeaker, FileMicrophone
 from voice.speaking import answers, error_phrase, is_yes, question, tone
 
-pytestmark = pytest.mark.voice
-
 HOME = Vocabulary(
     language="en",
     sentences=(

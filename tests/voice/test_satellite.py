@@ -26,8 +26,6 @@ from voice.satellite import Names, Satellite, listen, open_satellite
 from voice.settings import SatelliteSettings
 from voice.sound.audio import Loudspeaker, Sound
 
-pytestmark = pytest.mark.voice
-
 QUIET, WORD, SPEECH = bytes(640), b"\1" * 640, b"\2" * 640
 NAMES = Names("kitchen_pi", "Kitchen", "Ground floor", ("hey_jarvis",), "1")
 

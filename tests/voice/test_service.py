@@ -22,8 +22,6 @@ from voice.sound.card import CardLoudspeaker, CardMicrophone
 
 __all__ = ["library"]
 
-pytestmark = pytest.mark.voice
-
 
 def service_in(directory: Path, **changed: Any) -> VoiceService:
     async def vocabularies() -> AsyncGenerator[Vocabulary, None]:

@@ -28,8 +28,6 @@ from tests.voice.test_satellite import Server
 from tests.voice.test_spoken_turns import is_in, speaking, voice_of
 from voice.settings import SatelliteSettings
 
-pytestmark = pytest.mark.voice
-
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[Home]:

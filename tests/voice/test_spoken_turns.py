@@ -19,8 +19,6 @@ from tests.spoke.talk import Line, Talker, small_model
 from tests.voice.room import SETTINGS, Room
 from voice.settings import VoiceSettings
 
-pytestmark = pytest.mark.voice
-
 SKILL = JOURNAL.replace("destructive=True)", 'destructive=True, sentences={"en": ["burn the journal"]})')
 
 

@@ -15,8 +15,6 @@ from tests.voice.card import Card, sound_card
 from tests.voice.room import WAKE
 from tests.voice.wyoming_server import wyoming_server
 
-pytestmark = pytest.mark.voice
-
 _TRIES = 10
 _HEARD_S = 30.0
 """Patience for one try; many times what it takes."""

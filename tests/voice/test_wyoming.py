@@ -27,8 +27,6 @@ from voice.sound.audio import Sound
 from voice.wyoming import discovery
 from voice.wyoming.connection import Address
 
-pytestmark = pytest.mark.voice
-
 PATIENT = Deadlines(connect_s=60, answer_s=60, pause_s=60)
 NEVER_AGAIN = Deadlines(connect_s=60, answer_s=60, pause_s=60, retry_s=3_600, retry_max_s=3_600)
 LOOPBACK = ["127.0.0.1"]

@@ -36,13 +36,6 @@ PATIENCE_MS: Final = 120_000
 expect.set_options(timeout=PATIENCE_MS)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is below this folder: it runs by `make test-web` alone."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.web)
-
-
 @pytest.fixture(scope="session")
 def model() -> Iterator[ScriptedModel]:
     """The model of the house; a test gives it its script."""
