@@ -40,7 +40,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 
 class StrawberryError(Exception):
@@ -279,12 +279,14 @@ class NotServed(NotAnswered):
     """The hub does not run the turn, and never will.
 
     Attributes:
-        is_refusal: Whether the hub itself said so; it could not be reached otherwise.
+        by_hub: What the hub itself said; None where it was not reached.
     """
 
-    def __init__(self, message: str, *, hint: str = "", is_refusal: bool = False) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", by_hub: Literal["no_model", "refused"] | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
-        self.is_refusal = is_refusal
+        self.by_hub = by_hub
 
 
 class Unsure(NotAnswered):

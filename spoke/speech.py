@@ -179,18 +179,19 @@ class Speech:
 
         async def show(request: Request) -> Response:
             await authenticate(request)
-            return await self._answer()
+            reaches_hub = self._service is None or await self._reaches_hub()
+            return self._answer("" if reaches_hub else _NO_HUB)
 
         async def mute(request: Request) -> Response:
             await authenticate(request)
             body = await read(request, _Mute)
             self._running().mute(muted=body.muted)
-            return await self._answer()
+            return self._answer()
 
         async def listen(request: Request) -> Response:
             await authenticate(request)
             self._running().listen()
-            return await self._answer()
+            return self._answer()
 
         return [
             Route("/api/voice", show),
@@ -198,13 +199,12 @@ class Speech:
             Route("/api/voice/listen", listen, methods=["POST"]),
         ]
 
-    async def _answer(self) -> Response:
+    def _answer(self, missing: str = "") -> Response:
         if self._service is None:
             off = {"state": "off", "reason": "", "muted": False}
             return answer(off | {"wake_words": [], "microphone": "", "loudspeaker": ""})
         shown = self._service.shown()
-        missing = [self._service.reason, "" if await self._reaches_hub() else _NO_HUB]
-        return answer(shown | {"reason": "; ".join(filter(None, missing))})
+        return answer(shown | {"reason": "; ".join(filter(None, (self._service.reason, missing)))})
 
     def _running(self) -> "VoiceService":
         if self._service is None:

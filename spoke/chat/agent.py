@@ -256,11 +256,12 @@ class Agent:
         try:
             await self._hub.run(turn, emit, began=began)
         except NotServed as refusal:
-            turn.is_without_hub = not refusal.is_refusal
-            if turn.request.agent not in AGENTS:
+            turn.is_without_hub = refusal.by_hub is None
+            is_alone = not self._settings.models.usable
+            if turn.request.agent not in AGENTS or (is_alone and refusal.by_hub == "refused"):
                 emit(TurnError(code="refused", message=refusal.message, hint=refusal.hint))
                 return
-            if not was_offline and self._settings.models.usable:
+            if not was_offline and not is_alone:
                 emit(Notice(text=f"Working offline: {refusal}."))
                 self._offline.add(turn.conversation)
             await self._answer_here(turn, emit, reason=str(refusal), can_act=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -61,6 +62,7 @@ class HubHealth:
         self._tasks = tasks
         self._silence = ""
         self._met: Hub | None = None
+        self._was_alive, self._asked_at = False, -math.inf
 
     @property
     def is_silent(self) -> bool:
@@ -109,13 +111,23 @@ class HubHealth:
                 self.set_silent()
             raise HubUnreachable(error.message, hint=error.hint) from None
 
-    async def is_alive(self) -> bool:
-        """Ask the hub whether it lives, whatever is known of it."""
+    async def is_alive(self, *, known_s: float = 0) -> bool:
+        """Ask the hub whether it lives, whatever is known of it; one that hangs is not silent by this.
+
+        Args:
+            known_s: For how long an answer to this counts.
+        """
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._asked_at < known_s:
+            return self._was_alive
         try:
             await self._check(self._settings.check_s)
         except (TimeoutError, StrawberryError):
-            return False
-        return True
+            self._was_alive = False
+        else:
+            self._was_alive = True
+        self._asked_at = loop.time()
+        return self._was_alive
 
     def set_silent(self) -> None:
         """Note that the hub does not answer although it can be connected to."""

@@ -42,7 +42,8 @@ _CHAT: Final = "/v1/chat/completions"
 _MAX_REFUSAL: Final = 256 * 1024
 
 _CAME_BEFORE: Final = 409
-_RAN_NOTHING: Final = (401, 403, 404, 413, 421, 422, 429, 503)
+_UNAVAILABLE: Final = 503
+_RAN_NOTHING: Final = (401, 403, 404, 413, 421, 422, 429, _UNAVAILABLE)
 """Statuses by which a hub refuses a message before anything of it happens."""
 
 _CHECKS: Final = 2
@@ -165,7 +166,7 @@ class HubTurns:
         self, stack: AsyncExitStack, hub: Hub, turn: Turn, deadlines: Deadlines
     ) -> AsyncGenerator[dict[str, Any], None] | None:
         """Send the message and wait for the first chunk; return None if the hub had this turn before."""
-        status, reason, hint = 0, "", ""
+        status, reason, hint, code = 0, "", "", ""
         # Nothing that still arrives on this connection may be taken for an answer.
         sending = await stack.enter_async_context(AsyncExitStack())
         connection = await self._connect(sending, hub, deadlines)
@@ -180,7 +181,7 @@ class HubTurns:
                     if await anext(chunks, None) is None:
                         raise HubBroken("the hub's answer ended before it began")
                     return chunks
-                reason, hint = _refusal(status, await connection.json(at_most=_MAX_REFUSAL))
+                reason, hint, code = _refusal(status, await connection.json(at_most=_MAX_REFUSAL))
         except TimeoutError:
             # The next message does not wait, even where this one can be taken back.
             self._health.set_silent()
@@ -193,7 +194,11 @@ class HubTurns:
             connection.close()
             await sending.aclose()
             await self._take_back(hub, turn.id, reason, until=deadlines.settled)
-        raise NotServed(reason, hint=hint, is_refusal=status in _RAN_NOTHING)
+        if code == "no_model":
+            raise NotServed(reason, hint=hint, by_hub="no_model")
+        if status not in _RAN_NOTHING or status == _UNAVAILABLE:
+            raise NotServed(reason, hint=hint)  # also by a proxy whose hub is away
+        raise NotServed(reason, hint=hint, by_hub="refused")
 
     async def _connect(self, stack: AsyncExitStack, hub: Hub, deadlines: Deadlines) -> HubConnection:
         """Connect. As nothing was sent before, no doubt is left where this fails.
@@ -327,7 +332,9 @@ def _headers(turn: Turn) -> dict[str, str]:
     return headers | ({"X-Strawberry-Confirm": "true"} if turn.request.can_confirm else {})
 
 
-def _refusal(status: int, body: Json) -> tuple[str, str]:
-    """Return message and hint of a refusal."""
+def _refusal(status: int, body: Json) -> tuple[str, str, str]:
+    """Return message, hint and code of a refusal."""
     problem = ProblemDetails.read(body)
-    return (problem.message, problem.hint) if problem else (f"it answered with status {status}", "")
+    if problem is None:
+        return f"it answered with status {status}", "", ""
+    return problem.message, problem.hint, problem.code

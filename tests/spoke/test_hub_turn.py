@@ -38,6 +38,7 @@ class Asker:
     Attributes:
         heard: The last answer of the hub's.
         begun: How many answers have begun.
+        by_hub: What the hub said that refused last.
     """
 
     hub: FalteringHub
@@ -45,6 +46,7 @@ class Asker:
     clock: SetClock
     heard: str = ""
     begun: int = 0
+    by_hub: str | None = None
 
     async def ask(self) -> type[Exception] | None:
         """Ask something; gives what the hub does with it, None for answering."""
@@ -58,6 +60,7 @@ class Asker:
             await self.turns.run(turn, told.append, began=began)
         except (NotServed, Unsure) as refusal:
             assert told == []
+            self.by_hub = getattr(refusal, "by_hub", None)
             return type(refusal)
         assert isinstance(told[-1], TurnFinal)
         self.heard = told[-1].answer
@@ -141,11 +144,16 @@ async def test_what_the_hub_refuses_is_taken_back_unless_it_says_that_it_ran_not
     hub: FalteringHub,
 ) -> None:
     async with asking(hub) as asker:
-        for status, asked in ((503, [PUSH, CARD, CHAT]), (500, [PUSH, CARD, CHAT, CANCEL])):
+        for status, asked in (
+            (401, [PUSH, CARD, CHAT]),
+            (503, [PUSH, CARD, CHAT]),
+            (500, [PUSH, CARD, CHAT, CANCEL]),
+        ):
             hub.status = status
             hub.seen.clear()
             assert await asker.ask() is NotServed
             assert hub.seen == asked
+            assert asker.by_hub == ("refused" if status == 401 else None)
 
 
 @pytest.mark.parametrize("step", [CARD, CHAT])

@@ -35,6 +35,36 @@ async def test_a_hub_that_hangs_cannot_be_reached_although_it_is_on_the_bus(
         assert not await reaches_hub()
 
 
+async def test_a_hub_that_refuses_the_device_is_quoted(tmp_path: Path, place: Place) -> None:
+    async with open_home(tmp_path / "home") as home, open_talker(home, place) as talker:
+        chat, _ = spoken_to(talker)
+        async with home.client() as client:
+            assert (await client.delete(f"/api/devices/{talker.spoke.device}")).is_success
+        *_, last = [event async for event in chat.ask("what is the meaning of life")]
+        assert isinstance(last, TurnError)
+        assert last.code == "refused"
+        assert "revoked" in last.message
+
+
+async def test_a_hub_that_is_too_slow_for_display_still_gets_the_next_message(
+    tmp_path: Path, place: Place
+) -> None:
+    async with (
+        open_home(tmp_path / "home") as home,
+        open_talker(home, place, chat={"check_s": 0.2}) as talker,
+    ):
+        chat, reaches_hub = spoken_to(talker)
+        server: Any = talker.spoke._server
+        await server.speech._agent()
+        server.hub_online = lambda: False
+        talker.line.silent = True
+        assert not await reaches_hub()
+        talker.line.silent = False
+        *_, last = [event async for event in chat.ask("what is the meaning of life")]
+        assert isinstance(last, TurnError)
+        assert last.code == "no_model"
+
+
 async def test_a_hub_without_a_model_says_so_although_the_broker_is_away(
     tmp_path: Path, place: Place, mosquitto: Mosquitto
 ) -> None:
