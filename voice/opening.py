@@ -65,4 +65,5 @@ def open_loudspeaker(name: str) -> Loudspeaker:
 
 def _engine(kind: str, name: str, settings: VoiceSettings) -> Any:
     module, _, address = name.partition("://")
-    return import_module(f"voice.engines.{kind}.{module}").open_engine(settings, address)
+    open_engine = import_module(f"voice.engines.{kind}.{module}").open_engine
+    return open_engine(settings, address) if address else open_engine(settings)

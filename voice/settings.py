@@ -2,6 +2,7 @@
 
 import re
 from importlib import import_module
+from inspect import signature
 from ipaddress import ip_address
 from pkgutil import iter_modules
 from typing import Annotated, Final, Literal
@@ -18,16 +19,25 @@ def _of(kind: str) -> AfterValidator:
     """Return the check of the name of an engine, which is a module of this folder of `voice.engines`."""
 
     def check(name: str) -> str:
-        # Looked at only where a name is given, and without importing an engine.
+        # Looked at only where a name is given; an engine is imported only where an address is.
         names = [each.name for each in iter_modules(import_module(f"voice.engines.{kind}").__path__)]
         module, separator, address = name.partition("://")
         if module not in names:
             raise ValueError(f"there is no engine {module!r}; there are {', '.join(sorted(names))}")
         if separator and not _ADDRESS.fullmatch(address):
             raise ValueError(f"{address!r} is not an address such as host:10300")
+        if separator and not _takes_address(f"voice.engines.{kind}.{module}"):
+            raise ValueError(f"the engine {module!r} takes no address")
         return name
 
     return AfterValidator(check)
+
+
+def _takes_address(module: str) -> bool:
+    try:
+        return "address" in signature(import_module(module).open_engine).parameters
+    except ImportError:
+        return True  # `open_engines` says what is not installed
 
 
 WakeEngine = Annotated[str, _of("wake_word")]

@@ -159,12 +159,14 @@ class ChatServer:
             return profile is not None and profile.may_confirm
 
         def names() -> "Names":
+            from voice.engines.wake_word import word_of
             from voice.satellite import Names
 
             enrolment, settings = self.enrolment(), self.settings
             profile = enrolment.profile
             name, area = (profile.name, profile.area or "") if profile is not None else (enrolment.device, "")
-            return Names(enrolment.device, name, area, settings.voice.wake_words, settings.version)
+            words = tuple(map(word_of, settings.voice.wake_words))
+            return Names(enrolment.device, name, area, words, settings.version)
 
         return Speech(
             self.settings.voice,

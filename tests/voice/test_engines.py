@@ -59,6 +59,7 @@ async def test_a_file_that_is_dropped_in_is_an_engine_by_its_name(tmp_path: Path
         ("parot", "there is no engine 'parot'; there are espeak, parrot, wyoming"),
         ("pocketsphinx", "there is no engine 'pocketsphinx'; there are espeak, parrot, wyoming"),
         ("wyoming://pi.local", "'pi.local' is not an address such as host:10300"),
+        ("espeak://pi.local:1", "the engine 'espeak' takes no address"),
     ],
 )
 def test_a_name_that_is_none_is_told_with_those_that_are(

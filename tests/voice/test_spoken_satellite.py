@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pymicro_wakeword
 import pytest
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncTcpClient
@@ -37,7 +38,9 @@ async def home(tmp_path: Path) -> AsyncIterator[Home]:
 
 async def test_home_assistant_uses_its_microphone_and_loudspeaker(home, room, tmp_path):
     satellite = SatelliteSettings(port=0)
-    async with speaking(home, Place(tmp_path / "spoke"), room, satellite=satellite) as talker:
+    model = Path(pymicro_wakeword.__file__).with_name("models") / "okay_nabu.json"
+    voice: Any = {"satellite": satellite, "wake_words": (str(model),)}
+    async with speaking(home, Place(tmp_path / "spoke"), room, **voice) as talker:
         await eventually(lambda: is_in(talker, "broken"))
         assert (await voice_of(talker))["reason"] == "no Home Assistant runs this satellite"
         port = talker.spoke._server.speech._service.satellite_port

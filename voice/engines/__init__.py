@@ -1,9 +1,9 @@
 """Engines of speech, each one file behind a protocol.
 
 The settings name a module of `wake_word`, `speech_to_text` or `text_to_speech`, with an address behind
-``://`` if it takes one. It is imported when the settings name it, and has a function of two arguments, the
-settings and the address, that makes the engine: ``open_engine``. That says what is missing where its library
-is not installed.
+``://`` if it takes one. It is imported when it is needed, and has a function that makes the engine,
+``open_engine(settings)``, with ``address=""`` behind that if it takes one. That says what is missing where
+its library is not installed.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence

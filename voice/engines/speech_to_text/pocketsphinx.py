@@ -12,13 +12,13 @@ import math
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from contracts.chat.vocabulary import Vocabulary
 from contracts.errors import SpeechError
 from voice.engines import Transcript
 from voice.engines.pronunciation import pronounced
+from voice.engines.wake_word import word_of
 from voice.grammar import choices, grammar_of, with_digits
 from voice.installed import installed
 from voice.settings import VoiceSettings
@@ -81,7 +81,7 @@ _WORDS: Final = {
 """German words of the grammar of yes and no, in the sounds of the English model."""
 
 
-def open_engine(settings: VoiceSettings, address: str) -> "PocketSphinx":
+def open_engine(settings: VoiceSettings) -> "PocketSphinx":
     """See `voice.engines`."""
     return PocketSphinx(settings.wake_words)
 
@@ -170,7 +170,7 @@ class PocketSphinx:
             if not self._knows(word):
                 self._add_word(word, sounds)
         for name in self._wake_words:
-            self._add_wake_word(re.findall("[a-z]+", Path(name).stem.lower()))
+            self._add_wake_word(re.findall("[a-z]+", word_of(name).lower()))
 
     def _add_wake_word(self, words: list[str]) -> None:
         """Add each end of a wake word, from the whole to its last sound, as one way to say `_WAKE`."""

@@ -14,7 +14,7 @@ from voice.sound.audio import RATE, Sound
 from voice.wyoming.connection import chunk_of, read_as, start_of, text_of
 
 
-def open_engine(settings: VoiceSettings, address: str) -> "WyomingSpeechToText":
+def open_engine(settings: VoiceSettings, address: str = "") -> "WyomingSpeechToText":
     """See `voice.engines`."""
     return WyomingSpeechToText(server_of(address, "asr"))
 

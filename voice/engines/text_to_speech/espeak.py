@@ -17,7 +17,7 @@ _PIECE: Final = 8_192
 _WORDS_PER_MINUTE: Final = "160"
 
 
-def open_engine(settings: VoiceSettings, address: str) -> "Espeak":
+def open_engine(settings: VoiceSettings) -> "Espeak":
     """See `voice.engines`."""
     return Espeak(voice=settings.voice)
 

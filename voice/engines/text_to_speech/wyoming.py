@@ -17,7 +17,7 @@ _MOST_SOUND: Final = 64 * 1024 * 1024
 """Bytes of one answer: ten minutes. A server that never stops is cut off."""
 
 
-def open_engine(settings: VoiceSettings, address: str) -> "WyomingTextToSpeech":
+def open_engine(settings: VoiceSettings, address: str = "") -> "WyomingTextToSpeech":
     """See `voice.engines`."""
     return WyomingTextToSpeech(server_of(address, "tts"))
 

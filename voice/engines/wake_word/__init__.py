@@ -7,6 +7,11 @@ from typing import Any
 from contracts.errors import ConfigError
 
 
+def word_of(name: str) -> str:
+    """Return what a wake word of the settings is called: a model's file has no folder and suffix in it."""
+    return Path(name).stem
+
+
 def load_models(
     names: Iterable[str],
     library: Any,
@@ -29,7 +34,7 @@ def load_models(
         if name in known:
             models[name] = built_in(known[name])
         elif name.endswith(suffix) and Path(name).is_file():
-            models[Path(name).stem] = from_file(name)
+            models[word_of(name)] = from_file(name)
         else:
             raise ConfigError(
                 f"there is no wake word {name!r}",

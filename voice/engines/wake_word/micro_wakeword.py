@@ -7,7 +7,7 @@ from voice.installed import installed
 from voice.settings import VoiceSettings
 
 
-def open_engine(settings: VoiceSettings, address: str) -> "MicroWakeWords":
+def open_engine(settings: VoiceSettings) -> "MicroWakeWords":
     """See `voice.engines`."""
     return MicroWakeWords(settings.wake_words)
 

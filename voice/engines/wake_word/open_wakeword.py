@@ -14,7 +14,7 @@ _CHUNK_BYTES: Final = 2 * 1_280
 """What the models take at once: 80 ms."""
 
 
-def open_engine(settings: VoiceSettings, address: str) -> "OpenWakeWords":
+def open_engine(settings: VoiceSettings) -> "OpenWakeWords":
     """See `voice.engines`."""
     return OpenWakeWords(settings.wake_words)
 
