@@ -6,10 +6,9 @@ import logging
 from contextlib import suppress
 from typing import Final
 
-from dbus_fast import DBusError, InvalidAddressError, Message, MessageType
-from dbus_fast.aio import MessageBus
+from dbus_fast import Message, MessageType
 
-from tray.portal import call, listen_to
+from tray.portal import call, listen_to, session_bus
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +23,7 @@ def notify(title: str, text: str, *, shown_ms: int) -> bool:
     """Show a notification; return whether it was clicked, once it was or is gone."""
     try:
         return asyncio.run(_notify(title, text, shown_ms))
-    except (OSError, DBusError, InvalidAddressError) as error:
+    except OSError as error:
         _log.info("the desktop shows no notifications: %s", error)
         return False
 
@@ -36,8 +35,7 @@ async def _notify(title: str, text: str, shown_ms: int) -> bool:
         if message.message_type == MessageType.SIGNAL and message.member in _SIGNALS:
             signals.put_nowait((message.member, message.body[0]))
 
-    bus = await MessageBus().connect()
-    try:
+    async with session_bus() as bus:
         bus.add_message_handler(take)
         await listen_to(bus, NAME)
         (abilities,) = await call(bus, NAME, PATH, "GetCapabilities")
@@ -51,5 +49,3 @@ async def _notify(title: str, text: str, shown_ms: int) -> bool:
                 while seen[1] != number:
                     seen = await signals.get()
         return seen == ("ActionInvoked", number)
-    finally:
-        bus.disconnect()

@@ -2,10 +2,11 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from dbus_fast import Message, MessageType, Variant
+from dbus_fast import DBusError, Message, MessageType, Variant
 from dbus_fast.aio import MessageBus
 
 PORTAL: Final = "org.freedesktop.portal.Desktop"
@@ -26,11 +27,28 @@ async def wait_for_keys(keys: str, pressed: Callable[[], None], *, address: str 
     Raises:
         OSError: If there is no bus, no such portal, or the person does not want it.
     """
-    bus = await MessageBus(bus_address=address).connect()
-    try:
+    async with session_bus(address) as bus:
         portal = _Portal(bus, pressed)
         await portal.bind(keys)
         await bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
+
+
+@asynccontextmanager
+async def session_bus(address: str | None = None) -> AsyncIterator[MessageBus]:
+    """Connect to a bus, the session's if no address is given.
+
+    Raises:
+        OSError: If there is none, it rejects the login, or it closes.
+    """
+    try:
+        # An address that is none and a rejected login are a ValueError.
+        bus = await MessageBus(bus_address=address).connect()
+    except (EOFError, ValueError, DBusError) as error:
+        raise OSError(str(error)) from error
+    try:
+        yield bus
+    except (EOFError, DBusError) as error:
+        raise OSError(str(error)) from error
     finally:
         bus.disconnect()
 

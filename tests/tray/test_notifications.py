@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from dbus_fast import Message, MessageType
@@ -12,6 +13,7 @@ from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.model_server import Reply, Says, Script, SeenRequest, calls
 from tests.tray.desktop import Desktop
 from tests.tray.program import Program, start
+from tray.notifications import notify
 
 NAME = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"
@@ -39,6 +41,18 @@ async def test_a_question_is_a_notification_while_the_window_is_away(
 
 async def test_without_a_tray_it_is_one_too(windowed: Desktop, script: Callable[[Script], None]) -> None:
     await ask_and_click(windowed, script, abilities=["actions", "body", "body-markup"])
+
+
+async def test_a_bus_that_rejects_the_login_shows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def reject(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.close()
+
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={tmp_path}/bus")
+    async with await asyncio.start_unix_server(reject, f"{tmp_path}/bus"):
+        assert not await asyncio.to_thread(notify, "Do this?", "", shown_ms=1)
 
 
 async def ask_and_click(desktop: Desktop, script: Callable[[Script], None], *, abilities: list[str]) -> None:
