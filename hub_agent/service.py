@@ -203,7 +203,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         turns = Turns(record, tasks=tasks, slots=quotas.turns, on_ended=on_ended)
         traces = Traces(registry.store, turns)
         tasks.create_task(_keep_tidy(registry, record, traces, trail), name="old records")
-        connections = Connections(tasks)
+        connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, turns, connections)))
         pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
         prompter = Prompter(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Container, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -54,10 +54,14 @@ class Connections:
 
     Args:
         tasks: Owns what watches over their connections.
+        is_revoked: Whether the token of this ``jti`` was revoked.
     """
 
-    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, tasks: asyncio.TaskGroup, *, is_revoked: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self._tasks = tasks
+        self._is_revoked = is_revoked
         self._clients: set[Client] = set()
 
     @asynccontextmanager
@@ -67,7 +71,12 @@ class Connections:
         Args:
             receive: Of the request, whose body must have been read; None where the block itself reads on.
             token: ``jti`` of the client's token, if the block shall end when that is revoked.
+
+        Raises:
+            Unauthorized: If it was revoked since it was checked: a client can send its body slowly.
         """
+        if token and self._is_revoked(token):
+            raise tokens.revoked()
         try:
             async with asyncio.timeout(None) as scope:
                 client, watch = Client(token, scope), None
@@ -149,8 +158,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         async with self._connections.hold(receive, token=self._token), aclosing(self._source) as chunks:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -50,6 +50,7 @@ from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
+from identity import tokens
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,9 @@ class Assistant:
             holder=caller.claims.holder,
             is_person=person,
         )
+        if self.registry.authority.is_revoked(turn.token):
+            # Since it was checked: from here on, a revocation finds the turn.
+            raise tokens.revoked()
         if matched is not None:
             work: TurnWork = partial(self._run_sentence, caller, agent, matched)
             await self.running.open(turn, work, slots=self.quotas.sentence_turns)

@@ -32,7 +32,7 @@ from contracts.chat.stream import (
     TurnEventFrame,
     TurnStateFrame,
 )
-from contracts.errors import NotFound, StrawberryError, TooManyRequests
+from contracts.errors import NotFound, StrawberryError, TooManyRequests, Unauthorized
 from contracts.rates import Slots
 from contracts.validation import parsed
 from hub_agent.chat.assistant import Assistant, key_of
@@ -208,8 +208,9 @@ class ChatSockets:
         reason = "the token has been revoked"
         try:
             await websocket.accept()
-            async with self._connections.hold(None, token=jti):
-                reason = await self._talk(websocket, bearer, left_s)
+            with suppress(Unauthorized):  # revoked while it was accepted
+                async with self._connections.hold(None, token=jti):
+                    reason = await self._talk(websocket, bearer, left_s)
         finally:
             self._open.give_back(jti)
         if websocket.client_state is WebSocketState.CONNECTED:

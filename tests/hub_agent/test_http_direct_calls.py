@@ -7,9 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 from sqlmodel import col, select
+from starlette.requests import Request
 
 from agent_core.skills.skill import skill_method
+from chat.http.requests import read
 from hub_agent.settings import QuotaSettings
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.storage.tables import AuditRow, now
@@ -273,6 +276,30 @@ async def test_a_revoked_token_ends_the_call_that_it_began(home: Home) -> None:
         status, error = await waiting
     assert (status, error["code"]) == (401, "unauthorized")
     await wait_for(slow.stopped)
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "body"),
+    [
+        ("/api/skills/call", "hub_agent.http.skills", call("pc", "LampSkill.turn_on")),
+        ("/api/chat", "chat.http.routes", {"message": "turn on the lamp"}),
+    ],
+)
+async def test_a_token_that_is_revoked_while_its_request_is_read_does_nothing(
+    home: Home, monkeypatch: pytest.MonkeyPatch, path: str, module: str, body: dict[str, Any]
+) -> None:
+    await home.device("PC", lamp := LampSkill())
+    authority, token = home.hub.registry.authority, await home.token()
+
+    async def slowly(request: Request, kind: type[BaseModel]) -> BaseModel:
+        given = await read(request, kind)
+        await authority.revoke([authority.check(token).jti])
+        return given
+
+    monkeypatch.setattr(f"{module}.read", slowly)
+    async with home.client(token) as client:
+        assert (await client.post(path, json=body)).status_code == 401
+    assert lamp.level == 0
 
 
 async def test_every_call_is_in_the_audit_with_its_outcome_and_without_its_arguments(home: Home) -> None:
