@@ -48,6 +48,18 @@ def _start_up(house: House, *words: str) -> None:
     wait_for(lambda: "Ready" in house.log("up") or house.ended("up"), what="strawberry up")
 
 
+def _online(house: House) -> dict[str, Any]:
+    """Wait for the local spoke, which may come after "Ready", and return its device."""
+
+    def look() -> dict[str, Any] | None:
+        found: list[dict[str, Any]] = house.json("devices", "list")
+        return next((each for each in found if each["state"] == "online"), None)
+
+    found = wait_for(look, what="the local spoke")
+    assert found is not None
+    return found
+
+
 def test_up_says_where_everything_is_and_a_sentence_acts_without_a_model(up: House) -> None:
     with up as house:
         _start_up(house)
@@ -95,7 +107,7 @@ def test_a_skill_beside_the_hub_reads_neither_its_key_nor_the_owners_token(up: H
         folder.mkdir()
         (folder / "spy.py").write_text(SPY)
         _start_up(house)
-        device = house.json("devices", "list")[0]["id"]
+        device = _online(house)["id"]
         assert "class SpySkill" in house.json("call", device, "SpySkill.read", str(folder / "spy.py"))
         for file in ("hub/key.pem", "hub/cli.token", "hub/hub.db", "broker/run.json"):
             assert (house.home / file).exists()
@@ -125,9 +137,9 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
 
     with up as house:
         _start_up(house)
-        house.cli("devices", "remove", device()["id"])
+        house.cli("devices", "remove", _online(house)["id"])
         wait_for(lambda: "it joins again" in house.log("up"), what="the spoke to notice")
-        wait_for(lambda: device()["state"] == "online", what="the spoke to join again")
+        _online(house)
         assert house.json("chat", "turn on the lamp")["mode"] == "sentence"
 
         house.cli("devices", "revoke", device()["id"])
@@ -140,7 +152,7 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
         assert f"'strawberry devices remove {device()['id']}' lets it join again" in house.log("up")
 
         house.cli("devices", "remove", device()["id"])
-        wait_for(lambda: device()["state"] == "online", what="the spoke to join once more")
+        _online(house)
 
 
 def test_a_local_spoke_joins_again_where_the_hub_has_an_older_database_or_a_new_identity(up: House) -> None:
@@ -155,20 +167,18 @@ def test_a_local_spoke_joins_again_where_the_hub_has_an_older_database_or_a_new_
 
     with up as house:
         _start_up(house)
-        (before,) = house.json("devices", "list")
+        before = _online(house)
         stop()
         with closing(sqlite3.connect(house.database)) as database, database:
             database.execute("DELETE FROM token WHERE kind = 'device'")
         start_again()
-        (device,) = house.json("devices", "list")
-        assert (device["id"], device["state"]) == (before["id"], "online")
+        assert _online(house)["id"] == before["id"]
 
         stop()
         for file in (house.database, house.home / "hub" / "key.pem"):
             file.unlink()
         start_again()
-        (device,) = house.json("devices", "list")
-        assert device["state"] == "online"
+        _online(house)
 
 
 def test_up_reports_its_states_as_lines_of_json_and_leaves_nothing_running(up: House) -> None:
