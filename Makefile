@@ -32,17 +32,19 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 # What `make run` does without: first what the tests need, then speech and the desktop program.
-DEV := $(VENV)/.dev
-$(DEV): $(READY)
+EXTRAS := $(VENV)/.extras
+# One stamp where a goal needs all of it: two runs of pip at once would spoil each other's .venv.
+ALL_OF_IT := lint check test-voice test-tray test-home-assistant
+DEV := $(if $(filter $(ALL_OF_IT),$(MAKECMDGOALS)),$(EXTRAS),$(VENV)/.dev)
+$(VENV)/.dev: $(READY)
 	@echo "Installing what the tests need (once; about a minute) …"
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-EXTRAS := $(VENV)/.extras
 $(EXTRAS): $(READY)
 	@echo "Installing what all tests need (once; about a minute) …"
 	@$(PIP) -e '.[dev,voice,esphome,desktop]'
-	@touch $(DEV) $@
+	@touch $(VENV)/.dev $@
 
 setup: $(READY)  ## Make .venv and install into it
 
