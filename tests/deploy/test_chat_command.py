@@ -171,7 +171,7 @@ def test_an_agent_is_an_option_or_a_known_name_before_one_quoted_message(
 def test_the_prompt_takes_messages_and_commands(
     hub: str, asked: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    typed = b"/nwe\rfirst\r/new\rsec\x7f\x7f\x7fsecond\r/quit\r"
+    typed = b"/nwe\rfirst\r/new\rsec\x7f\x7f\x7fsecond\r/exit\r"
     variables = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
     shown, code = at_a_terminal(tmp_path, "chat", "--hub", hub, typed=typed, **variables)
     assert code == 0

@@ -21,7 +21,7 @@ _COMMANDS: Final = {
     "/help": "show these commands",
     "/new": "start a new conversation",
     "/device": "show the device to act on; '/device NAME' changes it, '/device -' resets it",
-    "/quit": "end, as Ctrl-D does",
+    "/quit": "end, as /exit and Ctrl-D do",
 }
 _LOOKUP_TIMEOUT_S: Final = 2.0
 
@@ -55,7 +55,7 @@ class Prompt:
                 if session.default_buffer.text:
                     continue
                 return
-            if line == "/quit":
+            if line in ("/quit", "/exit"):
                 return
             if line:
                 self._take(line)
