@@ -196,11 +196,18 @@ class LocalSpoke:
         return (await registry.invite(device.id)).token
 
     async def _added(self, name: str) -> "Device":
-        """Return the device to join as: one with this name that was added and never joined, or a new one."""
+        """Return the device to join as: the one that an earlier start added and that never joined, or a new one.
+
+        Raises:
+            Conflict: If another device has the name.
+        """
         registry = self._registry
         for entry in registry.directory.entries():
-            if entry.display_name == name and entry.device.public_key is None:
-                return entry.device
+            device = entry.device
+            # One without these rights was added for another machine.
+            is_own = device.may_confirm and device.trusted and device.shared and not device.revoked
+            if is_own and device.display_name == name and device.public_key is None:
+                return device
         try:
             return await registry.devices.add(
                 name,

@@ -123,7 +123,9 @@ def test_a_make_target_of_the_documents_exists(target: str) -> None:
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("other", re.findall(r"^([\w-]+):.*\$\(EXTRAS\)", (ROOT / "Makefile").read_text(), re.M))
+@pytest.mark.parametrize(
+    "other", re.findall(r"^([\w-]+):.*\$\(EXTRAS\)", (ROOT / "Makefile").read_text(), re.M)
+)
 def test_two_make_targets_side_by_side_install_once(other: str, tmp_path: Path) -> None:
     words = ["make", "-n", f"VENV={tmp_path}", "test", other]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)

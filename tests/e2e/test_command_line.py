@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import sqlite3
 import stat
 from contextlib import closing, suppress
@@ -83,6 +84,17 @@ def test_up_says_where_everything_is_and_a_sentence_acts_without_a_model(up: Hou
         honest = house.cli("chat", "write me a poem")
         assert honest.returncode == 1
         assert "model" in honest.stderr
+
+
+def test_the_local_spoke_takes_over_no_device_that_was_added_for_another_machine(house: House) -> None:
+    name = socket.gethostname()
+    added = house.json("devices", "add", name)
+    house.kill("hub")
+    house.kill("broker")
+    _start_up(house)
+    assert f"'strawberry devices remove {name}' lets it join again" in house.log("up")
+    (device,) = house.json("devices", "list")
+    assert (device["id"], device["state"], device["trusted"]) == (added["id"], "invited", False)
 
 
 SPY = '''
