@@ -196,7 +196,7 @@ class LocalSpoke:
         return (await registry.invite(device.id)).token
 
     async def _added(self, name: str) -> "Device":
-        """Return the device to join as: the one that an earlier start added and that never joined, or a new one.
+        """Return the device to join as: the one that an earlier start added, or a new one.
 
         Raises:
             Conflict: If another device has the name.

@@ -124,7 +124,7 @@ def test_a_make_target_of_the_documents_exists(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", re.findall(r"^([\w-]+):.*\$\(EXTRAS\)", (ROOT / "Makefile").read_text(), re.M)
+    "other", re.findall(r"^([\w-]+):.*\$\(EXTRAS\)", (ROOT / "Makefile").read_text(), re.MULTILINE)
 )
 def test_two_make_targets_side_by_side_install_once(other: str, tmp_path: Path) -> None:
     words = ["make", "-n", f"VENV={tmp_path}", "test", other]
