@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
 
-from contracts.wire import Json, shortened
+from contracts.text import shortened
+from contracts.wire import Json
 
 Prompt = NewType("Prompt", str)
 """Text as a model is shown it: our own, written in this program, or made by `render`."""

@@ -1,4 +1,4 @@
-"""Every error that Strawberry raises on purpose.
+"""Every error that Strawberry raises on purpose, and the form of an error answer over HTTP.
 
 ::
 
@@ -39,8 +39,9 @@
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 
 class StrawberryError(Exception):
@@ -291,3 +292,36 @@ class NotServed(NotAnswered):
 
 class Unsure(NotAnswered):
     """The hub may be running the turn, or may have run it."""
+
+
+PROBLEM_JSON: Final = "application/problem+json"
+"""Media type of problem details."""
+
+_OWN: Final = frozenset({"type", "title", "status", "detail", "message", "code", "hint", "param"})
+
+
+@dataclass(frozen=True)
+class ProblemDetails:
+    """What an error answer over HTTP says: problem details (RFC 9457), as clients read them.
+
+    Attributes:
+        message: One line: what happened.
+        code: Which error it is; empty where the answer names none.
+        hint: One line: what to do about it; may be empty.
+        more: Its further members, for example ``confirmation``.
+    """
+
+    message: str
+    code: str
+    hint: str
+    more: dict[str, Any]
+
+    @classmethod
+    def read(cls, body: Any) -> "ProblemDetails | None":
+        """Read the JSON of an answer, in this form or that of OpenAI's API; None where it is no error."""
+        if isinstance(body, dict) and isinstance(body.get("error"), dict):
+            body = body["error"]
+        if not isinstance(body, dict) or not (message := body.get("detail") or body.get("message")):
+            return None
+        more = {name: value for name, value in body.items() if name not in _OWN}
+        return cls(str(message), str(body.get("code") or ""), str(body.get("hint") or ""), more)

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, TypeAd
 from pydantic_core import ErrorDetails
 
 from contracts.errors import InvalidMessage
-from contracts.wire import shortened
+from contracts.text import shortened
 
 Model = TypeVar("Model", bound=BaseModel)
 Parsed = TypeVar("Parsed")

@@ -16,22 +16,6 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many characters; a longer one ends in ``…``."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def escaped(text: str, *, keep: str = "") -> str:
-    r"""Return a text in which what is not seen, or turns the rest around, is written as ``\u202e``.
-
-    Names and arguments come from devices and models: nothing in a question may make it look like another.
-
-    Args:
-        keep: Characters that stay as they are, such as line ends where a text may have many lines.
-    """
-    return "".join(each if each.isprintable() or each in keep else f"\\u{ord(each):04x}" for each in text)
-
-
 Counter = Annotated[int, Field(ge=0, lt=2**53)]
 """A count that every JSON reader and every database keeps exact."""
 

@@ -17,11 +17,11 @@ from contracts.errors import (
     InvalidMessage,
     NotFound,
     PasswordNeeded,
+    ProblemDetails,
     StrawberryError,
     TooManyRequests,
     Unauthorized,
 )
-from contracts.problems import ProblemDetails
 
 _KINDS: Final[dict[int, type[StrawberryError]]] = {
     401: Unauthorized,

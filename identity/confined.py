@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from contracts.errors import Forbidden
-from contracts.wire import shortened
+from contracts.text import shortened
 
 _LONGEST_NAME: Final = 120
 _DEEPEST: Final = 16

@@ -7,7 +7,7 @@ from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import QMenu
 
 from contracts.errors import StrawberryError
-from contracts.wire import escaped, shortened
+from contracts.text import escaped, shortened
 from tray.autostart import Autostart
 from tray.background import Background
 from tray.spoke import Find, Seen, SpokeWatch, state_line

@@ -9,7 +9,8 @@ from typing import Final, Literal, Protocol
 
 from agent_core.gateway.protocol import Completed, ModelRequest, Remark, StopReason, TextPart, ToolCall
 from agent_core.models.entries import Model
-from contracts.wire import Json, shortened
+from contracts.text import shortened
+from contracts.wire import Json
 
 _MAX_REASON: Final = 300
 """Characters of what one model said; providers answer with whole web pages."""

@@ -17,7 +17,7 @@ from agent_core.search.embeddings import Similar
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import name_words, query_terms, query_words, sentence_words
 from contracts.devices.registration import Method, Registration
-from contracts.wire import shortened
+from contracts.text import shortened
 
 MAX_ANSWER_BYTES: Final = 4_096
 """What an answer has by default: a thousand tokens of a model's context at most."""

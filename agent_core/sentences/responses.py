@@ -22,7 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from agent_core.skills.foreign_schema import without_null
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, StrawberryError
-from contracts.wire import Json, shortened
+from contracts.text import shortened
+from contracts.wire import Json
 
 MAX_ANSWER: Final = 2_000
 """Characters of an answer; more is not read, and certainly not spoken."""

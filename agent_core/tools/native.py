@@ -15,7 +15,8 @@ from agent_core.tools.output import search_text
 from agent_core.tools.toolset import TOOL_SPECS, SkillToolset, ToolOutcome, Toolset, failed
 from agent_core.turn import TurnContext
 from contracts.errors import CallError
-from contracts.wire import Json, shortened
+from contracts.text import shortened
+from contracts.wire import Json
 
 _MAX_NAME: Final = 64
 """What every provider takes; letters, digits, ``_`` and ``-`` only."""

@@ -15,6 +15,7 @@ from starlette.routing import Match
 
 from chat.http.requests import Answer
 from contracts.errors import (
+    PROBLEM_JSON,
     CallError,
     ConfigError,
     Conflict,
@@ -33,7 +34,6 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from contracts.problems import PROBLEM_JSON
 
 _log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from contracts.chat import (
 )
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
-from contracts.wire import shortened
+from contracts.text import shortened
 
 Caller = TypeVar("Caller")
 

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from chat.http.requests import Answer, NoBody
 from chat.http.streams import EventStream
-from contracts.problems import PROBLEM_JSON
+from contracts.errors import PROBLEM_JSON
 from contracts.wire import Json
 
 _READ: Final = {"read": "body", "read_query": "query"}

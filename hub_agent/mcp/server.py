@@ -27,8 +27,7 @@ from agent_core.turn import TurnContext
 from chat.questions import TurnConfirmer
 from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.devices.rpc import Actor
-from contracts.errors import Forbidden, StrawberryError
-from contracts.problems import ProblemDetails
+from contracts.errors import Forbidden, ProblemDetails, StrawberryError
 from hub_agent.agents.agent import ASSISTANT
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import ActingCaller

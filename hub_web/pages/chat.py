@@ -7,7 +7,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import Forbidden, NotFound
-from contracts.wire import shortened
+from contracts.text import shortened
 from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts.forms import choice, text_field

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from contracts.wire import escaped
+from contracts.text import escaped
 from hub_web.api import part
 from hub_web.pages.device import method_row
 from hub_web.parts.calls import call, flag_legend, flags, show_result

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import StrawberryError
-from contracts.wire import shortened
+from contracts.text import shortened
 from hub_web.api import part
 from hub_web.parts.forms import choice
 from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, row, stack

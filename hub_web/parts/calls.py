@@ -8,7 +8,8 @@ from typing import Any
 from nicegui import ui
 
 from contracts.errors import InvalidMessage
-from contracts.wire import Json, escaped
+from contracts.text import escaped
+from contracts.wire import Json
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack

@@ -26,10 +26,10 @@ from contracts.errors import (
     HubUnreachable,
     NotFound,
     NotServed,
+    ProblemDetails,
     StrawberryError,
     Unsure,
 )
-from contracts.problems import ProblemDetails
 from contracts.wire import Json
 from spoke.chat.hub_health import HubHealth
 from spoke.membership.hub_connection import HubConnection

@@ -14,8 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr
 
-from contracts.errors import ConfigError, HubRefused, HubUnreachable, HubUntrusted
-from contracts.problems import ProblemDetails
+from contracts.errors import ConfigError, HubRefused, HubUnreachable, HubUntrusted, ProblemDetails
 from contracts.wire import Json
 from identity.certificates import client_context
 from identity.keys import KeyPair

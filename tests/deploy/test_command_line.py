@@ -198,7 +198,7 @@ def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
         (["broker", "provision", "mqtt://nas.local:1883"], "on another machine and without TLS"),
         (["broker", "check", NOBODY], "no broker of Strawberry runs"),
         (["certs", "--name", "no name"], "is not the name of a machine"),
-        (["hub", "--broker", "http://127.0.0.1"], "is not the address of a broker"),
+        (["hub", "--broker", "http://127.0.0.1", "--http-port", "0"], "is not the address of a broker"),
         (["up", "--broker", "mosquito"], "'mosquito' is not a broker"),
         (["spoke", "join", "nonsense"], "is not the address of a hub"),
         (["spoke", "join", "http://hub..local"], "is not the address of a hub"),

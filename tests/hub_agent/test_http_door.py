@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from contracts.problems import PROBLEM_JSON, ProblemDetails
+from contracts.errors import PROBLEM_JSON, ProblemDetails
 from deploy.home.maintenance import Maintenance
 from hub_agent import service
 from hub_agent.address import provide_token

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from contracts.wire import escaped
+from contracts.text import escaped
 from hub_web.parts.plots import axis_number
 from hub_web.parts.times import ago, at, milliseconds
 from hub_web.parts.turns.markdown import rendered

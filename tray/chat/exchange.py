@@ -16,7 +16,8 @@ from contracts.chat import (
     TurnEvent,
     TurnFinal,
 )
-from contracts.wire import Json, escaped, shortened
+from contracts.text import escaped, shortened
+from contracts.wire import Json
 from tray.chat.answer import Answer
 from tray.chat.theme import named
 from tray.texts import Translator

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, Final
 
-from contracts.wire import shortened
+from contracts.text import shortened
 from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import cell, moment, table

@@ -10,8 +10,7 @@ from contextlib import closing, suppress
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
-from contracts.problems import ProblemDetails
+from contracts.errors import Forbidden, NotFound, ProblemDetails, StrawberryError, Unauthorized
 from identity import challenges
 
 _CONNECT_TIMEOUT_S: Final = 10.0

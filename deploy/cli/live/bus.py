@@ -5,7 +5,7 @@ import json
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from contracts.wire import shortened
+from contracts.text import shortened
 from deploy.cli.client import NeedsConfirmation, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.errors import ConfigError
-from contracts.wire import escaped
+from contracts.text import escaped
 from deploy.logs.terminal import visible
 
 if TYPE_CHECKING:

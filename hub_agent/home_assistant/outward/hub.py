@@ -10,7 +10,7 @@ from contracts.chat import HOME_ASSISTANT, MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
 from contracts.rates import TokenBucket
-from contracts.wire import shortened
+from contracts.text import shortened
 from hub_agent.chat.assistant import Assistant
 from hub_agent.home_assistant.outward.configs import MAX_STATE, Announcement
 from hub_agent.home_assistant.outward.publishing import HUB, Publishing

@@ -15,7 +15,8 @@ from agent_core.search.words import naming_words
 from agent_core.skills.skill import skill_method
 from contracts import topics
 from contracts.errors import InvalidMessage, NotFound
-from contracts.wire import Json, shortened
+from contracts.text import shortened
+from contracts.wire import Json
 from hub_agent.live.topics import Feed, Sample, field
 from hub_agent.live.world.entities import Entities
 from hub_agent.live.world.thing import OWN_KINDS, Thing

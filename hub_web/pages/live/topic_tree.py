@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from contracts.access import covers
 from contracts.errors import InvalidTopic
+from contracts.text import shortened
 from contracts.topics import check_filter, is_exact
-from contracts.wire import shortened
 
 _POINTS: Final = 60
 """Numbers of a topic that its small plot shows."""

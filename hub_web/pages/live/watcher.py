@@ -6,7 +6,8 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import StrawberryError
-from contracts.wire import Json, shortened
+from contracts.text import shortened
+from contracts.wire import Json
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line

@@ -17,7 +17,8 @@ from agent_core.search.targets import AnyDirectory, find_path
 from agent_core.skills.arguments import check_arguments
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode, InvalidMessage, StrawberryError
-from contracts.wire import Json, shortened
+from contracts.text import shortened
+from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.watchers.definition import Allowed

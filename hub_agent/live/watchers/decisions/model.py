@@ -18,7 +18,8 @@ from agent_core.gateway.protocol import (
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.tools.text_tools import printed_calls
 from contracts.errors import GatewayError
-from contracts.wire import Json, shortened
+from contracts.text import shortened
+from contracts.wire import Json
 from hub_agent.live.watchers.decisions.approved import ApprovedCall, NotApproved, choose, is_range
 from hub_agent.live.watchers.definition import WatchedValue
 from hub_agent.live.watchers.predicates import Evaluator, parse

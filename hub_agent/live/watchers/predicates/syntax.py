@@ -10,8 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
 
 from contracts.errors import InvalidMessage, PredicateError
+from contracts.text import shortened
 from contracts.validation import did_you_mean
-from contracts.wire import shortened
 from hub_agent.live.times import parse_duration
 
 if TYPE_CHECKING:
