@@ -128,10 +128,15 @@ class Captures:
             capture = await self._claimed(user, spec, series)
             recording = self._recording(capture)
             recording.follow(spec.topics, sees=self._sees(user.id), since=time.time())
+            opening = self._shared.in_thread(partial(recording.writer.write, ()))
             try:
-                await self._shared.in_thread(partial(recording.writer.write, ()))
+                await asyncio.shield(opening)
             except BaseException as error:
                 recording.drop()
+                # Where the start is cancelled, the thread goes on.
+                await asyncio.wait([opening])
+                is_known = capture.row.id in self._captures
+                await self._shared.in_thread(partial(recording.writer.discard, keep=is_known))
                 if isinstance(error, Forbidden):
                     _log.warning("refused a capture of %s: %s", user.id, error.message)
                 if not isinstance(error, OSError):

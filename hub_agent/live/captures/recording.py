@@ -52,9 +52,9 @@ class Shared:
     room: int = _QUEUES_BYTES
     retry_s: tuple[float, float] = _RETRY_S
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
+    def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run a function that blocks where files are written."""
-        return await asyncio.get_running_loop().run_in_executor(self.thread, work)
+        return asyncio.get_running_loop().run_in_executor(self.thread, work)
 
 
 class Recording:

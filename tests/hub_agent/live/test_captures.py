@@ -4,10 +4,12 @@ import asyncio
 import errno
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from hub_agent.live.captures.files.formats import Missing
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.captures.recording import Recording, Shared
+from hub_agent.live.captures.spec import CaptureSpec
 from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.topics import Gap, Sample
 from hub_registry.access.accounts import UserChange
@@ -177,6 +180,34 @@ async def test_two_captures_do_not_share_a_file(home: Home) -> None:
     for path in ("disk.jsonl", "DISK.jsonl", "disk.000002.jsonl", "disk.jsonl.zst"):
         await start(home, path=path, status=409)
     await start(home, path="disk2.jsonl")
+
+
+async def test_a_start_that_fails_or_is_cancelled_leaves_its_path_free(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captures, spec = home.hub.live.captures, CaptureSpec(topics=(TopicChoice(topic=DISK),), path="disk.jsonl")
+    opened, goes_on, written = asyncio.Event(), threading.Event(), Writer.write
+    loop = asyncio.get_running_loop()
+
+    def write(self: Writer, batch: Sequence[Sample | Missing]) -> bool:
+        is_new = written(self, batch)
+        loop.call_soon_threadsafe(opened.set)
+        goes_on.wait(60)
+        return is_new
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.disk_usage", lambda _: SimpleNamespace(total=1, used=1, free=0))
+        await start(home, status=500)
+    assert list(folder_of(home).iterdir()) == []
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "write", write)
+        starting = loop.create_task(captures.start(home.hub.registry.admin, spec))
+        await opened.wait()
+        starting.cancel()
+        goes_on.set()
+        await asyncio.wait([starting])
+    assert list(folder_of(home).iterdir()) == []
+    await start(home)
 
 
 async def test_people_have_captures_of_their_own_and_guests_none(home: Home) -> None:

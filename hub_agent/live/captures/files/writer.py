@@ -6,11 +6,13 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import zstandard
 
+from contracts.errors import Forbidden
 from hub_agent.live.captures.files.formats import Format, FormatName, Missing, make_format
 from hub_agent.live.captures.files.series import Series, read_lines, repair
 from hub_agent.live.topics.samples import Sample
@@ -92,6 +94,16 @@ class Writer:
             self._good = self._size
         finally:
             self._abandon()
+
+    def discard(self, *, keep: bool) -> None:
+        """Close the present file; remove an empty first one, whose path is free again, unless it is kept."""
+        self._abandon()
+        if keep:
+            return
+        first = self.series.file(1)
+        with suppress(Forbidden, OSError), self.series.directory() as directory:
+            if (found := directory.files().get(first)) is not None and not found.st_size:
+                directory.remove(first)
 
     def _write(self, batch: Sequence[Sample | Missing]) -> bool:
         self.done = 0
