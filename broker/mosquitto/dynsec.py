@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,6 +18,7 @@ from contracts.errors import Conflict, Disconnected, Forbidden, LinkError, NotFo
 __all__ = ["DynamicSecurity", "DynsecState"]
 
 _log = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
 
 _BATCH_BYTES: Final = 200_000
 """Well below the packet size that a broker may set (1 MiB here): a larger packet ends the connection."""
@@ -110,53 +111,45 @@ class DynamicSecurity:
         for question, answer in zip(asked, await self.ask(asked), strict=True):
             if answer.is_missing:
                 continue
-            if answer.error is not None:
-                raise _explained(answer)
             if question.command == "getClient":
-                client = Client.model_validate(answer.data["client"])
+                client = _part(answer, _CLIENT, "client")
                 state.clients[client.username] = client
             else:
-                role = Role.model_validate(answer.data["role"])
+                role = _part(answer, _ROLE, "role")
                 state.roles[role.rolename] = role
         return state
 
     async def read(self) -> DynsecState:
         """Read all clients and roles."""
-        clients = _CLIENTS.validate_python([each async for each in self._pages("listClients", "clients")])
-        roles = _ROLES.validate_python([each async for each in self._pages("listRoles", "roles")])
+        clients = [each async for each in self._pages("listClients", "clients", _CLIENTS)]
+        roles = [each async for each in self._pages("listRoles", "roles", _ROLES)]
         return DynsecState({each.username: each for each in clients}, {each.rolename: each for each in roles})
 
     async def groups(self) -> list[Group]:
         """Read all groups with their roles."""
-        return _GROUPS.validate_python([each async for each in self._pages("listGroups", "groups")])
+        return [each async for each in self._pages("listGroups", "groups", _GROUPS)]
 
     async def default_access(self) -> dict[str, bool]:
         """Return what holds where no role says anything, by ``acltype``."""
         (answer,) = await self.ask([Ask(command="getDefaultACLAccess")])
-        if answer.error is not None:
-            raise _explained(answer)
-        return {each.acltype: each.allow for each in _DEFAULTS.validate_python(answer.data["acls"])}
+        return {each.acltype: each.allow for each in _part(answer, _DEFAULTS, "acls")}
 
     async def anonymous_group(self) -> str:
         """Name the group whose roles those have who log in without a name; empty for none."""
         (answer,) = await self.ask([Ask(command="getAnonymousGroup")])
-        if answer.error is not None:
-            raise _explained(answer)
-        return str(answer.data["group"]["groupname"])
+        return _part(answer, _TEXT, "group", "groupname")
 
-    async def _pages(self, command: str, key: str) -> AsyncIterator[object]:
+    async def _pages(self, command: str, key: str, kind: TypeAdapter[list[_Item]]) -> AsyncIterator[_Item]:
         offset = 0
         while True:
             (answer,) = await self.ask(
                 [Ask.model_validate({"command": command, "verbose": True, "count": _PAGE, "offset": offset})]
             )
-            if answer.error is not None:
-                raise _explained(answer)
-            page = answer.data[key]
+            page = _part(answer, kind, key)
             for each in page:
                 yield each
             offset += len(page)
-            if not page or offset >= answer.data["totalCount"]:
+            if not page or offset >= _part(answer, _COUNT, "totalCount"):
                 return
 
     async def _send(self, batch: Sequence[Command]) -> list[CommandResult]:
@@ -205,10 +198,32 @@ class DynamicSecurity:
                 future.set_exception(Disconnected("the connection was lost before the broker answered"))
 
 
+_CLIENT: Final = TypeAdapter(Client)
 _CLIENTS: Final = TypeAdapter(list[Client])
+_ROLE: Final = TypeAdapter(Role)
 _ROLES: Final = TypeAdapter(list[Role])
 _GROUPS: Final = TypeAdapter(list[Group])
 _DEFAULTS: Final = TypeAdapter(list[DefaultAccess])
+_TEXT: Final = TypeAdapter(str)
+_COUNT: Final = TypeAdapter(int)
+
+
+def _part(answer: CommandResult, kind: TypeAdapter[_Item], *path: str) -> _Item:
+    """Return a part of an answer.
+
+    Raises:
+        NotFound, Conflict, LinkError: If the plugin refuses the command.
+        LinkError: If the answer lacks the part.
+    """
+    if answer.error is not None:
+        raise _explained(answer)
+    data: Any = answer.data
+    try:
+        for key in path:
+            data = data[key]
+        return kind.validate_python(data)
+    except (KeyError, TypeError, ValidationError):
+        raise LinkError(f"Mosquitto answers {answer.command} in a form that is not known") from None
 
 
 def _plain(command: Command) -> dict[str, object]:

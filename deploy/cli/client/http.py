@@ -296,7 +296,7 @@ class HubClient:
                 return StrawberryError(
                     f"{self._name} did not answer in time", hint="Is it busy? 'strawberry doctor' looks."
                 )
-            case socket.gaierror():
+            case socket.gaierror() if error.errno != socket.EAI_AGAIN:
                 return StrawberryError(
                     f"there is no machine named {urlsplit(self.url).hostname!r} in this network",
                     hint="Check the address.",
