@@ -92,7 +92,8 @@ def test_the_local_spoke_takes_over_no_device_that_was_added_for_another_machine
     house.kill("hub")
     house.kill("broker")
     _start_up(house)
-    assert f"'strawberry devices remove {name}' lets it join again" in house.log("up")
+    refusal = f"'strawberry devices remove {name}' lets it join again"
+    wait_for(lambda: refusal in house.log("up"), what="the refusal")
     (device,) = house.json("devices", "list")
     assert (device["id"], device["state"], device["trusted"]) == (added["id"], "invited", False)
 
