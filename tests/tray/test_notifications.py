@@ -39,8 +39,16 @@ async def test_a_question_is_a_notification_while_the_window_is_away(
     await ask_and_click(desktop, script, abilities=["actions", "body"])
 
 
-async def test_without_a_tray_it_is_one_too(windowed: Desktop, script: Callable[[Script], None]) -> None:
-    await ask_and_click(windowed, script, abilities=["actions", "body", "body-markup"])
+async def test_without_a_tray_it_is_one_too(
+    windowed: Desktop, house: House, script: Callable[[Script], None]
+) -> None:
+    house.json("devices", "rename", "living_room_pc", "Living room & PC")
+    try:
+        await ask_and_click(
+            windowed, script, abilities=["actions", "body", "body-markup"], device="Living room &amp; PC"
+        )
+    finally:
+        house.json("devices", "rename", "living_room_pc", "Living room PC")
 
 
 async def test_a_bus_that_rejects_the_login_shows_nothing(
@@ -55,7 +63,13 @@ async def test_a_bus_that_rejects_the_login_shows_nothing(
         assert not await asyncio.to_thread(notify, "Do this?", "", shown_ms=1)
 
 
-async def ask_and_click(desktop: Desktop, script: Callable[[Script], None], *, abilities: list[str]) -> None:
+async def ask_and_click(
+    desktop: Desktop,
+    script: Callable[[Script], None],
+    *,
+    abilities: list[str],
+    device: str = "Living room PC",
+) -> None:
     """Ask something while the window hides; see the question as a notification, and click on it."""
     is_hidden = threading.Event()
 
@@ -89,7 +103,7 @@ async def ask_and_click(desktop: Desktop, script: Callable[[Script], None], *, a
         is_hidden.set()
         async with asyncio.timeout(PATIENCE_S):
             body = await notified
-        assert body[3:5] == ["Do this?", "Living room PC: DoorSkill.open"]
+        assert body[3:5] == ["Do this?", f"{device}: DoorSkill.open"]
         bus.send(Message.new_signal(PATH, NAME, "ActionInvoked", "us", [7, "default"]))
         await asyncio.to_thread(wait_for, desktop.windows, what="the window, by a click on the notification")
     finally:
