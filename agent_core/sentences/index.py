@@ -10,7 +10,7 @@ from typing import Final
 
 from agent_core.search.catalogue import Target
 from agent_core.sentences.matching import OutOfSteps, Steps, folded, normalized
-from agent_core.sentences.responses import primary
+from agent_core.sentences.responses import choice_text, primary
 from agent_core.sentences.templates import BadTemplate, Template, compile_template
 from contracts.devices.registration import Method
 from contracts.wire import Json
@@ -32,9 +32,6 @@ _MAX_STEPS_IN_ALL: Final = 40_000
 
 _DEVICE_LEAD_WORDS: Final = 2
 """Words before a device's name that belong to it: ``on the``, ``in der``."""
-
-_MAX_NAMED: Final = 6
-"""Choices that a person can keep in mind."""
 
 _MAX_COMPILED: Final = 5_000
 """Templates remembered for the next device that has the same; a device may register new ones for ever, and
@@ -73,11 +70,12 @@ class SentenceChoice:
     @property
     def question(self) -> str:
         """Return the question for the user."""
+        language = self.calls[0].language
         names = sorted({call.target.device_name for call in self.calls})
         if len(names) > 1:
-            return f"On which device: {_either(names)}? Say it again with the name of the device at the end."
+            return choice_text(names, of="devices", language=language)
         methods = sorted({f"{call.target.skill}.{call.target.method.name}" for call in self.calls})
-        return f"That can mean {_either(methods)}. Please use other words."
+        return choice_text(methods, of="methods", language=language)
 
 
 @dataclass(frozen=True)
@@ -444,9 +442,3 @@ def _distinct(calls: list[SentenceCall]) -> list[SentenceCall]:
 def _rarest(template: Template) -> frozenset[str]:
     """Return the words of which an utterance must have one; long ones are in fewer templates."""
     return max(template.clauses, key=lambda clause: min(map(len, clause)), default=frozenset({""}))
-
-
-def _either(names: list[str]) -> str:
-    if len(names) > _MAX_NAMED:
-        names = [*names[: _MAX_NAMED - 1], f"one of {len(names) - _MAX_NAMED + 1} others"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

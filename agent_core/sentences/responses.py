@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,6 +27,9 @@ from contracts.wire import Json
 
 MAX_ANSWER: Final = 2_000
 """Characters of an answer; more is not read, and certainly not spoken."""
+
+_MAX_NAMED: Final = 6
+"""Choices that a person can keep in mind."""
 
 _MAX_DEPTH: Final = 16
 _BYTE_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -52,6 +55,10 @@ class _Language:
     done: str = "Done."
     nothing: str = "Nothing."
     decimal: str = "."
+    either: str = "or"
+    others: str = "one of {count} others"
+    devices: str = "On which device: {names}? Say it again with the name of the device at the end."
+    methods: str = "That can mean {names}. Please use other words."
     failures: Mapping[ErrorCode, str] = field(default_factory=dict)
 
 
@@ -74,7 +81,20 @@ _GERMAN_FAILURES: Final = {
 _ENGLISH: Final = _Language()
 _LANGUAGES: Final = {
     "en": _ENGLISH,
-    "de": _Language("ja", "nein", "keine Angabe", "und", "Erledigt.", "Nichts.", ",", _GERMAN_FAILURES),
+    "de": _Language(
+        yes="ja",
+        no="nein",
+        none="keine Angabe",
+        conjunction="und",
+        done="Erledigt.",
+        nothing="Nichts.",
+        decimal=",",
+        either="oder",
+        others="eines von {count} anderen",
+        devices="Auf welchem Gerät: {names}? Sag es noch einmal, mit dem Namen des Geräts am Ende.",
+        methods="Das kann {names} heißen. Sag es bitte mit anderen Worten.",
+        failures=_GERMAN_FAILURES,
+    ),
 }
 
 
@@ -126,6 +146,19 @@ def failure_text(error: CallError, *, language: str = "en") -> str:
     else:
         text = f"{error.message}. {error.hint}".rstrip(". ") + "."
     return shortened(_without_control(text), MAX_ANSWER)
+
+
+def choice_text(names: list[str], *, of: Literal["devices", "methods"], language: str) -> str:
+    """Write the question which of several devices or methods is meant.
+
+    Args:
+        language: BCP 47; only its first part counts.
+    """
+    words = _LANGUAGES.get(primary(language), _ENGLISH)
+    if len(names) > _MAX_NAMED:
+        names = [*names[: _MAX_NAMED - 1], words.others.format(count=len(names) - _MAX_NAMED + 1)]
+    said = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {words.either} {names[-1]}"
+    return (words.devices if of == "devices" else words.methods).format(names=said)
 
 
 def _without_control(text: str) -> str:

@@ -439,12 +439,16 @@ async def test_a_failed_call_is_told_in_the_language_of_the_sentence() -> None:
         assert events[-1].answer.startswith(("Das ", "Mit ", "Ob "))
 
 
-async def test_an_ambiguous_sentence_calls_nothing_and_asks() -> None:
+@pytest.mark.parametrize(
+    ("language", "question"), [("en", "On which device: Pc or Tv?"), ("de", "Auf welchem Gerät: Pc oder Tv?")]
+)
+async def test_an_ambiguous_sentence_calls_nothing_and_asks(language: str, question: str) -> None:
     house = House()
-    events = await run(index(on("pc", VOLUME), on("tv", VOLUME)), house)
+    method = VOLUME.model_copy(update={"sentences": {language: ("set volume to {level}",)}})
+    events = await run(index(on("pc", method), on("tv", method)), house, language=language)
     assert house.called == []
     assert isinstance(events[-1], TurnFinal)
-    assert "On which device" in events[-1].answer
+    assert question.lower() in events[-1].answer.lower()
 
 
 async def test_cancelling_a_sentence_turn_ends_its_call() -> None:
