@@ -85,7 +85,7 @@ def test_a_misspelt_command_is_one_line_with_the_nearest_one(
             ["--hub", "http://127.0.0.1:9", "chat"],
             "unknown option '--hub'; the options of a command come after it",
         ),
-        (["chat", "--token-file", "nowhere"], "cannot read nowhere"),
+        (["chat", "--token-file", "nowhere"], "cannot read the token file nowhere"),
         (["chat", "--token-file", "-"], "there is no token in standard input"),
     ],
 )

@@ -1,14 +1,14 @@
 """The commands, declared by subject; nothing here runs a command or imports what does."""
 
 import argparse
-import sys
 from collections.abc import Collection
-from pathlib import Path
 from typing import NoReturn
 
+from contracts.errors import ConfigError
 from deploy.cli.parser import access, home, live, servers, talk
 from deploy.cli.parser.declarations import add_commands
 from deploy.cli.parser.usage import USAGE_ERROR, Parser
+from deploy.cli.terminal.asking import secret_in
 
 __all__ = ["USAGE_ERROR", "make_parser"]
 
@@ -56,16 +56,11 @@ def _parents() -> tuple[Parser, Parser]:
 
 def _token_in(name: str) -> str:
     """Return the token in a file: it is never an argument itself, which other users could read."""
-    if name == "-":
-        # One line: what follows may be the messages of a conversation.
-        token = sys.stdin.readline().strip()
-    else:
-        try:
-            token = Path(name).read_text().strip()
-        except UnicodeDecodeError:
-            token = ""
-        except OSError as error:
-            raise argparse.ArgumentTypeError(f"cannot read {name}: {error.strerror}") from None
+    try:
+        # For standard input one line: what follows may be the messages of a conversation.
+        token = secret_in(name, what="token").strip()
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
     if not token:
         raise argparse.ArgumentTypeError(f"there is no token in {'standard input' if name == '-' else name}")
     return token
