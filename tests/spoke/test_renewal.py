@@ -289,7 +289,6 @@ async def test_a_token_that_has_expired_for_good_says_what_mends_it_and_is_tried
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    caplog.set_level("INFO")
     await house.enrolled(age_s=200_000)
     settings = house.settings.model_copy(update={"broker_wait_s": 0.1, "rejected_s": 0.2})
     async with open_spoke(settings) as spoke:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from typing_extensions import TypedDict
@@ -31,6 +31,8 @@ _MOST: Final = 100
 """Timers of one person."""
 _AGAIN_S: Final = 5.0
 """Until the next attempt where the database cannot be written."""
+_WITHOUT_SUN: Final = timedelta(days=1)
+"""Until a timer by the sun whose time cannot be computed is tried again."""
 
 
 class TimerSummary(TypedDict):
@@ -132,10 +134,11 @@ class Timers:
             wait_s = min(max(0.05, first - time.time()), LONGEST_SLEEP_S)
             await happens(self._changed, within_s=wait_s)
 
-    def _checked(self, row: TimerRow) -> TimerRow:
-        """Return a row whose schedule, if it has one, comes again; the sun's needs coordinates still."""
+    @staticmethod
+    def _checked(row: TimerRow) -> TimerRow:
+        """Return a row whose schedule, if it has one, can be read."""
         if row.schedule is not None:
-            Schedule.parse(row.schedule).next(now(), self._household)
+            Schedule.parse(row.schedule)
         return row
 
     async def _end(self, row: TimerRow, *, late: bool) -> None:
@@ -147,7 +150,12 @@ class Timers:
         if row.schedule is None:
             del self._rows[row.id]
         else:
-            following = row.due = Schedule.parse(row.schedule).next(now(), self._household)
+            try:
+                following = Schedule.parse(row.schedule).next(now(), self._household)
+            except InvalidMessage as error:
+                # The household has no coordinates any more: its owner can remove the timer, or give it some.
+                following, message = now() + _WITHOUT_SUN, f"{row.text}: {error.message}"
+            row.due = following
         events: list[tuple[str, Kind, dict[str, Json]]] = [
             (row.owner, "timer", {**payload, "missed": late}),
             (row.owner, "notification", {**payload, "text": message, "from": "timer"}),
