@@ -1,11 +1,11 @@
 """Engines, microphone and loudspeaker, as the settings name them."""
 
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from voice.engines import SpeechToText, TextToSpeech, WakeWord
+from voice.installed import installed
 from voice.settings import VoiceSettings
 from voice.sound.audio import Loudspeaker, Microphone
 
@@ -65,5 +65,5 @@ def open_loudspeaker(name: str) -> Loudspeaker:
 
 def _engine(kind: str, name: str, settings: VoiceSettings) -> Any:
     module, _, address = name.partition("://")
-    open_engine = import_module(f"voice.engines.{kind}.{module}").open_engine
+    open_engine = installed(f"voice.engines.{kind}.{module}").open_engine
     return open_engine(settings, address) if address else open_engine(settings)

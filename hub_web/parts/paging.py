@@ -25,13 +25,16 @@ class Paged:
     ) -> None:
         self._path, self._query, self._show = path, query, show
         self._end = row().classes("sb-centre")
+        self._lists = 0
         self.search = one_at_a_time(partial(self._read, None))
 
     async def _read(self, before: Any) -> None:
-        asked = self._query()
+        asked, beginning = self._query(), self._lists
         answer = await view.api.get(self._path, **asked, before=before, limit=_PAGE)
-        if asked != self._query():
-            return  # what is asked for now is searched already
+        if asked != self._query() or beginning != self._lists:
+            return  # what is asked for now is searched already, or a new list has begun
+        if before is None:
+            self._lists += 1
         following = self._show(answer, before is None)
         with refilled(self._end):
             if following is not None:
