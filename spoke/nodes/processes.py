@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -39,6 +39,8 @@ _POLL_S: Final = 0.02
 _LOOK_S: Final = 5.0
 _LOG_BYTES: Final = 1024 * 1024
 _CHUNK: Final = 64 * 1024
+LONG: Final = 10_000
+"""Bytes of a line that is passed on before its end."""
 TOO_FAST: Final = "... some lines came too fast and are not shown ..."
 """Is in a followed log where lines are missing."""
 _LEFT_OUT: Final = f"\n{TOO_FAST}\n".encode()
@@ -231,3 +233,17 @@ def _scope(unit: str | None) -> list[str]:
     named = [f"--unit={unit}"] if unit is not None else []
     manager = [] if os.geteuid() == 0 and "XDG_RUNTIME_DIR" not in os.environ else ["--user"]
     return ["systemd-run", *manager, "--scope", "--quiet", "--collect", *named, "--"]
+
+
+async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
+    """Yield the lines of an output as they end; a long one in pieces."""
+    left = b""
+    async for chunk in chunks:
+        *whole, left = (left + chunk).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace").rstrip("\r")
+        if len(left) > LONG:
+            yield left.decode("utf-8", "replace")
+            left = b""
+    if left:
+        yield left.decode("utf-8", "replace")

@@ -19,7 +19,7 @@ from contracts.errors import CallError, ErrorCode, FileProblem
 from contracts.rates import Backoff, TokenBucket
 from identity.files import make_private_directory, write_private
 from spoke.nodes.manifest import Manifest, node_folders, read_manifest, refuse_own
-from spoke.nodes.processes import TOO_FAST, Log, end_marked, has_systemd, output_of, started
+from spoke.nodes.processes import LONG, TOO_FAST, Log, end_marked, has_systemd, lines_of, output_of, started
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +37,6 @@ _HUNG: Final = 3
 a busy machine."""
 _FOLLOWED_S: Final = 840.0
 """How long one call follows a log; it may last 900 s."""
-_LONG: Final = 10_000
-"""Bytes of a line that is passed on before its end."""
 _LINES_S: Final = 200
 """Lines of a followed log in a second: each is a signed message through the broker."""
 
@@ -215,6 +213,7 @@ class Nodes:
     def __init__(self, directory: Path, *, data: Path, tasks: asyncio.TaskGroup) -> None:
         self._directory = directory
         self._data = data
+        self._id = hashlib.sha256(str(data.resolve()).encode()).hexdigest()[:12]
         self._tasks = tasks
         self._nodes: dict[str, _Node] = {}
         self._logs: dict[str, Log] = {}
@@ -314,7 +313,7 @@ class Nodes:
                 mark=f"{self._mark(name)} build",
                 stop_s=manifest.stop_s,
             )
-            async with run as process, aclosing(_lines(output_of(process))) as lines:
+            async with run as process, aclosing(lines_of(output_of(process))) as lines:
                 async for line in lines:
                     last = line.strip() or last
                     yield line
@@ -362,7 +361,7 @@ class Nodes:
             while (left_s := until - time.monotonic()) > 0:
                 news, content = log.news, log.read(position)
                 # What ends in the middle of a line is left for the next call, unless it is long.
-                whole = content[: content.rfind(b"\n") + 1] or (content if len(content) > _LONG else b"")
+                whole = content[: content.rfind(b"\n") + 1] or (content if len(content) > LONG else b"")
                 position = log.end - (len(content) - len(whole))
                 if whole:
                     yield whole
@@ -371,7 +370,7 @@ class Nodes:
 
         for line in self.log(name, lines) if after is None else ():
             yield line
-        async with aclosing(_lines(written())) as new:
+        async with aclosing(lines_of(written())) as new:
             async for line in new:
                 # Once late, half of the burst comes at once: not a line, then the mark, and so on.
                 if limit.take(keep=_LINES_S / 2 if is_late else 0):
@@ -387,7 +386,7 @@ class Nodes:
             self._directory / name,
             log=self._log_of(name),
             mark=self._mark(name),
-            unit=f"strawberry-node-{name}-{self._id()}" if self._units else None,
+            unit=f"strawberry-node-{name}-{self._id}" if self._units else None,
             changed=lambda: self.tell(self._status(name)),
         )
         node.task = self._tasks.create_task(node.run(), name=f"node {name}")
@@ -458,11 +457,8 @@ class Nodes:
             self._logs[name] = Log(make_private_directory(self._data / "logs") / f"{name}.log")
         return self._logs[name]
 
-    def _id(self) -> str:
-        return hashlib.sha256(str(self._data.resolve()).encode()).hexdigest()[:12]
-
     def _mark(self, name: str) -> str:
-        return f"{self._id()} {name}"
+        return f"{self._id} {name}"
 
     def _wanted(self) -> set[str]:
         try:
@@ -480,19 +476,6 @@ class Nodes:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
-    left = b""
-    async for chunk in chunks:
-        *whole, left = (left + chunk).split(b"\n")
-        for line in whole:
-            yield line.decode("utf-8", "replace").rstrip("\r")
-        if len(left) > _LONG:
-            yield left.decode("utf-8", "replace")
-            left = b""
-    if left:
-        yield left.decode("utf-8", "replace")
 
 
 @asynccontextmanager
