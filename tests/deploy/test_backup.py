@@ -532,6 +532,7 @@ def test_the_summary_says_what_comes_back(home):
 # -- the commands -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_commands_write_check_and_restore(home, tmp_path):
     environment, file = environment_of(home.directory), tmp_path / "home.age"
     assert run(environment, "backup", str(file), text="short\n").returncode == 1

@@ -38,6 +38,7 @@ async def run(command: list[str], *, url: str, token: str) -> str:
     return output.decode()
 
 
+@pytest.mark.slow
 async def test_each_program_of_the_page_does_what_it_says(home: Home) -> None:
     token = await home.token(scopes=("chat", "call"))
     others = {"mesage": "422 invalid unknown field", "search_skills": "devices.bedroom_pc.LampSkill.turn_on"}

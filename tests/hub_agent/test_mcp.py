@@ -277,6 +277,7 @@ async def test_agents_are_prompts(home: Home) -> None:
             await mcp.get_prompt("lihgts")
 
 
+@pytest.mark.slow
 async def test_standard_input_and_output_carry_the_same(home: Home) -> None:
     await home.device("Front Door", lock := LockSkill())
     token = await home.token(home.hub.registry.admin, scopes=ALL)

@@ -110,6 +110,7 @@ async def test_a_server_at_an_address_serves_as_well(home: Home) -> None:
         server.wait()
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_is_started_again(home: Home) -> None:
     write(home, {"weather": local()})
     await ready(home)
@@ -123,6 +124,7 @@ async def test_a_server_that_dies_is_started_again(home: Home) -> None:
     await asked_until(again)
 
 
+@pytest.mark.slow
 async def test_the_file_is_read_again_and_a_broken_one_leaves_the_last_good(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +149,7 @@ async def test_the_file_is_read_again_and_a_broken_one_leaves_the_last_good(
     await eventually(lambda: not psutil.pid_exists(pid))
 
 
+@pytest.mark.slow
 async def test_what_does_not_work_is_told_and_keeps_nothing_from_working(home: Home) -> None:
     write(
         home,
@@ -202,6 +205,7 @@ def test_what_a_server_says_of_its_tools_counts_where_the_owner_approves_it() ->
     assert all(each.method.flags.destructive and each.method.flags.open_world for each in alone.values())
 
 
+@pytest.mark.slow
 async def test_servers_end_with_the_hub(tmp_path: Path) -> None:
     async with open_home(tmp_path / "home") as home:
         write(home, {"weather": local()})

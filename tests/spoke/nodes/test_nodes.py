@@ -161,6 +161,7 @@ async def test_a_build_tells_what_it_writes_and_why_it_failed(tmp_path: Path) ->
         assert failed.value.hint == "no compiler"
 
 
+@pytest.mark.slow
 async def test_a_node_that_hangs_is_started_again_and_one_that_starts_slowly_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
