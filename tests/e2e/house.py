@@ -350,11 +350,14 @@ class House:
         return str(found[0][0]) if found else ""
 
     def kill(self, name: str) -> None:
-        """End a process the hard way."""
+        """End a process the hard way; those that ``up`` started end by themselves, which is waited for."""
         process = self.processes.pop(name)
+        runs_all = name == "up" and process.poll() is None
+        children = psutil.Process(process.pid).children(recursive=True) if runs_all else []
         process.send_signal(signal.SIGCONT)
         process.kill()
         process.wait()
+        wait_for(lambda: not any(map(runs, children)), what=f"the children of {name} to end")
 
     # -- the command line -------------------------------------------------------------------------
 

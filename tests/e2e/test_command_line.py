@@ -223,7 +223,7 @@ def test_killing_up_leaves_no_orphan(up: House) -> None:
         assert house.json("exec", "1 + 1")["value"] == 2
         children = _children(house.processes["up"].pid)
         house.kill("up")
-        wait_for(lambda: not any(map(runs, children)), what="the children to end")
+        assert not any(map(runs, children))
 
 
 def _children(pid: int) -> list[psutil.Process]:
