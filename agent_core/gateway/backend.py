@@ -1,11 +1,12 @@
 """The seam between the fallback rules and the ways of asking a model, and what all ways share."""
 
-import json
 import math
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
+
+from pydantic_core import from_json
 
 from agent_core.gateway.protocol import Completed, ModelRequest, Remark, StopReason, TextPart, ToolCall
 from agent_core.models.entries import Model
@@ -118,7 +119,7 @@ def one_line(text: str, model: Model) -> str:
 
 def _message_in(body: str) -> str:
     try:
-        data = json.loads(body)
+        data = from_json(body)
     except ValueError:
         return body
     error = data.get("error", data) if isinstance(data, dict) else data
@@ -131,7 +132,7 @@ def parsed_arguments(raw: str) -> dict[str, Json] | None:
     if not raw.strip():
         return {}
     try:
-        value = json.loads(raw)
+        value = from_json(raw)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from pydantic_core import from_json
+
 from agent_core.gateway.backend import (
     Alive,
     Backend,
@@ -113,7 +115,7 @@ class _StreamedReply:
             self._done = True
             return []
         try:
-            return self._take_chunk(json.loads(data))
+            return self._take_chunk(from_json(data))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise _Garbled(f"sent what is not a chat chunk: {data[:100]}") from None
 

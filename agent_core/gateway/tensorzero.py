@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic_core import from_json
+
 from agent_core.gateway.backend import (
     Alive,
     Backend,
@@ -220,7 +222,7 @@ def _failed(model: Model, text: str) -> Failed:
     """Report in our words what TensorZero reports in those of its inner parts."""
     start = text.find("{")
     try:
-        text = str(json.loads(text[start:])["error"])
+        text = str(from_json(text[start:])["error"])
     except (ValueError, KeyError, TypeError):
         text = text[max(start, 0) :]
     if timeout := re.search(r"timeout \((\d+)ms\)", text):

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic_core import from_json
+
 from agent_core.gateway.protocol import ToolCall, ToolSpec
 from contracts.wire import Json
 
@@ -76,7 +78,7 @@ def _in_block(body: str, language: str, tools: Sequence[ToolSpec]) -> list[tuple
 
 def _json(text: str) -> Json:
     try:
-        return json.loads(text)
+        return from_json(text)
     except ValueError:
         return None
 

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult
 
 import h11
 from pydantic import SecretStr
+from pydantic_core import from_json
 
 from contracts.errors import HubBroken, HubUnreachable, HubUntrusted
 from contracts.wire import Json
@@ -163,7 +164,7 @@ class HubConnection:
             if len(content) > at_most:
                 raise HubUnreachable("the answer is longer than one of a hub", hint="Check the address.")
         with suppress(ValueError):
-            return json.loads(content)
+            return from_json(content)
         return None
 
     async def events(self) -> AsyncGenerator[dict[str, Any], None]:
@@ -239,7 +240,7 @@ def _broken() -> Iterator[None]:
 
 def _object(data: bytes) -> dict[str, Any]:
     with suppress(ValueError):
-        made = json.loads(data)
+        made = from_json(data)
         if isinstance(made, dict):
             return made
     raise HubBroken("what answers does not answer as a hub does")

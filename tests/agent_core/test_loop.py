@@ -119,12 +119,13 @@ async def test_parallel_calls_of_one_answer_run_in_order(serve: Serve, gateway_t
     assert server.requests[1].results == ["2", "4"]
 
 
+@pytest.mark.parametrize("malformed", ["{oops", '{"a":' * 5_000])
 async def test_malformed_arguments_and_unknown_tools_go_back_as_errors(
-    serve: Serve, gateway_to: OpenGateway
+    serve: Serve, gateway_to: OpenGateway, malformed: str
 ) -> None:
     def script(seen: SeenRequest) -> Says:
         if seen.number == 0:
-            wrong = ScriptedCall(name="add", arguments="{oops"), ScriptedCall(name="rm -rf /")
+            wrong = ScriptedCall(name="add", arguments=malformed), ScriptedCall(name="rm -rf /")
             return Says(calls=wrong)
         return Says(text=" / ".join(seen.results))
 
@@ -134,7 +135,7 @@ async def test_malformed_arguments_and_unknown_tools_go_back_as_errors(
     assert isinstance(events[-1], TurnFinal)
     assert "no JSON object" in events[-1].answer
     assert "The tools are add." in events[-1].answer
-    assert [event.arguments for event in events if isinstance(event, ToolCalled)] == ["{oops", {}]
+    assert [event.arguments for event in events if isinstance(event, ToolCalled)] == [malformed, {}]
     assert server.refused == []
 
 

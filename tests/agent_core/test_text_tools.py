@@ -33,6 +33,10 @@ def test_no_text_breaks_the_reader_of_printed_calls(pieces: list[str]) -> None:
         assert all(call.arguments is not None for call in found.calls)
 
 
+def test_a_printed_call_that_is_nested_too_deep_is_text() -> None:
+    assert printed_calls("```json\n" + "[" * 50_000 + "\n```", TOOLS, prefix="p") is None
+
+
 def test_several_printed_calls_are_read_in_order() -> None:
     text = "".join(
         f'<tool_call>{{"name": "python_exec", "arguments": {{"code": "{number}"}}}}</tool_call>\n'

@@ -8,7 +8,7 @@ from typing import Final
 
 from contracts.errors import Forbidden, InvalidMessage
 from contracts.wire import Json
-from hub_agent.home_assistant.inward.entities import UNKNOWN, Entity, House
+from hub_agent.home_assistant.inward.entities import UNKNOWN, Entity, House, clean
 from hub_agent.own_skills import Asking
 
 MOST_UNASKED: Final = 5
@@ -143,10 +143,16 @@ def _with_members(house: House, entities: Sequence[Entity]) -> list[Entity]:
         members = house.state(waiting.pop()).attributes.get("entity_id")
         for id_ in members if isinstance(members, list) else ():
             if isinstance(id_, str) and id_ not in found:
-                # Also those that are hidden here.
-                found[id_] = house.entities.by_id.get(id_) or Entity(id_, id_)
+                found[id_] = house.entities.by_id.get(id_) or _hidden(house, id_)
                 waiting.append(found[id_])
     return list(found.values())
+
+
+def _hidden(house: House, id_: str) -> Entity:
+    """Return a member that is hidden here, as those of a group are in Home Assistant unless one says no."""
+    attributes = house.state(Entity(id_, id_)).attributes
+    name, device_class = map(clean, map(attributes.get, ("friendly_name", "device_class")))
+    return Entity(id_, name or id_, device_class=device_class or None)
 
 
 def _reason(

@@ -1,13 +1,14 @@
 """What Home Assistant asks for: command topics, as calls with the rights of who exposed the entity."""
 
 import asyncio
-import json
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
+
+from pydantic_core import from_json
 
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import is_for
@@ -143,7 +144,7 @@ def read_command(command: Command, text: str) -> tuple[str, dict[str, Json]]:
     value: Json = text
     if command.verb == "set_brightness" or entity.component == "number":
         with suppress(ValueError):
-            value = json.loads(text)
+            value = from_json(text)
         if not is_number(value):
             raise InvalidMessage(f"{text[:40]!r} is no number")
         value = int(value) if value == int(value) else value

@@ -49,6 +49,8 @@ async def assistant() -> AsyncIterator[Recorded]:
         "light.odd": lamp("[a|b] {name} <rule> (x)\x1b[31m\u202e\n", "hall"),
         "light.ours": lamp("Our Lamp", platform="mqtt", unique_id="strawberry_1234_pc-light-lamp"),
         "light.hidden": lamp("Hidden Lamp", hidden_by="user"),
+        "cover.left": ("closed", {"friendly_name": "Left", "device_class": "garage"}, {"hidden_by": "user"}),
+        "cover.all": ("closed", {"friendly_name": "All Covers", "entity_id": ["cover.left"]}, {}),
         "light.group": (
             "off",
             {"friendly_name": "Everything", "entity_id": [f"light.far_{number}" for number in range(6)]},
@@ -107,8 +109,16 @@ async def test_hostile_names_are_values_and_ours_and_hidden_ones_are_not_there(
     assert said == "Turned on [a|b] {name} <rule> (x) [31m."
     assert assistant.called[-1]["target"] == {"entity_id": ["light.odd"]}
     ids = set(home.hub.live.home_assistant.client.entities.by_id)
-    assert ids == {"light.bed", "light.ceiling_up", "light.ceiling_down", "light.odd", "light.group"}
+    assert ids == {
+        "light.bed",
+        "light.ceiling_up",
+        "light.ceiling_down",
+        "light.odd",
+        "light.group",
+        "cover.all",
+    }
     assert "confirmation" in await answer(home, "turn on everything")
+    assert "confirmation" in await answer(home, "open all covers")
     assert len(assistant.called) == 1
 
 
@@ -180,7 +190,7 @@ async def test_setup_tries_it_and_writes_nothing_that_does_not_work(
         assert said in capsys.readouterr().err
     assert not (tmp_path / ".env").exists()
     assert await setup(assistant.url, TOKEN) == 0
-    assert "Home Assistant 2024.4.0 with 7 entities" in capsys.readouterr().out
+    assert "Home Assistant 2024.4.0 with 9 entities" in capsys.readouterr().out
     text = (tmp_path / "strawberry.toml").read_text()
     assert text.startswith("# mine\n[household]")
     assert f'url = "{assistant.url}"' in text
