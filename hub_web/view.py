@@ -83,6 +83,7 @@ class View:
         self.base_path = str(connection.scope["root_path"])
         self.feeds = feeds
         self._tasks = tasks
+        self._until_closed: set[asyncio.Task[Any]] = set()
         self._busy = 0
         self._listeners: list[tuple[Callable[[Any], Any], frozenset[str], Any]] = []
 
@@ -95,6 +96,7 @@ class View:
         """Store what the frame has made for the page."""
         self.client, self._title, self._progress = client, title, progress
         client.on_exception(self.fail)
+        client.on_delete(self._cancel_all)
 
     @property
     def user(self) -> User:
@@ -415,12 +417,21 @@ class View:
                 _log.error("a page failed", exc_info=error)
 
         task = self._tasks.create_task(guarded(), name=f"web: {name}")
+        self.cancel_when_closed(task)
 
         def stop() -> None:
             task.cancel()
 
-        self.client.on_delete(stop)
         return stop
+
+    def cancel_when_closed(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task if it still runs when the page is closed."""
+        self._until_closed.add(task)
+        task.add_done_callback(self._until_closed.discard)
+
+    def _cancel_all(self) -> None:
+        for task in tuple(self._until_closed):
+            task.cancel()
 
 
 def one_at_a_time(read: Show) -> Show:

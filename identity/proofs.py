@@ -118,9 +118,11 @@ class ProofCheck:
     ) -> tuple[PublicKey, _Claims]:
         key, claims = _read(proof)
         if claims.htm != method or not is_target(claims.htu):
+            # Not in the message: the sender chose it, and each refusal would be another one in the log.
             raise Unauthorized(
-                f"the proof is for {claims.htm[:16]!r} {claims.htu[:100]!r}",
-                hint="Behind a proxy, base_path must be the path that the proxy adds.",
+                "the proof is for another request",
+                hint=f"It is for {claims.htm[:16]!r} {claims.htu[:100]!r}. "
+                "Behind a proxy, base_path must be the path that the proxy adds.",
             )
         # Not by the time of the start, or a clock that is set back later would keep every device out.
         since_start = time.monotonic() - self._started + _BEFORE_START_S

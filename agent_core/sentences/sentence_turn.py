@@ -31,6 +31,7 @@ async def run_sentence(
         emit: Takes what happens.
         device: Id of the current device.
     """
+    failed = False
     if isinstance(matched, SentenceChoice):
         text = matched.question
     else:
@@ -39,12 +40,12 @@ async def run_sentence(
         try:
             result = await calls.call(matched.target, [], matched.arguments)
         except CallError as error:
-            text = failure_text(error, language=matched.language)
+            text, failed = failure_text(error, language=matched.language), True
         else:
             method = matched.target.method
             text = response_text(method, result, matched.arguments, language=matched.language)
     emit(TextDelta(text=text))
-    emit(TurnFinal(answer=text, mode="sentence", device=device))
+    emit(TurnFinal(answer=text, mode="sentence", device=device, failed=failed))
 
 
 def _unpaused() -> AbstractContextManager[object]:

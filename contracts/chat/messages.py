@@ -280,6 +280,7 @@ class TurnFinal(Part):
         answer: The whole text that is shown to a person.
         model: Name of the ``[[models]]`` entry that answered last; None in mode ``sentence``.
         device: Id of the current device of the turn, where there is one.
+        failed: Whether a sentence called what failed or was not confirmed; ``answer`` says why.
         calls: What the client is to do with its own tools before the model goes on.
     """
 
@@ -288,6 +289,7 @@ class TurnFinal(Part):
     mode: Mode
     model: str | None = None
     device: str | None = None
+    failed: bool = False
     input_tokens: int = 0
     output_tokens: int = 0
     calls: tuple[ClientCall, ...] = ()

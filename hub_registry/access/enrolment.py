@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlmodel import Session, col, delete
+from sqlmodel import Session, col, delete, select
 
-from contracts.errors import TooManyRequests, Unauthorized
+from contracts.errors import Conflict, TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets
 from hub_registry.access.token_rows import TokenRequest, revoke_rows
 from hub_registry.access.tokens import TokenAuthority
@@ -120,7 +120,7 @@ class Enrolment:
             TooManyRequests: If the token is wrong, as too many of this source were before.
             Unauthorized: If the token is wrong, used or expired.
             LinkError: If the broker refuses its login; the token stays good then.
-            Conflict: If another client has its name on the broker.
+            Conflict: If another client has its name on the broker, or another device its key.
         """
         key = PublicKey.from_jwk(public_key)
         try:
@@ -144,7 +144,7 @@ class Enrolment:
 
         Raises:
             LinkError: If the broker refuses its login; nothing was changed then.
-            Conflict: If another client has its name on the broker.
+            Conflict: If another client has its name on the broker, or another device its key.
         """
         async with self._authority.acts:
             return await self._let_in(device, key, lambda session: require_device(session, device.id))
@@ -199,7 +199,19 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+def key_taken() -> Conflict:
+    """Return the error for a device whose key another one has."""
+    return Conflict(
+        "a device has joined with this key already",
+        hint="Run 'strawberry devices invite NAME' to let it join again, or remove it first.",
+    )
+
+
 def _bind(session: Session, row: DeviceRow, key: PublicKey) -> None:
+    # Here, where no other transaction writes: two approvals at once may both have found the key free.
+    bound = select(DeviceRow.id).where(DeviceRow.key_id == key.kid, DeviceRow.id != row.id)
+    if session.exec(bound).first() is not None:
+        raise key_taken()
     row.revoked_at = None
     if row.key_id == key.kid:
         # It may have been damaged where it is stored.

@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from contracts.devices.joining import JoinAsked, JoinRequest, join_fingerprint
-from contracts.errors import Conflict, InvalidMessage, NotFound, TooManyRequests
+from contracts.errors import InvalidMessage, NotFound, TooManyRequests
 from contracts.rates import Clock, SourceLimit
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.codes import LETTERS
-from hub_registry.access.enrolment import Enrolment, Joined
+from hub_registry.access.enrolment import Enrolment, Joined, key_taken
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Device, DeviceChange, Devices
 from hub_registry.settings import JoiningBounds
@@ -266,10 +266,7 @@ class Joining:
         if device is None:
             return None
         if device.revoked or device.last_seen or not self._authority.awaits_first_use(device.id):
-            raise Conflict(
-                "a device has joined with this key already",
-                hint="Run 'strawberry devices invite NAME' to let it join again, or remove it first.",
-            )
+            raise key_taken()
         return device
 
     def _find(self, code: str, *, by: str) -> _Request:

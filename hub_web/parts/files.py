@@ -65,7 +65,7 @@ async def in_browser(function: str, *given: Any) -> None:
     # A page that is left answers nothing.
     task = asyncio.current_task()
     assert task is not None
-    view.client.on_delete(lambda: task.cancel())
+    view.cancel_when_closed(task)
     call = f"strawberry.{function}({', '.join(map(json.dumps, given))})"
     answered = await view.client.run_javascript(f"return await {call}", timeout=_LONG_S)
     if error := cast("dict[str, Any] | None", answered):

@@ -2,6 +2,7 @@
 
 import platform
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -101,7 +102,7 @@ class SystemSkill(Skill):
             processor=_processor(),
             cores=psutil.cpu_count() or 1,
             memory=psutil.virtual_memory().total,
-            disks=[self.disk(Path(each)) for each in sorted(found)[:_MOST_DISKS]],
+            disks=list(_disks(sorted(found)[:_MOST_DISKS])),
             graphics=sorted(
                 {driver.resolve().name for driver in Path("/sys/class/drm").glob("card?/device/driver")}
             ),
@@ -160,9 +161,7 @@ class SystemSkill(Skill):
         Args:
             path: A folder on it; by default the home folder.
         """
-        folder = path or Path.home()
-        usage = psutil.disk_usage(str(folder))
-        return Disk(str(folder), usage.total, usage.free, usage.percent)
+        return _disk(str(path or Path.home()))
 
     @skill_method(read_only=True)
     def processes(
@@ -197,6 +196,18 @@ class SystemSkill(Skill):
     def uptime(self) -> timedelta:
         """Return how long the device has been running."""
         return timedelta(seconds=round(time.time() - psutil.boot_time()))
+
+
+def _disk(folder: str) -> Disk:
+    usage = psutil.disk_usage(folder)
+    return Disk(folder, usage.total, usage.free, usage.percent)
+
+
+def _disks(folders: Iterable[str]) -> Iterator[Disk]:
+    for folder in folders:
+        # An empty drive, a network folder that is gone, or a mount that only root may look into.
+        with suppress(OSError):
+            yield _disk(folder)
 
 
 def _first_line(*files: str) -> str:

@@ -418,6 +418,7 @@ async def test_a_sentence_of_a_confirm_method_asks_first() -> None:
     events = await run(index(on("pc", careful)), refused)
     assert refused.called == []
     assert isinstance(events[-1], TurnFinal)
+    assert events[-1].failed
     assert "did not confirm" in events[-1].answer
 
 
@@ -425,7 +426,8 @@ async def test_a_sentence_whose_call_fails_says_so() -> None:
     house = House()
     house.fails = CallError(ErrorCode.OFFLINE, "PC is offline", hint="Switch it on")
     events = await run(index(on("pc", VOLUME)), house)
-    assert events[-1] == TurnFinal(answer="PC is offline. Switch it on.", mode="sentence", device="pc")
+    answer = "PC is offline. Switch it on."
+    assert events[-1] == TurnFinal(answer=answer, mode="sentence", device="pc", failed=True)
 
 
 async def test_a_failed_call_is_told_in_the_language_of_the_sentence() -> None:

@@ -65,7 +65,9 @@ async def test_the_client_id_is_the_name_and_for_all_but_devices_a_suffix(
     assert await code_for(house, "pc", house.token("pc", kind), client_id) == code  # type: ignore[arg-type]
 
 
-async def test_a_device_logs_in_with_its_token_and_a_new_proof_of_its_key_each_time(house: House) -> None:
+async def test_a_device_logs_in_with_its_token_and_a_new_proof_of_its_key_each_time(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
     key, other = KeyPair.generate(), KeyPair.generate()
     claims = tokens.make_claims(
         hub_id=HUB, subject="pc", kind="device", owner="anna", scopes=(), lifetime_s=60, key=key.public
@@ -87,6 +89,8 @@ async def test_a_device_logs_in_with_its_token_and_a_new_proof_of_its_key_each_t
     ):
         assert await code_for(house, "pc", refused) == 5
     assert await code_for(house, "pc", good().get_secret_value()) == 0
+    # Nothing that a device chooses is in the log, or it could have a line for each attempt.
+    assert "refused 127.0.0.1: the proof is for another request\n" in caplog.text
 
 
 async def test_a_client_without_an_id_is_given_one(house: House) -> None:

@@ -32,6 +32,7 @@ WANTED = {
 }
 ANSWERS: dict[str, list[str | dict[str, Any]]] = {
     "unlock the door": [WANTED, FINAL],
+    "turn on the fan": [{"kind": "final", "answer": "It is away.", "mode": "sentence", "failed": True}],
     "turn on the lamp": ["Let me", " see.", SKILL, "\n\nIt is on.", FINAL],
     "a long story": ["Once upon", BROKEN],
     "show me": ["Some ", "*text*", EVIL, FINAL],
@@ -138,6 +139,14 @@ def test_a_file_gets_the_answer_and_nothing_else(hub: str, tmp_path: Path) -> No
     broken = run(environment, "chat", "a long story", "--hub", hub)
     assert (broken.returncode, broken.stdout) == (1, "Once upon")
     assert "the hub went away" in broken.stderr
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_a_sentence_that_failed_ends_with_1(hub: str, tmp_path: Path, how: tuple[str, ...]) -> None:
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN=ProvingHandler.token())
+    done = run(environment, "chat", "turn on the fan", "--hub", hub, *how)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "It is away." in done.stdout
 
 
 def test_json_tells_what_came_of_a_broken_answer(hub: str, tmp_path: Path) -> None:

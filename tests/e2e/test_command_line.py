@@ -155,7 +155,8 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
         _online(house)
         assert house.json("chat", "turn on the lamp")["mode"] == "sentence"
 
-        house.cli("devices", "revoke", device()["id"])
+        revoked = house.cli("devices", "revoke", device()["id"]).stdout
+        assert f"'strawberry devices remove {device()['key']}' lets it join again" in revoked
         wait_for(lambda: "is locked out" in house.log("up"), what="the notice")
         house.send("up", signal.SIGINT)
         house.processes["up"].wait(timeout=PATIENCE_S)

@@ -2,12 +2,14 @@ import asyncio
 import re
 
 import pytest
+from sqlmodel import select
 
 from contracts.devices.joining import JoinRequest, join_fingerprint
 from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, TooManyRequests
 from hub_registry.access.joining import Joining
 from hub_registry.access.login_sync import LoginSync
 from hub_registry.settings import JoiningBounds
+from hub_registry.storage.tables import DeviceRow
 from identity.keys import KeyPair
 from tests.hub_registry.broker_logins import NO, FakeDoor
 
@@ -102,6 +104,18 @@ async def test_two_devices_at_once_each_get_their_own(house, joining):
     for asked, key, device in ((first, keys[0], "tv"), (second, keys[1], "radio")):
         claims = house.authority.check(joining.poll(asked.secret, source=HERE).joined.token)
         assert (claims.sub, claims.cnf.jkt) == (device, key.kid)
+
+
+async def test_two_codes_of_one_key_that_are_approved_at_once_make_one_device(house, joining):
+    key = KeyPair.generate()
+    codes = [(await joining.ask(asking(name, key), source=HERE)).code for name in ("TV", "Telly")]
+    tries = await asyncio.gather(
+        *(joining.approve(code, owner="admin") for code in codes), return_exceptions=True
+    )
+    assert sorted(type(each).__name__ for each in tries) == ["Approved", "Conflict"]
+    (approved,) = (each for each in tries if not isinstance(each, BaseException))
+    rows = await house.store.read(lambda session: [row.id for row in session.exec(select(DeviceRow))])
+    assert rows == [approved.device.id]
 
 
 async def test_a_code_expires_and_so_does_its_secret(house, joining):

@@ -39,8 +39,7 @@ def chat(options: argparse.Namespace) -> int:
         conversation.id = latest(find()) if options.newest else options.conversation
         earlier = _earlier(conversation)
     if message is not None:
-        conversation.say(message)
-        return 0
+        return 0 if conversation.say(message) else 1
     if earlier:
         note(as_text(earlier) + "\n")
     try:

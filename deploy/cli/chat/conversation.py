@@ -82,8 +82,11 @@ class Conversation:
         self.id = uuid.uuid4().hex
         self.has_begun = self.at_hub = False
 
-    def say(self, message: str) -> None:
+    def say(self, message: str) -> bool:
         """Send a message and show what happens until the answer is complete.
+
+        Returns:
+            False where the answer is that what a sentence called failed.
 
         Raises:
             StrawberryError: If the turn ended without an answer; what came of it is shown.
@@ -131,6 +134,7 @@ class Conversation:
                 error_json = {"message": problem.message, "hint": problem.hint}
                 self.output.result({"answer": came, "mode": None, "error": error_json, **result})
             raise problem
+        return final is not None and not final.get("failed")
 
     def _show_answer(self, final: dict[str, Any], result: dict[str, Any]) -> None:
         if self.output.as_json:

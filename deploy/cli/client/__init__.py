@@ -1,6 +1,6 @@
 """A client of the HTTP API of hubs and spokes."""
 
-from deploy.cli.client.finding import find_hub, find_nearest, find_spoke, hub_of, nearest_of
+from deploy.cli.client.finding import find_hub, find_nearest, find_spoke, hub_of, is_local_spoke, nearest_of
 from deploy.cli.client.http import HubClient, NeedsConfirmation, api
 
 __all__ = [
@@ -11,5 +11,6 @@ __all__ = [
     "find_nearest",
     "find_spoke",
     "hub_of",
+    "is_local_spoke",
     "nearest_of",
 ]

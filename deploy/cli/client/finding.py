@@ -3,8 +3,9 @@
 import argparse
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from contracts.addresses import host_of, is_loopback
@@ -125,11 +126,20 @@ def _is_secure(url: str) -> bool:
 def _authorities(home: Home) -> str:
     """Return the certificate authorities of this home and of its spoke's hub, as PEM."""
     found = _read(home.certs / "ca.pem")
-    try:
+    return "\n".join(filter(None, (found, str(_enrolment(home).get("ca") or ""))))
+
+
+def is_local_spoke(options: argparse.Namespace, device: str) -> bool:
+    """Return whether a device of the hub that the options name is the spoke that runs beside it here."""
+    home = Home.find()
+    return options.hub is None and home.has_hub and _enrolment(home).get("device") == device
+
+
+def _enrolment(home: Home) -> dict[str, Any]:
+    with suppress(ValueError):
         enrolment = json.loads(_read(home.enrolment_file) or "{}")
-    except ValueError:
-        enrolment = {}
-    return "\n".join(filter(None, (found, str(enrolment.get("ca") or ""))))
+        return enrolment if isinstance(enrolment, dict) else {}
+    return {}
 
 
 def _running_spoke(home: Home) -> HubClient | None:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from contracts.errors import ConfigError, Forbidden, NotFound
-from deploy.cli.client import api, hub_of
+from deploy.cli.client import api, hub_of, is_local_spoke
 from deploy.cli.hub.tokens import scopes_of
 from deploy.cli.terminal.asking import answer_to
 from deploy.cli.terminal.output import Output, note, waiting
@@ -136,12 +136,12 @@ def change(options: argparse.Namespace) -> None:
 
 
 def revoke(options: argparse.Namespace) -> None:
-    """Revoke the tokens of a device; a new invitation makes it join again."""
+    """Revoke the tokens of a device, and print what makes it join again."""
     answer = hub_of(options).request("POST", api("devices", options.device, "revoke"), {})
-    Output(options.json).result(
-        answer,
-        text=f"{answer['name']} is revoked. 'strawberry devices invite {answer['key']}' lets it join again.",
-    )
+    # The spoke of 'up' takes no invitation: it asks for its own once it is not in the list.
+    action = "remove" if is_local_spoke(options, answer["id"]) else "invite"
+    again = f"'strawberry devices {action} {answer['key']}' lets it join again"
+    Output(options.json).result(answer, text=f"{answer['name']} is revoked. {again}.")
 
 
 def remove(options: argparse.Namespace) -> None:

@@ -4,7 +4,8 @@ from typing import Final
 
 TEXT: Final = """
 chat (chat.command:chat, hub): talk to the assistant
-  Sends one message, or starts a conversation if there is none.
+  Sends one message, or starts a conversation if there is none. One message ends with code 1 where there is no
+  answer, or where what a sentence calls fails.
   words=[MESSAGE]...    what to say
   --agent NAME          which agent answers; default: assistant
   --device NAME         the device to act on when the message names none

@@ -46,6 +46,10 @@ class Refused(LinkError):
         self.code = code
 
 
+class _NoAnswer(Disconnected):
+    """A command was sent, and what became of it is not known."""
+
+
 class HomeAssistantConnection:
     """An authenticated connection. Made by `open_connection`.
 
@@ -80,9 +84,7 @@ class HomeAssistantConnection:
         """
         try:
             await self.ask("call_service", within_s=within_s, domain=domain, service=service, **fields)
-        except Disconnected as error:
-            if error.hint:
-                raise  # It was not sent.
+        except _NoAnswer as error:
             raise CallError(ErrorCode.OUTCOME_UNKNOWN, f"{error.message}: perhaps it was done") from None
 
     async def subscribe(self, listener: Callable[[Any], None], kind: str, **fields: Json) -> None:
@@ -110,7 +112,7 @@ class HomeAssistantConnection:
             async with asyncio.timeout(within_s):
                 return await answer
         except TimeoutError:
-            raise Disconnected(f"Home Assistant gave no answer in {within_s:.0f} s") from None
+            raise _NoAnswer(f"Home Assistant gave no answer in {within_s:.0f} s") from None
         finally:
             del self._waiting[number]
 
@@ -127,7 +129,7 @@ class HomeAssistantConnection:
             self._closed.set()
             for answer in self._waiting.values():
                 if not answer.done():
-                    answer.set_exception(Disconnected("the connection to Home Assistant was lost"))
+                    answer.set_exception(_NoAnswer("the connection to Home Assistant was lost"))
 
     def _handle(self, message: dict[str, Any]) -> None:
         number = message.get("id")

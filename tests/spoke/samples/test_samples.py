@@ -5,6 +5,7 @@ import shutil
 import textwrap
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -133,7 +134,7 @@ async def test_what_is_no_arithmetic_or_too_much_is_refused(call):
         assert error.code is ErrorCode.SKILL_ERROR, expression
 
 
-async def test_the_system_describes_itself(call, sink):
+async def test_the_system_describes_itself(call, sink, monkeypatch):
     memory = await call("SystemSkill.memory")
     assert 0 < memory["available"] <= memory["total"]
     disk = await call("SystemSkill.disk", path="/")
@@ -142,10 +143,12 @@ async def test_the_system_describes_itself(call, sink):
     assert load["cores"] >= 1
     assert sink.states["SystemSkill/cpu"] == load["cpu_percent"]
     assert (await call("SystemSkill.uptime")).startswith("P")
+    mounts = [SimpleNamespace(mountpoint=mount, fstype="ext4") for mount in ("/", "/there is none")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda: mounts)
     machine = await call("SystemSkill.machine_info")
     assert machine["cores"] == psutil.cpu_count()
     assert machine["system"]
-    assert machine["disks"]
+    assert [each["path"] for each in machine["disks"]] == ["/"]
 
 
 async def test_processes_are_ordered_and_limited(call):
