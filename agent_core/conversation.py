@@ -30,11 +30,6 @@ def call_line(event: TurnEvent) -> str | None:
     return f"{event.path}{where}: {event.state}"[:_LINE_CHARS]
 
 
-def storable(text: str) -> str:
-    """Join surrogate pairs that arrived in two pieces; a lone half becomes U+FFFD, as none can be stored."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def messages_of(exchanges: Iterable[Exchange], *, reader: str | None) -> tuple[Message, ...]:
     """Return earlier exchanges as messages for a model, each with its origin.
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from agent_core.conversation import call_line, storable
+from agent_core.conversation import call_line
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import (
     MAX_DID,
@@ -24,6 +24,7 @@ from contracts.chat import (
 from contracts.correlation import correlated
 from contracts.errors import Conflict, StorageError, StrawberryError, TooManyRequests
 from contracts.rates import Backoff, Slots
+from contracts.text import storable
 from contracts.trace import Trace, span, within
 from identity.ids import uuid7
 

@@ -15,3 +15,8 @@ def escaped(text: str, *, keep: str = "") -> str:
         keep: Characters that stay as they are, such as line ends where a text may have many lines.
     """
     return "".join(each if each.isprintable() or each in keep else f"\\u{ord(each):04x}" for each in text)
+
+
+def storable(text: str) -> str:
+    """Join surrogate pairs that arrived in two pieces; a lone half becomes U+FFFD, as none can be stored."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

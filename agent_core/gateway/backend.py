@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from agent_core.gateway.protocol import Completed, ModelRequest, Remark, StopReason, TextPart, ToolCall
 from agent_core.models.entries import Model
-from contracts.text import shortened
+from contracts.text import shortened, storable
 from contracts.wire import Json
 
 _MAX_REASON: Final = 300
@@ -132,6 +132,7 @@ def parsed_arguments(raw: str) -> dict[str, Json] | None:
     if not raw.strip():
         return {}
     try:
+        # Refuses what is nested too deep, and half of a surrogate pair, which nothing can be sent with.
         value = from_json(raw)
     except ValueError:
         return None
@@ -168,7 +169,7 @@ class CallCollector:
         return [
             ToolCall(key or f"call_{number}", name, raw, parsed_arguments(raw))
             for number, (key, (name, pieces)) in enumerate(self._calls.items())
-            for raw in ("".join(pieces),)
+            for raw in (storable("".join(pieces)),)
         ]
 
 

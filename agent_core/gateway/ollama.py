@@ -6,7 +6,7 @@ into the default one loses its beginning without a word. ``/api/chat`` takes ``n
 
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -55,7 +55,10 @@ _MESSAGE_TOKENS: Final = 8
 _MAX_SCHEMA: Final = 300
 """Characters of a schema in a description."""
 
-_MAX_DEPTH: Final = 16
+_MAX_PARTS: Final = 200
+"""Sub-schemas of one parameter that are written out, references followed: a few that refer to themselves
+would branch for ever."""
+
 _LEAST: Final = 4096
 _LEAST_ANSWER: Final = 512
 """Tokens that an answer needs; with less the warning comes."""
@@ -220,9 +223,9 @@ class _Reply:
     def take(self, chunk: "ollama.ChatResponse") -> list[TextPart]:
         """Read one piece; return the text in it. Thoughts are never shown."""
         for call in chunk.message.tool_calls or ():
-            arguments = dict(call.function.arguments)
+            raw = json.dumps(dict(call.function.arguments))
             self._calls.append(
-                ToolCall(f"call_{len(self._calls)}", call.function.name, json.dumps(arguments), arguments)
+                ToolCall(f"call_{len(self._calls)}", call.function.name, raw, parsed_arguments(raw))
             )
         if chunk.done:
             self._last = chunk
@@ -267,7 +270,7 @@ def chat_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def _property(schema: Json, definitions: Mapping[str, Json]) -> dict[str, Json]:
-    schema = _inlined(schema, definitions)
+    schema = _inlined(schema, definitions, iter(range(_MAX_PARTS)))
     kept = {key: schema.pop(key) for key in ("type", "enum") if key in schema}
     words = [str(schema.pop("description"))] if schema.get("description") else []
     if isinstance(schema.get("items"), dict) and "properties" not in schema["items"]:
@@ -277,16 +280,20 @@ def _property(schema: Json, definitions: Mapping[str, Json]) -> dict[str, Json]:
     return {**kept, **({"description": "; ".join(words)} if words else {})}
 
 
-def _inlined(schema: Json, definitions: Mapping[str, Json], depth: int = 0) -> dict[str, Json]:
-    """Replace references by what they refer to; what is no schema is an empty one."""
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+def _inlined(schema: Json, definitions: Mapping[str, Json], left: Iterator[int]) -> dict[str, Json]:
+    """Replace references by what they refer to; what is no schema is an empty one.
+
+    Args:
+        left: An item for each sub-schema that may still be written out; the others are empty.
+    """
+    if not isinstance(schema, dict) or next(left, None) is None:
         return {}
     known = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2])
     merged = {**known, **schema} if isinstance(known, dict) else dict(schema)
     merged.pop("$ref", None)
     if "items" in merged:
-        merged["items"] = _inlined(merged["items"], definitions, depth + 1)
-    choices = [_inlined(each, definitions, depth + 1) for each in merged.get("anyOf", ())]
+        merged["items"] = _inlined(merged["items"], definitions, left)
+    choices = [_inlined(each, definitions, left) for each in merged.get("anyOf", ())]
     if choices and all("type" in each for each in choices):
         # An optional value: its types are written together, as Ollama knows them.
         types = [each.pop("type") for each in choices]

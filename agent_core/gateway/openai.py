@@ -5,8 +5,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pydantic_core import from_json
-
 from agent_core.gateway.backend import (
     Alive,
     Backend,
@@ -115,29 +113,30 @@ class _StreamedReply:
             self._done = True
             return []
         try:
-            return self._take_chunk(from_json(data))
-        except (ValueError, TypeError, KeyError, AttributeError):
+            # Some servers send the two halves of a surrogate pair in two chunks, which from_json refuses.
+            return self._take_chunk(json.loads(data))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise _Garbled(f"sent what is not a chat chunk: {data[:100]}") from None
 
     def _take_chunk(self, chunk: dict[str, Any]) -> list[TextPart]:
         if chunk.get("error"):
             raise _Garbled(f"failed: {json.dumps({'error': chunk['error']})}")
         if usage := chunk.get("usage"):
-            self._usage = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+            self._usage = (int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
             # No part of OpenAI's API; OpenRouter and some others say it.
             self._cost = as_cost(usage.get("cost"))
         texts: list[TextPart] = []
         for choice in chunk.get("choices") or []:
             delta = choice.get("delta") or {}
-            if delta.get("content"):
-                texts.append(TextPart(delta["content"]))
+            if text := _text(delta.get("content")):
+                texts.append(TextPart(text))
             for number, call in enumerate(delta.get("tool_calls") or []):
                 # The id comes with the first piece only; the index says whose the others are.
                 index = call.get("index", number)
-                key = self._ids.setdefault(index, call.get("id") or f"call_{index}")
+                key = self._ids.setdefault(index, _text(call.get("id")) or f"call_{index}")
                 function = call.get("function") or {}
-                self._calls.add(key, function.get("name") or "", function.get("arguments") or "")
-            self._stop = choice.get("finish_reason") or self._stop
+                self._calls.add(key, _text(function.get("name")), _text(function.get("arguments")))
+            self._stop = _text(choice.get("finish_reason")) or self._stop
         return texts
 
     def end(self) -> list[Piece]:
@@ -148,6 +147,13 @@ class _StreamedReply:
             *self._calls.calls(),
             Completed(self._model.entry.name, *self._usage, cost=self._cost, stop=stop_reason(self._stop)),
         ]
+
+
+def _text(value: object) -> str:
+    """Return a text that may be missing; a server may send anything in its place."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} in place of a text")
+    return value or ""
 
 
 def _body(request: ModelRequest, entry: ModelEntry) -> dict[str, Any]:

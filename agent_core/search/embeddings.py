@@ -148,7 +148,7 @@ class Embeddings:
             async with asyncio.timeout(within_s):
                 found = await self._embed(texts)
             vectors = np.array(found, dtype=np.float32).reshape(len(texts), -1)
-        except (TimeoutError, GatewayError, ValueError) as error:
+        except (TimeoutError, GatewayError, ValueError, TypeError, OverflowError) as error:
             self._failed(str(error) or f"no answer within {within_s:g} s")
             return None
         size = vectors.shape[1]

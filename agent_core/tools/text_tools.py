@@ -89,7 +89,7 @@ def _from_object(item: Json, names: set[str]) -> tuple[str, dict[str, Json]] | N
     if isinstance(item.get("function"), dict):
         item = item["function"]
     name = item.get("name") or item.get("tool")
-    if name not in names:
+    if not isinstance(name, str) or name not in names:
         return None
     for key in _ARGUMENT_KEYS:
         arguments = item.get(key)
@@ -125,9 +125,10 @@ def _from_python(text: str, tools: Sequence[ToolSpec]) -> tuple[str, dict[str, J
             if keyword.arg is None:
                 return None
             arguments[keyword.arg] = ast.literal_eval(keyword.value)
+        # Not all that Python writes as a literal is JSON: a set, bytes, and the dots of an example.
+        return name, from_json(json.dumps(arguments))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
-    return name, arguments
 
 
 class Screen:

@@ -2,11 +2,12 @@
 
 import pytest
 
-from agent_core.conversation import call_line, messages_of, storable, take_in
+from agent_core.conversation import call_line, messages_of, take_in
 from agent_core.gateway.protocol import AssistantMessage, UserMessage
 from agent_core.provenance import Prompt
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import ChatRequest, Exchange, SkillCalled
+from contracts.text import storable
 
 
 def test_an_exchange_without_an_answer_is_shown_as_such() -> None:

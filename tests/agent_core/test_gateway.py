@@ -154,12 +154,17 @@ async def test_a_call_after_thoughts_is_given_out(serve: Serve, gateway_to: Open
         Fails(status=401),
         Fails(status=503),
         Garbles(),
+        Garbles(body='data: {"choices": [{"delta": {"content": [{"text": "a part"}]}}]}\n\n'),
+        Garbles(body="data: " + "[" * 60_000 + "\n\n"),
         Breaks(),
         Says(),
         Says(text=" \n"),
         Says(text="<think>Hm."),
     ],
-    ids=["rate limit", "bad key", "overloaded", "not JSON", "broken at once", "empty", "blank", "thoughts"],
+    ids=[
+        *("rate limit", "bad key", "overloaded", "not JSON", "no text", "deep", "broken at once"),
+        *("empty", "blank", "thoughts"),
+    ],
 )
 async def test_the_next_model_serves_where_one_gives_no_answer(
     serve: Serve, gateway_to: OpenGateway, trouble: Says

@@ -293,6 +293,13 @@ def test_a_nested_schema_is_told_in_words() -> None:
     }
 
 
+def test_a_schema_that_branches_into_itself_is_written_out_once() -> None:
+    nested = {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/Nested"}] * 40}}
+    parameters = {"properties": {"x": {"$ref": "#/$defs/Nested"}}, "$defs": {"Nested": nested}}
+    (tool,) = chat_tools([ToolSpec("do", Prompt("Do."), parameters)])
+    assert tool["function"]["parameters"]["properties"]["x"]["type"] == "array"
+
+
 async def test_the_user_may_bound_the_context(ollama_with: Serve) -> None:
     server = ollama_with([Says(text="What?")], models=[QWEN])
     async with asking(server, max_context_tokens=3000) as gateway:

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +48,20 @@ def test_several_printed_calls_are_read_in_order() -> None:
     assert [call.arguments for call in found.calls] == [{"code": "0"}, {"code": "1"}, {"code": "2"}]
     assert len({call.id for call in found.calls}) == 3
     assert found.text == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "search_skills(...)",
+        "```\npython_exec({1})\n```",
+        '{"name": ["Anna", "Ben"]}',
+        '{"name": "search_skills", "arguments": {"query": "\\ud83d"}}',
+    ],
+    ids=["dots", "set", "names", "half a letter"],
+)
+def test_what_only_looks_like_a_call_is_text(text: str) -> None:
+    assert printed_calls(text, TOOLS, prefix="p") is None
 
 
 def test_nothing_is_evaluated_but_literals() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,20 @@ async def test_a_failing_model_is_logged_once_and_asked_again_later(
         await complete(embeddings)
     (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
     assert "small answered with status 500" in record.message
+
+
+@pytest.mark.parametrize("number", [{}, 10**400])
+async def test_what_is_no_vector_counts_as_a_failure(number: Any) -> None:
+    async def embed(texts: Sequence[str]) -> list[list[float]]:
+        return [[number if "odd" in text else 1.0] for text in texts]
+
+    embeddings = Embeddings(embed)
+    embeddings.keep({1: "text"})
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(embeddings.run())
+        await complete(embeddings)
+        assert await embeddings.similar("odd") is None
+        running.cancel()
 
 
 async def test_two_models_behind_one_address_do_not_embed_for_ever() -> None:
