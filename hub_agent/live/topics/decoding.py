@@ -25,6 +25,7 @@ _NUMBER: Final = re.compile(
     r"[+-]?(?:(?:0|[1-9]\d{0,30})(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?", re.ASCII
 )
 """Numbers that are none of JSON, as +21.5 and .5; not 007, which is a name."""
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _EXACT: Final = 18
 """Digits of an integer that every reader can hold."""
@@ -78,6 +79,9 @@ def guess(payload: bytes) -> Json:
             return text
         try:
             value = _JSON.decode(text)
+            if _SURROGATE.search(text):
+                # Half of a pair has no place in UTF-8, and so in no answer and no event.
+                value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
         except (ValueError, RecursionError):
             pass
         else:

@@ -85,6 +85,8 @@ class Feed:
         known: dict[tuple[LinkName, str], deque[Sample]] = {}
         missed: dict[LinkName, list[Gap]] = {}
         for each in recorded:
+            if each.link not in self._sources:
+                continue  # The home broker was there when it was recorded.
             if isinstance(each, Sample):
                 known.setdefault((each.link, each.topic), deque(maxlen=_REFILLED)).append(each)
             else:
@@ -106,11 +108,11 @@ class Feed:
         return round(60 * (len(recent) - 1) / max(time.time() - recent[-1].at, 0.001), 2)
 
     def gaps(self, link: LinkName = "bus", *, since: float | None = None) -> Sequence[Gap]:
-        """Return the gaps that lasted until then or begin later, oldest first.
+        """Return the gaps that lasted until then or begin later, oldest first; none without such a link.
 
         The first one may be the time before this start in which the hub did not run.
         """
-        gaps = self._source(link).gaps
+        gaps = self._sources[link].gaps if link in self._sources else ()
         return [gap for gap in gaps if since is None or gap.until is None or gap.until >= since]
 
     @contextmanager

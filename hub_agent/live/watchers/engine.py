@@ -171,16 +171,16 @@ class Engine:
 
         One without an owner is paused, and no model is asked.
         """
-        if (objection := await self._evaluations.objection(watched.row)) is not None:
-            return await self._pause(watched, objection)
-        watched.busy, watched.ask_at, watched.has_new, watched.rose = True, None, False, False
-        watched.asked_at = time.time()
-        row, seen = watched.row, self.seen(watched)
-        gaps = [*watched.gaps, *self._open_gaps(watched)]
+        watched.busy = True
         try:
+            if (objection := await self._evaluations.objection(watched.row)) is not None:
+                return await self._pause(watched, objection)
+            watched.ask_at, watched.has_new, watched.rose = None, False, False
+            watched.asked_at = time.time()
+            gaps = [*watched.gaps, *self._open_gaps(watched)]
             entry = await self._evaluations.evaluate(
-                row,
-                seen,
+                watched.row,
+                self.seen(watched),
                 occasion=occasion,
                 gaps=gaps,
                 is_current=lambda: self._is_current(watched),

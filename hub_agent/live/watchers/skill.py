@@ -1,6 +1,6 @@
 """Watchers, timers and reminders as a skill of the hub."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
@@ -209,10 +209,10 @@ class WatcherSkill(HubSkill):
     def _moment(self, text: str) -> datetime:
         try:
             moment = datetime.fromisoformat(text)
-        except ValueError:
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=ZoneInfo(self._household.time_zone))
+            return moment.astimezone(UTC)
+        except (ValueError, OverflowError):
             raise InvalidMessage(
                 f"{text[:40]!r} is no date and time", hint="Write 2026-05-01T18:30."
             ) from None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=ZoneInfo(self._household.time_zone))
-        return moment

@@ -43,6 +43,8 @@ OPTIONAL, REPEATED = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.L
         (b"\0\0\0\x01g..", {"blob": "video/h264", "bytes": 7}),
         (b"\x80\x81", {"blob": "application/octet-stream", "bytes": 2}),
         (b"\x01\x02", {"blob": "application/octet-stream", "bytes": 2}),
+        # Half of a surrogate pair fits into no answer, and a whole one does.
+        (rb'{"\uDAbc": ["\ud800 \ud83d\ude00"]}', {"?": ["? 😀"]}),
         # What is no finite number is none.
         (b"NaN", "NaN"),
         (b'{"t": NaN, "u": -Infinity, "v": 1e999, "w": 1}', {"t": None, "u": None, "v": None, "w": 1}),
@@ -63,7 +65,7 @@ def test_values(payload: bytes, value: Json) -> None:
 
 @given(st.binary() | st.text().map(str.encode) | st.from_regex(rb'[\[{"\-0-9.eE,:tfnN ]*', fullmatch=True))
 def test_whatever_arrives_is_finite_json(payload: bytes) -> None:
-    json.dumps(guess(payload), allow_nan=False)
+    json.dumps(guess(payload), allow_nan=False, ensure_ascii=False).encode()
 
 
 @settings(max_examples=50)

@@ -180,8 +180,7 @@ def _row(cells: list[str]) -> bytes:
     text = io.StringIO()
     # A cell with a character of the line end is quoted, "\r" as well; the files have "\n" alone.
     csv.writer(text, lineterminator="\r\n").writerow(cells)
-    # JSON may hold half of a surrogate pair, which UTF-8 has no place for.
-    return text.getvalue().removesuffix("\r\n").encode(errors="backslashreplace") + b"\n"
+    return text.getvalue().removesuffix("\r\n").encode() + b"\n"
 
 
 def _cell(value: Json) -> str:

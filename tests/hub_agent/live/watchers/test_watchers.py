@@ -18,9 +18,10 @@ from contracts.errors import StorageError
 from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.watchers import engine as engine_module
 from hub_agent.live.watchers import watched as watched_module
+from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
-from hub_agent.settings import WatcherSettings
+from hub_agent.settings import HomeLinkSettings, WatcherSettings
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says
 from tests.hub_agent.live.watchers.watching import (
@@ -320,6 +321,25 @@ async def test_actions_beyond_those_of_an_hour_are_told_and_not_done(
     assert last["decision"] == "notify"
     assert "used up" in last["reason"]
     assert watching.camera.stopped == ["camera"]
+
+
+async def test_an_owner_who_cannot_be_read_keeps_it_from_one_evaluation_only(
+    watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.script = script(decides("notify"))
+    await watching.add(predicate="disk > 95", allow=None)
+    failed: list[str] = []
+
+    async def fail(_: Evaluations, row: WatcherRow) -> None:
+        failed.append(row.name)
+        raise StorageError("the database is locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Evaluations, "objection", fail)
+        await watching.disk(97)
+        watched = watching.home.hub.live.watchers._engine.get("full")
+        await eventually(lambda: failed and not watched.busy)
+    assert (await watching.ask("POST", "/full/run"))["decision"] == "notify"
 
 
 async def test_a_model_that_fails_is_reported_once(watching: Watching, model: ScriptedModel) -> None:
@@ -657,6 +677,21 @@ async def test_after_a_restart_it_says_that_a_gap_is_in_its_window(
             shown = (await client.get("/api/watchers/level")).json()
             told.append((shown["truth"], shown["reason"]))
     assert told == [(False, ""), (None, 'there is a gap in the time of max(level, "1h")')]
+
+
+async def test_without_the_home_broker_that_they_follow_watchers_and_captures_say_so(tmp_path: Path) -> None:
+    link = HomeLinkSettings(url="mqtt://127.0.0.1:1")
+    about = {"instruction": "Tell me.", "predicate": 'max(level, "1h") > 9'}
+    topics_ = [{"topic": "level", "link": "home"}]
+    for home_link in (link, link, None):
+        async with open_home(tmp_path / "home", home_link=home_link) as home, home.client() as client:
+            await client.post("/api/watchers", json={"name": "level", "topics": topics_, **about})
+            await client.post("/api/captures", json={"topics": topics_, "path": "level.jsonl"})
+            watcher = (await client.get("/api/watchers/level")).json()
+            capture = (await client.get("/api/captures/level")).json()
+    missing = ("failed", "no home broker is configured")
+    assert (watcher["state"], watcher["note"]) == missing
+    assert (capture["state"], capture["problem"]) == missing
 
 
 async def test_after_a_restart_its_windows_hold_what_was_recorded(
