@@ -1,8 +1,11 @@
 """Which files of a home are in its backup."""
 
 import os
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
@@ -11,6 +14,7 @@ from contracts.errors import ConfigError
 from deploy.home.directory import STAGE, Home
 from deploy.settings.settings import read_table
 from hub_agent.settings import CaptureSettings
+from identity.files import is_held, only_one
 
 ASIDE: Final = "replaced"
 """Where what was replaced is kept."""
@@ -111,8 +115,10 @@ def find_files(home: Home, *, captures: bool) -> Iterator[Found]:
         folders[:] = sorted(folder for folder in folders if not rules.is_left_out(inside / folder))
         for file in sorted(files):
             path, name = Path(directory, file), inside / file
-            if rules.kind(name) in wanted and not path.is_symlink() and path.is_file():
-                yield Found(path, name, path.stat().st_size)
+            with suppress(FileNotFoundError):  # removed since it was listed
+                status = path.lstat()
+                if rules.kind(name) in wanted and stat.S_ISREG(status.st_mode):
+                    yield Found(path, name, status.st_size)
 
 
 def units(directory: Path) -> Iterator[PurePosixPath]:
@@ -122,3 +128,17 @@ def units(directory: Path) -> Iterator[PurePosixPath]:
             yield from (PurePosixPath(entry.name, each.name) for each in sorted(entry.iterdir()))
         else:
             yield PurePosixPath(entry.name)
+
+
+@contextmanager
+def temporary_directory(home: Home) -> Iterator[Path]:
+    """Yield a directory for the time of a backup; remove those of processes that were killed."""
+    for left in home.directory.glob(f"{PARTIAL}*"):
+        # One that is held belongs to a backup that is made or checked right now.
+        if not is_held(left):
+            shutil.rmtree(left, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(dir=home.directory, prefix=PARTIAL) as made,
+        only_one(Path(made), what="a backup", hint="Try it again."),
+    ):
+        yield Path(made)

@@ -6,6 +6,7 @@ start, until all of the old is aside and all of the new is there.
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -43,7 +44,7 @@ def complete(home: Home) -> Path | None:
         Where the old files are; None where there were none.
 
     Raises:
-        ConfigError: If a broker or a spoke of this home runs.
+        ConfigError: If a broker or a spoke of this home runs, or the database cannot be written.
     """
     for directory, what in ((home.broker, "its broker"), (home.spoke, "its spoke")):
         if is_held(directory):
@@ -63,6 +64,8 @@ def complete(home: Home) -> Path | None:
         write_private(home.restore_plan, json.dumps(decided).encode())
     for unit in list(units(files)):
         _move(files / unit, home.directory / unit)
+    # First: a plan whose files are gone could not be completed.
+    home.restore_plan.unlink()
     shutil.rmtree(home.directory / STAGE)
     return aside if aside.exists() else None
 
@@ -76,7 +79,13 @@ def discard(home: Home) -> None:
 def _settle(home: Home, files: Path, revoke: Collection[str]) -> None:
     """Keep revoked tokens revoked, over HTTP and at the embedded broker."""
     old = home.hub / "hub.db"
-    settled = settle(files / "hub" / "hub.db", replaced=old if old.exists() else None, revoke=revoke)
+    try:
+        settled = settle(files / "hub" / "hub.db", replaced=old if old.exists() else None, revoke=revoke)
+    except sqlite3.Error as error:
+        raise ConfigError(
+            f"the restored database cannot be written: {error}",
+            hint="Is the disk full? The next start continues the restore.",
+        ) from None
     file = files / "broker" / "revoked.json"
     make_private_directory(file.parent)
     revocations = Revocations.load(file)

@@ -3,9 +3,7 @@
 import gzip
 import io
 import json
-import shutil
 import tarfile
-import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,7 +14,7 @@ from pydantic import SecretStr
 
 from contracts.errors import ConfigError
 from contracts.wire import rfc3339
-from deploy.backup.contents import PARTIAL, Found, find_files
+from deploy.backup.contents import IN_PARTS, Found, find_files, temporary_directory
 from deploy.home.directory import Home
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage.restoring import copy_database, inspect
@@ -27,6 +25,7 @@ FORMAT: Final = 1
 SHORTEST_PASSPHRASE: Final = 8
 _LEVEL: Final = 6
 _EXECUTABLE: Final = 0o100
+_DATABASE: Final = b"SQLite format 3\0"
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done, and those that there are."""
@@ -68,10 +67,8 @@ def write_backup(
             f"there is no hub in {home.directory}", hint="Set STRAWBERRY_HOME to its directory."
         )
     load_hub_key(home.hub)  # a backup without it could not be restored
-    for left in home.directory.glob(f"{PARTIAL}*"):
-        shutil.rmtree(left, ignore_errors=True)  # of a run that was killed
-    with tempfile.TemporaryDirectory(dir=home.directory, prefix=PARTIAL) as copies:
-        files = [_copied(file, Path(copies)) for file in find_files(home, captures=captures)]
+    with temporary_directory(home) as copies:
+        files = [_copied(file, copies) for file in find_files(home, captures=captures)]
         encrypted = AgeWriter(target, passphrase)
         # Neither a name nor a time of this machine in its header.
         sink = cast("BinaryIO", encrypted)
@@ -79,7 +76,7 @@ def write_backup(
             gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=_LEVEL, mtime=0) as zipped,
             tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as archive,
         ):
-            _add_manifest(archive, Path(copies), captures=captures)
+            _add_manifest(archive, copies, captures=captures)
             done, total = 0, sum(file.size for file in files)
             progress(done, total)
             for file in files:
@@ -91,11 +88,18 @@ def write_backup(
 
 def _copied(file: Found, copies: Path) -> Found:
     """Return a file as it can be read in peace: of a database, a copy of one moment."""
-    if file.path.suffix != ".db":
+    is_ours = file.name.parts[0] in IN_PARTS
+    # Others call other things so: Thumbs.db of Windows is no database of SQLite.
+    if file.path.suffix != ".db" or not (is_ours or _is_database(file.path)):
         return file
     copy = copies / str(file.name).replace("/", "__")
     copy_database(file.path, copy)
     return Found(copy, file.name, copy.stat().st_size)
+
+
+def _is_database(path: Path) -> bool:
+    with path.open("rb") as content:
+        return content.read(len(_DATABASE)) == _DATABASE
 
 
 def _add_manifest(archive: tarfile.TarFile, copies: Path, *, captures: bool) -> None:

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from agent_core.sentences.responses import bytes_text
 from contracts.errors import ConfigError
-from deploy.backup.contents import PARTIAL
+from deploy.backup.contents import temporary_directory
 from deploy.backup.reading import unpack
 from deploy.backup.restoring import complete, discard, has_data, plan
 from deploy.backup.writing import check_passphrase, write_backup
@@ -61,6 +61,7 @@ def restore(options: argparse.Namespace) -> int:
         return _check(home, options)
     with only_hub(home):
         if home.restore_plan.exists():
+            note("An earlier restore was interrupted and is completed; this file is not read.")
             return _completed(home, options)
         if not options.replace and has_data(home):
             raise ConfigError(
@@ -83,8 +84,8 @@ def restore(options: argparse.Namespace) -> int:
 
 def _check(home: Home, options: argparse.Namespace) -> int:
     """Show what a backup holds; it is unpacked aside, because the hub may run."""
-    with tempfile.TemporaryDirectory(dir=home.directory, prefix=PARTIAL) as aside:
-        summary = _unpacked(Home(Path(aside)), options)
+    with temporary_directory(home) as aside:
+        summary = _unpacked(Home(aside), options)
     Output(options.json).result(summary, text=_described(summary))
     return 0
 

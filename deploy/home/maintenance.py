@@ -61,10 +61,9 @@ class Maintenance:
         """Check what was uploaded; nothing that was unpacked stays."""
         from deploy.backup.reading import staged_files
 
-        try:
-            return self._unpack(passphrase)
-        finally:
-            shutil.rmtree(staged_files(self._home), ignore_errors=True)
+        found = self._unpack(passphrase)
+        shutil.rmtree(staged_files(self._home), ignore_errors=True)
+        return found
 
     def restore(self, passphrase: SecretStr, revoke: Sequence[str]) -> BackupContents:
         """Check what was uploaded, and plan to restore it at the next start."""
@@ -92,6 +91,9 @@ class Maintenance:
     def _unpack(self, passphrase: SecretStr) -> BackupContents:
         from deploy.backup.reading import unpack
 
+        if self._home.restore_plan.exists():
+            # Its files are where this one would be unpacked.
+            raise ConfigError("a restore was decided already", hint="Wait for the hub's start.")
         try:
             with self.upload.open("rb") as source:
                 return unpack(self._home, source, passphrase)

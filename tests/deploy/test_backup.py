@@ -4,7 +4,9 @@ import asyncio
 import gzip
 import io
 import json
+import logging
 import os
+import shutil
 import sqlite3
 import tarfile
 import tracemalloc
@@ -24,6 +26,9 @@ from deploy.backup.reading import unpack
 from deploy.backup.restoring import complete, has_data, plan
 from deploy.backup.writing import MANIFEST, write_backup
 from deploy.home.directory import Home
+from deploy.home.maintenance import Maintenance
+from deploy.home.running import Restart
+from deploy.service.notify import ServiceManager
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.registry import Registry, open_registry
@@ -186,6 +191,24 @@ def test_what_is_written_meanwhile_does_not_tear_the_copy_of_the_database(home, 
     other = Home(tmp_path / "other")
     restored(other, data)
     assert "half" not in in_registry(other, lambda registry: registry.devices.retired())
+
+
+def test_two_backups_at_once_are_both_whole(home, tmp_path):
+    data: list[bytes] = []
+
+    def second(done: int, _: int) -> None:
+        if not done:
+            data.append(backup_of(home))
+
+    target = io.BytesIO()
+    write_backup(home, target, PASSPHRASE, progress=second)
+    assert names_in(target.getvalue()) == names_in(data[0])
+
+
+def test_a_file_that_is_only_called_like_a_database_is_in_it_as_it_is(home):
+    home.skills.mkdir()
+    (home.skills / "Thumbs.db").write_bytes(b"of Windows")
+    assert "skills/Thumbs.db" in names_in(backup_of(home))
 
 
 def test_a_backup_needs_a_passphrase_and_a_hub(home, tmp_path):
@@ -508,6 +531,30 @@ def test_a_restore_that_is_cut_short_goes_on_where_it_was(moves, home, monkeypat
     ):
         assert (home.directory / name).read_bytes() == before[name]
     assert not home.restore_plan.exists()
+
+
+def test_a_restore_that_is_cut_short_as_it_cleans_up_is_complete(home, monkeypatch):
+    def interrupted(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    unpack(home, io.BytesIO(backup_of(home)), PASSPHRASE)
+    plan(home)
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        complete(home)
+    assert not home.restore_plan.exists()
+
+
+def test_what_was_decided_to_be_restored_is_not_replaced_by_another_upload(home):
+    host = Maintenance(home, restart=Restart(ServiceManager()))
+    logging.getLogger().removeHandler(host.logs)
+    host.upload.parent.mkdir()
+    host.upload.write_bytes(backup_of(home))
+    host.restore(PASSPHRASE, [])
+    for again in (host.read_backup, lambda words: host.restore(words, [])):
+        with pytest.raises(ConfigError, match="decided already"):
+            again(PASSPHRASE)
+    assert complete(home) is not None
 
 
 def test_nothing_is_replaced_under_a_broker_that_runs(home):
