@@ -314,14 +314,14 @@ class Turns:
             raise TooManyRequests("too many turns are open", hint="Wait until one has ended.")
         # Listed before it is in the database, so that a cancel finds it at any moment.
         self._turns[key] = turn
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks.create_task(self._run(turn, work, slots, begun), name=f"turn {turn.id}")
         try:
-            await self._store.begin(turn)
-        except BaseException:
-            del self._turns[key]
-            slots.give_back(turn.holder)
+            await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            # What is being recorded by now is recorded as stopped: nobody is there to follow it.
+            turn.cancel()
             raise
-        lock = self._locks.setdefault((turn.user, turn.conversation), asyncio.Lock())
-        self._tasks.create_task(self._run(turn, work, lock, slots), name=f"turn {turn.id}")
         return turn
 
     async def cancel(self, user: str, turn: str, *, through: str | None = None) -> TurnState:
@@ -367,7 +367,16 @@ class Turns:
             turn.interrupted = True
             turn.cancel()
 
-    async def _run(self, turn: Turn, work: TurnWork, lock: asyncio.Lock, slots: Slots) -> None:
+    async def _run(self, turn: Turn, work: TurnWork, slots: Slots, begun: asyncio.Future[None]) -> None:
+        try:
+            await self._store.begin(turn)
+        except BaseException as error:  # noqa: BLE001  it is raised where the turn is opened
+            del self._turns[(turn.user, turn.id)]
+            slots.give_back(turn.holder)
+            begun.set_exception(error)
+            return
+        begun.set_result(None)
+        lock = self._locks.setdefault((turn.user, turn.conversation), asyncio.Lock())
         try:
             await turn.run(work, lock)
         finally:

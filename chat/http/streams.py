@@ -3,12 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Never
 
 from pydantic_core import to_json
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -108,8 +109,10 @@ class Connections:
 
 
 async def _watch(receive: Receive, client: Client) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    # A body that nobody reads may become too large: then the answer ends, and not the hub with this task.
+    with suppress(HTTPException):
+        while (await receive())["type"] != "http.disconnect":
+            pass
     client.leave()
 
 

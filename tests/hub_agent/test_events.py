@@ -13,6 +13,7 @@ from bus.link import Message
 from chat.http.streams import STREAMS
 from contracts import topics
 from contracts.claims import Scope
+from hub_agent.settings import HttpSettings
 from hub_registry.devices.presence import PresenceState
 from tests.hub_agent.home import Home, open_home, within_patience
 from tests.hub_registry.spokes import eventually
@@ -91,6 +92,20 @@ async def test_a_stream_ends_with_its_token_and_there_are_few_of_each(home: Home
         assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
         await home.hub.registry.authority.revoke([claims.jti])
     assert ended == [[]] * STREAMS
+
+
+async def test_a_body_that_is_too_large_ends_its_stream_and_not_the_hub(home: Home) -> None:
+    url = httpx.URL(home.hub.url)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    head = f"GET {URL} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {home.admin_token}"
+    writer.write(f"{head}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    await within_patience(reader.readuntil(b": events\n\n\r\n"))
+    size = HttpSettings().max_body_bytes + 1
+    writer.write(b"%x\r\n%s\r\n" % (size, bytes(size)))
+    await within_patience(reader.readuntil(b"0\r\n\r\n"))
+    writer.close()
+    async with home.client() as client:
+        assert await subjects(client) == []
 
 
 async def test_events_are_on_the_bus_of_their_person(home: Home) -> None:

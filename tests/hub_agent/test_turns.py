@@ -1,4 +1,5 @@
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from chat.turns import Turn, Turns
 from contracts.chat import ChatRequest, TextDelta, TurnFinal
 from contracts.errors import Conflict, GatewayError, StorageError, TooManyRequests
 from contracts.rates import Slots
+from hub_agent.calls.rate import DailyVolume
 from hub_agent.chat.record import ConversationRecord
 from hub_registry.storage.store import open_store
 from tests.hub_registry.spokes import eventually
@@ -134,6 +136,30 @@ async def test_of_a_turn_and_its_cancel_that_come_together_exactly_one_wins(
             assert state == "cancelled"
             assert (await kinds(turn))[-1] == "error"
             assert await record.state(ANN, str(number), through=None) == "cancelled"
+
+
+async def test_a_turn_whose_client_left_while_it_was_being_recorded_is_stopped(tmp_path: Path) -> None:
+    recording, go_on = threading.Event(), threading.Event()
+
+    class Slow(DailyVolume):
+        def spend(self, key: str, *, rows: int, size: int) -> None:
+            recording.set()
+            go_on.wait()
+
+    async with (
+        open_store(tmp_path / "hub.db") as store,
+        running(ConversationRecord(store, instance="main", volume=Slow())) as turns,
+        asyncio.TaskGroup() as tasks,
+    ):
+        work, turn = Work(), asks("1")
+        opening = tasks.create_task(turns.open(turn, work.run))
+        await asyncio.to_thread(recording.wait)
+        opening.cancel()
+        await asyncio.wait([opening])
+        go_on.set()
+        await turn.ended.wait()
+        assert await turns.cancel(ANN, "1") == "cancelled"
+        assert (turns.open_count, work.begun) == (0, [])
 
 
 async def test_a_turn_id_runs_once(turns: Turns) -> None:
