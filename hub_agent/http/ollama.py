@@ -356,8 +356,9 @@ class _Lines:
             async with aclosing(turn.events()) as events:
                 async for told in events:
                     match told:
-                        case TextDelta(text=text) if piece := self.stop.feed(text):
-                            yield _line({**self.body.said(piece), **self._head(), "done": False})
+                        case TextDelta(text=text):
+                            if piece := self.stop.feed(text):
+                                yield _line({**self.body.said(piece), **self._head(), "done": False})
                             if self.stop.found:
                                 break
                         case TurnFinal():

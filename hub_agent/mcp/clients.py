@@ -95,8 +95,6 @@ class _Server:
             if progress is not None:
                 progress({"progress": number, "total": total, "message": message and message[:200]})
 
-        from mcp import MCPError
-
         from hub_agent.mcp.foreign import value_of
 
         try:
@@ -105,8 +103,11 @@ class _Server:
                 return value_of(await client.call_tool(tool.tool, given, progress_callback=report))
         except TimeoutError:
             raise CallError(ErrorCode.TIMEOUT, f"{self.name} did not answer in {_CALL_S:g} s") from None
-        except MCPError as error:
-            raise CallError(ErrorCode.SKILL_ERROR, f"{self.name}: {str(error)[:500]}") from None
+        except CallError:
+            raise
+        except Exception as error:  # noqa: BLE001  what the library fails with is not known
+            what = " ".join(str(error).split())[:500]
+            raise CallError(ErrorCode.SKILL_ERROR, f"{self.name}: {what or type(error).__name__}") from None
 
 
 class McpServerState(TypedDict):

@@ -110,6 +110,9 @@ class Mcp:
                 made = dict(message["headers"]).get(_SESSION, b"").decode()
                 if made and made not in self._sessions and not session:
                     self._sessions[made] = _Holder(token, bearer.user.id)
+                if scope["method"] == "DELETE" and message["status"] == 200:
+                    # Its client has ended it; it no longer counts.
+                    self._sessions.pop(session, None)
             await send(message)
 
         async with self._connections.hold(None, token=token) as client:

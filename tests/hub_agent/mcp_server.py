@@ -1,5 +1,6 @@
 """An MCP server for tests, run as a program: ``mcp_server.py [PORT]``; without a port on its streams."""
 
+import math
 import os
 import sys
 from typing import Any
@@ -40,6 +41,12 @@ async def count(context: Context[Any, Any]) -> int:
     """Count to two."""
     await context.report_progress(1, 2, "one")
     return 2
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+def humidity() -> float:
+    """Give a number that JSON has not, so that the result does not fit its own schema."""
+    return math.nan
 
 
 @server.tool(name="class", annotations=ToolAnnotations(read_only_hint=True))

@@ -238,6 +238,10 @@ async def test_a_session_is_its_tokens_and_a_token_has_few(
         of_each = [(await post(first, listed, **{"mcp-session-id": each}))[0] for each in sessions]
         assert of_each == [404, *[200] * 8]
         assert (await post(second, listed, **{"mcp-session-id": sessions[-1]}))[0] == 404
+        for _ in sessions:
+            ended = {"authorization": f"Bearer {first}", "mcp-session-id": (await post(first, hello))[1]}
+            assert (await http.delete("/mcp", headers={**accept, **ended})).status_code == 200
+        assert (await post(first, listed, **{"mcp-session-id": sessions[-1]}))[0] == 200
 
         monkeypatch.setattr("hub_agent.mcp.http._MOST", 9)
         other = await home.token(await home.hub.registry.accounts.add("Anna", role="member"), scopes=ALL)

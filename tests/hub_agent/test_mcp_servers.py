@@ -35,7 +35,7 @@ APPROVED = {
     "*": {"openWorldHint": False, "destructiveHint": False},
     **{
         name: {"readOnlyHint": True, "openWorldHint": False}
-        for name in ("forecast", "fail", "count", "class")
+        for name in ("forecast", "fail", "count", "humidity", "class")
     },
 }
 
@@ -82,6 +82,7 @@ async def test_the_tools_of_a_server_are_methods_with_flags(home: Home) -> None:
     )
     assert (await call(home, "forecast", place=3, spam=1))["code"] == "bad_arguments"
     assert "the station is broken" in (await call(home, "fail"))["detail"]
+    assert (await call(home, "humidity"))["code"] == "skill_error"
     assert await call(home, "count") == 2
     assert isinstance(await call(home, "class_"), int)
     flags = {

@@ -78,7 +78,7 @@ async def test_a_message_is_answered_whole_and_in_lines(home: Home, client: olla
 async def test_history_goes_with_the_message_and_a_text_to_stop_at_ends_the_answer(
     asking: ollama.AsyncClient, model: ScriptedModel
 ) -> None:
-    model.script = [Says(text="One, two, three.")] * 2
+    model.script = [Says(text="One, two, three.")] * 3
     said = [
         {"role": "system", "content": "Talk like a pirate."},
         {"role": "user", "content": "hello"},
@@ -87,6 +87,8 @@ async def test_history_goes_with_the_message_and_a_text_to_stop_at_ends_the_answ
     ]
     whole = await asking.chat("assistant", said, options={"stop": [", thr"]})
     parts = await asking.chat("assistant", said, options={"stop": [", thr"]}, stream=True)
+    at_once = await asking.chat("assistant", said, options={"stop": ["One"]}, stream=True)
+    assert [(part.message.content, part.done) async for part in at_once] == [("", True)]
     assert whole.message.content == "One, two"
     assert "".join([part.message.content or "" async for part in parts]) == "One, two"
     assert (whole.prompt_eval_count, whole.eval_count) == (11, 7)
