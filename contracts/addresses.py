@@ -38,6 +38,8 @@ def endpoint(url: str) -> Endpoint | None:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
+        # As every look-up does, which raises no OSError for a name like "a..b".
+        (host or "").encode("idna")
     except ValueError:
         return None
     return Endpoint(parts.scheme, host, port) if host and port and parts.scheme in DEFAULT_PORTS else None

@@ -13,8 +13,8 @@ Policy for what cannot be handled at once:
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final, Self
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Self
 
 from bus.link.connection import Connection, Protocol
 from bus.link.message import Message
@@ -297,22 +297,30 @@ class Link:
                 _log.exception("a callback failed after connecting")
 
     async def _subscribe_all(self, connection: Connection) -> None:
-        wanted = self._subscriptions.wanted()
-        if not connection.identifies:
-            filters = [(self._prefix + filter_, qos) for filter_, qos in wanted.items()]
-            steps = [connection.subscribe(filters)] if filters else []
-        else:
-            # An identifier is for all filters of a packet. All packets leave before the first answer comes.
-            steps = [self._subscribe_one(connection, filter_, qos) for filter_, qos in wanted.items()]
-        for failure in await asyncio.gather(*steps, return_exceptions=True):
-            if isinstance(failure, Forbidden):
-                _log.error("%s", failure)
-            elif failure is not None:
-                raise failure
+        done: dict[int, int] = {}
+        # What is subscribed while the broker answers has no connection yet, and counts on being found here.
+        while wanted := {
+            filter_: qos
+            for filter_, qos in self._subscriptions.wanted().items()
+            if done.get(self._subscriptions.number(filter_), -1) < qos
+        }:
+            done |= {self._subscriptions.number(filter_): qos for filter_, qos in wanted.items()}
+            if not connection.identifies:
+                filters = [(self._prefix + filter_, qos) for filter_, qos in wanted.items()]
+                steps = [connection.subscribe(filters)]
+            else:
+                # An identifier is for all filters of a packet; all packets leave before the first answer.
+                steps = [self._subscribe_one(connection, filter_, qos) for filter_, qos in wanted.items()]
+            for failure in await asyncio.gather(*steps, return_exceptions=True):
+                if isinstance(failure, Forbidden):
+                    _log.error("%s", failure)
+                elif failure is not None:
+                    raise failure
 
-    async def _subscribe_one(self, connection: Connection, filter_: str, qos: int) -> None:
+    def _subscribe_one(self, connection: Connection, filter_: str, qos: int) -> Coroutine[Any, Any, None]:
+        # The number is taken now: by the time that it is awaited, the filter may be unsubscribed.
         number = self._subscriptions.number(filter_) if connection.identifies else None
-        await connection.subscribe([(self._prefix + filter_, qos)], identifier=number)
+        return connection.subscribe([(self._prefix + filter_, qos)], identifier=number)
 
     def _lost(self, connection: Connection) -> None:
         if self._connection is not connection:

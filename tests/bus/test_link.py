@@ -321,7 +321,7 @@ async def test_an_error_in_the_body_comes_out_as_itself(mosquitto: Mosquitto) ->
             raise KeyError("mine")
 
 
-@pytest.mark.parametrize("url", ["http://x", "mqtt://", "localhost:1883", "mqtt://x:99999"])
+@pytest.mark.parametrize("url", ["http://x", "mqtt://", "localhost:1883", "mqtt://x:99999", "mqtt://a..b"])
 def test_what_is_no_broker_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         open_link(settings(url))

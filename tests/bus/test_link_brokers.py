@@ -261,3 +261,35 @@ def _qos_0(payload: bytes) -> bytes:
         header.append(length & 0x7F | 0x80)
         length >>= 7
     return bytes(header) + bytes((length,)) + b"\x00\x01a\x00" + payload
+
+
+async def test_what_is_subscribed_and_unsubscribed_while_the_link_subscribes_again_counts() -> None:
+    asked: asyncio.Queue[bytes] = asyncio.Queue()
+    connected, go = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00")
+        connected.set()
+        while (head := await reader.read(2)) and head[0] == 0x82:
+            subscribe = await reader.readexactly(head[1])
+            asked.put_nowait(subscribe)
+            await go.wait()
+            writer.write(b"\x90\x04" + subscribe[:2] + b"\x00\x01")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        link = open_link(LinkSettings(urls=(url,), client_id="one"), wait_s=0)
+        leave = [await link.subscribe(f"early/{number}", print) for number in range(50)]
+        await link.subscribe("stays", print)
+        async with link, asyncio.timeout(60):
+            await connected.wait()
+            for unsubscribe in leave:
+                await unsubscribe()
+                await asyncio.sleep(0)
+            await asked.get()
+            await link.subscribe("late", print)
+            go.set()
+            await link.wait_connected()
+    assert any(b"late" in asked.get_nowait() for _ in range(asked.qsize()))
