@@ -32,6 +32,11 @@ _THEMES: Final[dict[Theme, tuple[str, str]]] = {
     "dark": ("dark_mode", "Theme: dark"),
 }
 
+# Quasar holds back who asks for the focus while one of these fades in or out, and moves it there afterwards:
+# away from the field in which a person types by then.
+for _fading in (ui.dialog, ui.menu, ui.select, ui.tooltip):
+    _fading.default_props("transition-duration=0")
+
 
 @dataclass(frozen=True)
 class PageInfo:
