@@ -22,6 +22,21 @@ from tests.brokers import HUB_ID, INSTANCE, Bus, open_bus
 from tests.mosquitto import Mosquitto
 from tests.ports import free_port
 
+DENIED = (
+    "without a name",
+    "without a password",
+    "wrong password of the hub",
+    "token by another key",
+    "token that was cut",
+    "token that has expired",
+    "token of another device",
+    "reader in the place of a device",
+    "rights of a device",
+    "rights of a reader",
+    "rights of a chat client",
+)
+"""What only a broker that checks its clients denies."""
+
 
 def ours(bus: Bus) -> OurBroker:
     kind = "embedded" if bus.kind == "embedded" else "mosquitto"
@@ -39,17 +54,7 @@ async def test_a_broker_that_is_as_it_should_be_has_nothing_wrong(any_bus: Bus) 
         "login of the hub",
         "login of a device",
         "login of a reader",
-        "without a name",
-        "without a password",
-        "wrong password of the hub",
-        "token by another key",
-        "token that was cut",
-        "token that has expired",
-        "token of another device",
-        "reader in the place of a device",
-        "rights of a device",
-        "rights of a reader",
-        "rights of a chat client",
+        *DENIED,
         "MQTT versions",
         "QoS 1",
         "retained messages",
@@ -116,20 +121,7 @@ async def test_a_broker_that_lets_everybody_do_everything_is_found_out(
         url = f"mqtt://127.0.0.1:{house.port}"
         broker = OurBroker("embedded", url, HUB_ID, house.key, patience_s=60)
         findings = await check(broker)
-    assert wrong(findings) == [
-        "without a name",
-        "without a password",
-        "wrong password of the hub",
-        "token by another key",
-        "token that was cut",
-        "token that has expired",
-        "token of another device",
-        "reader in the place of a device",
-        "rights of a device",
-        "rights of a reader",
-        "rights of a chat client",
-        "shutting out",
-    ]
+    assert wrong(findings) == [*DENIED, "shutting out"]
 
 
 @pytest.fixture

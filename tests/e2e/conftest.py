@@ -4,32 +4,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.house import House
+from tests.journal import JOURNAL_BEGINNING
 from tests.model_server import ScriptedModel
 from tests.mosquitto import Mosquitto
 
-JOURNAL_SKILL = '''
-"""Writes down what really ran, so that a test can count it."""
-import time
-from pathlib import Path
-
-from spoke import Skill, skill_method
-
-FILE = Path(__file__).with_name("journal.txt")
-
-
-def _write(line):
-    with FILE.open("a") as file:
-        file.write(line + "\\n")
-
-
-class JournalSkill(Skill):
-    """Keeps a journal."""
-
-    def write(self, text: str) -> str:
-        """Write a line into the journal."""
-        _write(text)
-        return f"wrote {text}"
-
+JOURNAL_SKILL = (
+    JOURNAL_BEGINNING
+    + '''
     def slowly(self, text: str, seconds: float) -> str:
         """Write a line, wait, and write another."""
         _write(f"{text} begun")
@@ -74,6 +55,7 @@ class AnywhereSkill(Skill):
         _write(f"anywhere {text}")
         return f"wrote {text}"
 '''
+)
 
 
 @pytest.fixture

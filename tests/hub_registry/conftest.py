@@ -11,13 +11,14 @@ from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.enrolment import Enrolment
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Devices
-from hub_registry.registry import open_registry
+from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair
 from identity.passwords import HashCost
 from tests.hub_registry.http_client import Browser, Client, speak_to
 from tests.hub_registry.hubs import Hub, open_hub
+from tests.hub_registry.own_brokers import KINDS, open_own
 from tests.mosquitto import Mosquitto
 from tests.reused import put_database
 
@@ -88,6 +89,19 @@ def hub_key() -> KeyPair:
 @pytest.fixture
 async def hub(tmp_path: Path, mosquitto: Mosquitto, hub_key: KeyPair) -> AsyncIterator[Hub]:
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as running:
+        yield running
+
+
+@pytest.fixture
+async def registry(tmp_path: Path, hub_key: KeyPair) -> AsyncIterator[Registry]:
+    async with open_registry(RegistrySettings(database=tmp_path / "hub" / "hub.db"), key=hub_key) as opened:
+        yield opened
+
+
+@pytest.fixture(params=KINDS)
+async def own(request: pytest.FixtureRequest, tmp_path: Path, registry: Registry) -> AsyncIterator[Hub]:
+    """A hub on each kind of broker that we run ourselves."""
+    async with open_own(request.param, tmp_path / "broker", registry) as running:
         yield running
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,9 +13,8 @@ from hub_registry.bus.published import PublishedTopics
 from hub_registry.bus.purging import Purged
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.devices.presence import PresenceState
-from hub_registry.registry import Registry, open_registry
-from hub_registry.settings import DeviceBounds, RegistrySettings
-from tests.hub_registry.hubs import Hub, open_hub
+from hub_registry.settings import DeviceBounds
+from tests.hub_registry.hubs import open_hub
 from tests.hub_registry.own_brokers import KINDS, logged_in, open_own
 from tests.hub_registry.retained import retained, settled
 from tests.hub_registry.spokes import FakeSpoke, eventually, registration
@@ -123,18 +121,6 @@ async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub
 
 
 # ---- devices
-
-
-@pytest.fixture
-async def registry(tmp_path, hub_key) -> AsyncIterator[Registry]:
-    async with open_registry(RegistrySettings(database=tmp_path / "hub" / "hub.db"), key=hub_key) as opened:
-        yield opened
-
-
-@pytest.fixture(params=KINDS)
-async def own(request, tmp_path, registry) -> AsyncIterator[Hub]:
-    async with open_own(request.param, tmp_path / "broker", registry) as running:
-        yield running
 
 
 async def test_a_rename_leaves_nothing_behind(own):

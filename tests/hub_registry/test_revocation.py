@@ -1,6 +1,5 @@
 """Joining, renewing and revoking on our own brokers: one act for the database, the bus and HTTP."""
 
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,8 +12,6 @@ from bus.link import open_link
 from contracts import topics
 from contracts.errors import LoginRefused, Unauthorized
 from hub_registry.devices.presence import PresenceState
-from hub_registry.registry import Registry, open_registry
-from hub_registry.settings import RegistrySettings
 from identity.keys import KeyPair
 from tests.hub_registry.hubs import Hub, hub_login, serve
 from tests.hub_registry.own_brokers import KINDS, device_password, log_in_with, logged_in, open_own
@@ -23,15 +20,8 @@ from tests.hub_registry.spokes import eventually
 
 
 @pytest.fixture
-async def registry(tmp_path, hub_key) -> AsyncIterator[Registry]:
-    async with open_registry(RegistrySettings(database=tmp_path / "hub" / "hub.db"), key=hub_key) as opened:
-        yield opened
-
-
-@pytest.fixture(params=KINDS)
-async def hub(request, tmp_path, registry) -> AsyncIterator[Hub]:
-    async with open_own(request.param, tmp_path / "broker", registry) as running:
-        yield running
+def hub(own: Hub) -> Hub:
+    return own
 
 
 def is_refused(link) -> bool:

@@ -20,6 +20,7 @@ from contracts.wire import Json
 from identity.envelope import Seal, unseal
 from identity.keys import PublicKey
 from spoke.settings import SpokeSettings
+from tests.journal import JOURNAL_BEGINNING
 from tests.spoke.hub import DEVICE, HUB, StandInHub, serving
 
 __all__ = [
@@ -41,28 +42,9 @@ MARKER = topics.WATCHER.build(watcher="marker")
 
 Seen = TypeVar("Seen")
 
-JOURNAL = '''
-import time
-from pathlib import Path
-
-from spoke import Skill, skill_method
-
-FILE = Path(__file__).with_name("journal.txt")
-
-
-def _write(line):
-    with FILE.open("a") as file:
-        file.write(line + "\\n")
-
-
-class JournalSkill(Skill):
-    """Writes down what really ran."""
-
-    def write(self, text: str) -> str:
-        """Write a line."""
-        _write(text)
-        return f"wrote {text}"
-
+JOURNAL = (
+    JOURNAL_BEGINNING
+    + '''
     def slowly(self, text: str, seconds: float) -> str:
         """Write a line, wait, and write another."""
         _write(f"{text} begun")
@@ -96,6 +78,7 @@ class JournalSkill(Skill):
         for number in range(count):
             self.emit("shouted", {"number": number})
 '''
+)
 
 GATE = '''
 import time
