@@ -1,6 +1,7 @@
 """Requests for watchers: topics, instruction, the calls that one may make; and the person who asks."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -187,9 +188,9 @@ def is_watching(row: WatcherRow) -> bool:
     return row.state == "active" or row.snoozed_until is not None
 
 
-def topics_json(request: WatcherRequest) -> dict[str, Any]:
-    """Return the topics of a watcher as they are stored."""
-    return {name: source.model_dump(exclude_none=True) for name, source in request.topics.items()}
+def topics_json(sources: Mapping[str, WatchedValue]) -> dict[str, Any]:
+    """Return what a watcher sees as it is stored."""
+    return {name: source.model_dump(exclude_none=True) for name, source in sources.items()}
 
 
 @dataclass(frozen=True)

@@ -82,35 +82,35 @@ class WatcherSkill(HubSkill):
                 hint=f"{name} is a draft: 'strawberry watchers approve {name}' shows it and lets it begin.",
                 shown=await self._watchers.shown_to_confirm(name, self._by),
             )
-        return dict(await self._watchers.approve(name, self._by, shown=request))
+        return (await self._watchers.approve(name, self._by, shown=request)).model_dump(mode="json")
 
     @skill_method(read_only=True, untrusted_output=True)
     async def list(self) -> Rows:
         """List the watchers: state, predicate, how often they fired, and their last decision."""
-        return [dict(each) for each in self._watchers.of(self._by)]
+        return [each.model_dump(mode="json") for each in self._watchers.of(self._by)]
 
     @skill_method(read_only=True, untrusted_output=True)
     async def show(self, name: str) -> dict[str, Any]:
         """Show a watcher and its history: what it saw, decided, did, and what that cost."""
-        return dict(await self._watchers.show(name, self._by))
+        return (await self._watchers.show(name, self._by)).model_dump(mode="json")
 
     @skill_method(idempotent=True)
     async def pause(self, name: str) -> dict[str, Any]:
         """Stop a watcher until it is resumed."""
         self._need_person(name)
-        return dict(await self._watchers.pause(name, self._by))
+        return (await self._watchers.pause(name, self._by)).model_dump(mode="json")
 
     @skill_method(idempotent=True)
     async def resume(self, name: str) -> dict[str, Any]:
         """Resume a watcher that is paused, snoozed or has failed."""
         self._need_person(name)
-        return dict(await self._watchers.resume(name, self._by))
+        return (await self._watchers.resume(name, self._by)).model_dump(mode="json")
 
     @skill_method(idempotent=True)
     async def snooze(self, name: str, minutes: Minutes) -> dict[str, Any]:
         """Keep a watcher quiet for some minutes."""
         self._need_person(name)
-        return dict(await self._watchers.snooze(name, self._by, seconds=60 * minutes))
+        return (await self._watchers.snooze(name, self._by, seconds=60 * minutes)).model_dump(mode="json")
 
     @skill_method(destructive=True)
     async def remove(self, name: Names) -> str:
@@ -128,7 +128,7 @@ class WatcherSkill(HubSkill):
     async def run(self, name: str) -> dict[str, Any]:
         """Evaluate a watcher now; it may notify and act."""
         self._need_person(name)
-        return dict(await self._watchers.run(name, self._by))
+        return (await self._watchers.run(name, self._by)).model_dump(mode="json")
 
     @skill_method(read_only=True, timeout_s=_TEST_S, untrusted_output=True)
     async def test(
@@ -164,7 +164,8 @@ class WatcherSkill(HubSkill):
     async def set_timer(self, minutes: Minutes, text: str = "Timer") -> dict[str, Any]:
         """Set a timer; the user is notified when it ends."""
         due = now() + timedelta(minutes=minutes)
-        return dict(await self._timers.add(self.asking.user, text, due=due, schedule=None, missed="run"))
+        made = await self._timers.add(self.asking.user, text, due=due, schedule=None, missed="run")
+        return made.model_dump(mode="json")
 
     @skill_method()
     async def remind(
@@ -181,17 +182,18 @@ class WatcherSkill(HubSkill):
         if (at is None) == (every is None):
             raise InvalidMessage("give either at or every")
         due = None if at is None else self._moment(at)
-        return dict(await self._timers.add(self.asking.user, text, due=due, schedule=every, missed=missed))
+        made = await self._timers.add(self.asking.user, text, due=due, schedule=every, missed=missed)
+        return made.model_dump(mode="json")
 
     @skill_method(read_only=True)
     async def timers(self) -> Rows:
         """List timers and reminders."""
-        return [dict(each) for each in self._timers.of(self.asking.user)]
+        return [each.model_dump(mode="json") for each in self._timers.of(self.asking.user)]
 
     @skill_method(idempotent=True)
     async def cancel_timer(self, timer: str) -> dict[str, Any]:
         """Cancel a timer or reminder, by its id or its text."""
-        return dict(await self._timers.remove(self.asking.user, timer))
+        return (await self._timers.remove(self.asking.user, timer)).model_dump(mode="json")
 
     def _need_person(self, name: str) -> None:
         """Refuse where text of strangers would silence a watcher, or have it act."""

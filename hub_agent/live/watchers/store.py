@@ -1,14 +1,14 @@
-"""Watchers, their decisions and timers in the hub's database."""
+"""Watchers and their decisions in the hub's database."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Delete, Update
+from sqlalchemy import Update
 from sqlmodel import Session, col, delete, func, select, update
 
 from contracts.errors import Conflict
-from hub_agent.live.watchers.tables import DecisionRow, TimerRow, WatcherRow
+from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
@@ -24,7 +24,7 @@ class WatcherStore:
     """Reads and writes the rows; the rows that it gives belong to the caller.
 
     Args:
-        instance: Name of this hub process, whose watchers and timers are read.
+        instance: Name of this hub process, whose watchers are read.
 
     Attributes:
         last: By watcher, the newest decision that was recorded or read.
@@ -130,27 +130,6 @@ class WatcherStore:
         return await self._store.read(
             lambda session: (int(session.exec(spent).one()), dict(session.exec(acted).all()))
         )
-
-    async def timers(self) -> list[TimerRow]:
-        """Return all timers, the next one first."""
-        query = select(TimerRow).where(TimerRow.instance == self.instance).order_by(col(TimerRow.due))
-        return await self._store.read(lambda session: list(session.exec(query)))
-
-    async def add_timer(self, row: TimerRow) -> None:
-        """Write a new timer."""
-        values = row.model_dump()
-        await self._store.write(lambda session: session.add(TimerRow(**values)))
-
-    async def remove_timer(self, timer: str) -> None:
-        """Delete a timer."""
-        await self._store.write(lambda session: session.exec(change_of_timer(timer, due=None)))
-
-
-def change_of_timer(timer: str, *, due: datetime | None) -> Update | Delete:
-    """Return the statement that moves a timer, if it is there still; without `due`, deletes it."""
-    if due is None:
-        return delete(TimerRow).where(col(TimerRow.id) == timer)
-    return update(TimerRow).where(col(TimerRow.id) == timer).values(due=due)
 
 
 def _delete(session: Session, name: str) -> None:

@@ -9,16 +9,17 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from typing_extensions import TypedDict
+from pydantic import ConfigDict
+from sqlalchemy import Delete, Update
+from sqlmodel import col, delete, select, update
 
 from agent_core.prompt import Household
 from chat.tasks import happens, open_tasks
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json, Part, Timestamp, rfc3339
 from hub_agent.live.events import Events, Kind
 from hub_agent.live.watchers.definition import Missed
 from hub_agent.live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
-from hub_agent.live.watchers.store import WatcherStore, change_of_timer
 from hub_agent.live.watchers.tables import TimerRow
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import Store
@@ -35,12 +36,14 @@ _WITHOUT_SUN: Final = timedelta(days=1)
 """Until a timer by the sun whose time cannot be computed is tried again."""
 
 
-class TimerSummary(TypedDict):
+class TimerSummary(Part):
     """A timer as people and programs read it."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     id: str
     text: str
-    due: str
+    due: Timestamp
     schedule: str | None
     missed: str
 
@@ -51,9 +54,10 @@ class Timers:
     That one ended is stored in one transaction with its end, so that it is reported once.
     """
 
-    def __init__(self, store: WatcherStore, events: Events, *, household: Household) -> None:
+    def __init__(self, store: Store, events: Events, *, instance: str, household: Household) -> None:
         self._store = store
         self._events = events
+        self._instance = instance
         self._household = household
         self._rows: dict[str, TimerRow] = {}
         self._changed = asyncio.Event()
@@ -75,23 +79,24 @@ class Timers:
             raise InvalidMessage(f"{rfc3339(due)} has passed")
         row = TimerRow(
             id=uuid7(),
-            instance=self._store.instance,
+            instance=self._instance,
             owner=user.id,
             text=text[:200],
             due=due,
             schedule=schedule,
             missed=missed,
         )
-        await self._store.add_timer(row)
+        values = row.model_dump()
+        await self._store.write(lambda session: session.add(TimerRow(**values)))
         self._rows[row.id] = row
         self._changed.set()
         await self._events.publish(user.id, "timer", _happened(row, "set"))
-        return _shown(row)
+        return TimerSummary.model_validate(row)
 
     def of(self, user: User) -> list[TimerSummary]:
         """Return the timers of a person, the next one first."""
         own = [row for row in self._rows.values() if row.owner == user.id]
-        return [_shown(row) for row in sorted(own, key=lambda row: row.due)]
+        return [TimerSummary.model_validate(row) for row in sorted(own, key=lambda row: row.due)]
 
     async def remove(self, user: User, which: str) -> TimerSummary:
         """Remove a timer, by its id or its text.
@@ -108,7 +113,7 @@ class Timers:
             raise NotFound(f"{len(found)} timers are called {which!r}", hint=f"There are: {there}.")
         await self._drop(found[0])
         await self._events.publish(user.id, "timer", _happened(found[0], "removed"))
-        return _shown(found[0])
+        return TimerSummary.model_validate(found[0])
 
     async def forget_person(self, user: str) -> None:
         """Remove the timers of a person who was removed."""
@@ -117,7 +122,9 @@ class Timers:
 
     async def run(self) -> None:
         """Report timers as they end, until cancelled."""
-        for row in readable(await self._store.timers(), self._checked):
+        own = select(TimerRow).where(TimerRow.instance == self._instance)
+        stored = await self._store.read(lambda session: list(session.exec(own)))
+        for row in readable(stored, self._checked):
             self._rows[row.id] = row
         while True:
             self._changed.clear()
@@ -161,7 +168,7 @@ class Timers:
             (row.owner, "notification", {**payload, "text": message, "from": "timer"}),
         ]
         try:
-            await self._events.publish_all(events, also=change_of_timer(row.id, due=following))
+            await self._events.publish_all(events, also=_change(row.id, due=following))
         except StorageError:
             # It ends again; one that was removed meanwhile does not come back.
             row.due = before
@@ -170,7 +177,7 @@ class Timers:
             raise
 
     async def _drop(self, row: TimerRow) -> None:
-        await self._store.remove_timer(row.id)
+        await self._store.write(lambda session: session.exec(_change(row.id, due=None)))
         self._rows.pop(row.id, None)
 
 
@@ -178,14 +185,11 @@ def _happened(row: TimerRow, event: Literal["set", "removed", "ended"]) -> dict[
     return {"subject": row.text, "event": event, "timer": row.id, "due": rfc3339(row.due)}
 
 
-def _shown(row: TimerRow) -> TimerSummary:
-    return {
-        "id": row.id,
-        "text": row.text,
-        "due": rfc3339(row.due),
-        "schedule": row.schedule,
-        "missed": row.missed,
-    }
+def _change(timer: str, *, due: datetime | None) -> Update | Delete:
+    """Return the statement that moves a timer, if it is there still; without `due`, deletes it."""
+    if due is None:
+        return delete(TimerRow).where(col(TimerRow.id) == timer)
+    return update(TimerRow).where(col(TimerRow.id) == timer).values(due=due)
 
 
 @asynccontextmanager
@@ -193,7 +197,7 @@ async def open_timers(
     store: Store, events: Events, *, instance: str, household: Household
 ) -> AsyncIterator[Timers]:
     """Keep timers for as long as the context is open."""
-    timers = Timers(WatcherStore(store, instance=instance), events, household=household)
+    timers = Timers(store, events, instance=instance, household=household)
     async with open_tasks() as tasks:
         tasks.create_task(timers.run(), name="timers")
         yield timers

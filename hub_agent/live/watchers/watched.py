@@ -11,17 +11,17 @@ from typing_extensions import TypedDict
 
 from agent_core.tools.skill_calls import shown_arguments
 from contracts.rates import Backoff
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json, Part, Timestamp
 from hub_agent.live.topics import LinkName
-from hub_agent.live.watchers.decisions.evaluation import (
-    DecisionEntry,
-    DecisionSummary,
-    WatcherCall,
-    calls_of,
-    summary_of,
-)
+from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, DecisionSummary, calls_of
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue, sources_of
+from hub_agent.live.watchers.definition import (
+    LEAST_EVERY_S,
+    Allowed,
+    WatchedValue,
+    sources_of,
+    topics_json,
+)
 from hub_agent.live.watchers.predicates import Evaluator, Verdict
 from hub_agent.live.watchers.predicates.firing import Firing
 from hub_agent.live.watchers.schedule import Schedule
@@ -110,7 +110,7 @@ class WatchedTopic(TypedDict):
     link: LinkName
 
 
-class WatcherSummary(TypedDict):
+class WatcherSummary(Part):
     """A watcher as people and programs read it."""
 
     name: str
@@ -125,10 +125,10 @@ class WatcherSummary(TypedDict):
     every_s: float | None
     on_change: bool
     schedule: str | None
-    next_at: str | None
-    allow: list[WatcherCall]
+    next_at: Timestamp | None
+    allow: list[Allowed]
     dry_run: bool
-    snoozed_until: str | None
+    snoozed_until: Timestamp | None
     fired: int
     evaluations: int
     model_calls: int
@@ -150,7 +150,7 @@ class CheckedPredicate(TypedDict):
     latest: dict[str, Json]
 
 
-def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | None) -> WatcherSummary:
+def summary_of(row: WatcherRow, watched: Watched | None, last: DecisionRow | None) -> WatcherSummary:
     """Return a watcher as people and programs read it.
 
     Args:
@@ -165,39 +165,20 @@ def watcher_json(row: WatcherRow, watched: Watched | None, last: DecisionRow | N
         if watched.is_held_up:
             reason = "it waits to be evaluated: the evaluations of a minute are used up"
         watched.count()
-    return {
-        "name": row.name,
-        "state": row.state,
-        "owner": row.owner,
-        "instruction": row.instruction,
-        "predicate": row.predicate,
-        "note": row.note,
+    more = {
         "truth": verdict.truth if verdict is not None else None,
         "reason": reason,
-        "topics": {name: _topic(each) for name, each in sources_of(row).items()},
-        "every_s": row.every_s,
+        "topics": topics_json(sources_of(row)),
         "on_change": row.every_s is None and row.schedule is None,
-        "schedule": row.schedule,
-        "next_at": rfc3339(row.next_at) if row.next_at else None,
-        "allow": calls_json(row),
-        "dry_run": row.dry_run,
-        "snoozed_until": rfc3339(row.snoozed_until) if row.snoozed_until else None,
-        "fired": row.fired,
-        "evaluations": row.evaluations,
-        "model_calls": row.model_calls,
-        "tokens": row.tokens,
-        "last": summary_of(last) if last is not None else None,
+        "allow": calls_of(row),
+        "last": last,
     }
+    return WatcherSummary.model_validate({**row.model_dump(), **more})
 
 
-def _topic(source: WatchedValue) -> WatchedTopic:
-    shown: WatchedTopic = {"topic": source.topic, "link": source.link}
-    return shown if source.value is None else {**shown, "value": source.value}
-
-
-def calls_json(row: WatcherRow) -> list[WatcherCall]:
+def calls_json(row: WatcherRow) -> list[Json]:
     """Return the approved calls of a watcher without their devices."""
-    return [{"path": call.path, "arguments": call.arguments} for call in calls_of(row)]
+    return [call.model_dump(exclude={"device"}) for call in calls_of(row)]
 
 
 def values_json(seen: Mapping[str, Seen]) -> dict[str, Json]:

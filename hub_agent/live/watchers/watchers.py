@@ -17,7 +17,7 @@ from hub_agent.live.topics import Feed
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_agent.live.watchers.decisions.approved import approve
-from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, Evaluations, checked_row, entry_json
+from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, Evaluations, checked_row
 from hub_agent.live.watchers.decisions.model import Seen, problem_of
 from hub_agent.live.watchers.definition import (
     By,
@@ -39,8 +39,8 @@ from hub_agent.live.watchers.watched import (
     WatcherSummary,
     WatcherWithHistory,
     calls_json,
+    summary_of,
     values_json,
-    watcher_json,
 )
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
@@ -103,7 +103,7 @@ class Watchers:
             owner=by.user.id,
             created_at=now(),
             instruction=request.instruction,
-            topics=topics_json(request),
+            topics=topics_json(request.topics),
             every_s=request.interval_s,
             schedule=request.schedule,
             missed=request.missed,
@@ -208,7 +208,7 @@ class Watchers:
             "instruction": request.instruction,
             "predicate": request.predicate,
             "dry_run": request.dry_run,
-            "topics": topics_json(request),
+            "topics": topics_json(request.topics),
             "every_s": request.interval_s,
             "missed": request.missed,
         }
@@ -320,7 +320,7 @@ class Watchers:
         # A person who wants it now does not wait; the others do.
         self._evaluations.limits.evaluations.charge(1)
         entry = await self._engine.evaluate_now(watched, occasion="The owner asks for an evaluation now.")
-        return entry_json(entry)
+        return DecisionEntry.model_validate(entry)
 
     async def test(
         self,
@@ -368,8 +368,8 @@ class Watchers:
     async def show(self, name: str, by: By) -> WatcherWithHistory:
         """Return a watcher with its history, newest first."""
         row = self._get(name, by)
-        history = [entry_json(each) for each in await self._store.history(row.name, limit=_HISTORY)]
-        return {**self._shown(row), "history": history}
+        history = readable(await self._store.history(row.name, limit=_HISTORY), DecisionEntry.model_validate)
+        return WatcherWithHistory(**dict(self._shown(row)), history=history)
 
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's watchers."""
@@ -489,7 +489,7 @@ class Watchers:
         return [call.model_dump() for call in approve(directory, request.allow)]
 
     def _shown(self, row: WatcherRow) -> WatcherSummary:
-        return watcher_json(row, self._engine.get(row.name), self._store.last.get(row.name))
+        return summary_of(row, self._engine.get(row.name), self._store.last.get(row.name))
 
     async def _values(self, row: WatcherRow) -> dict[str, Seen]:
         """Return the present values of the topics; those that are not followed yet are asked for."""

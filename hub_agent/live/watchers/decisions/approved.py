@@ -9,8 +9,6 @@ watcher that makes any.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
-
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.nearest import suggestion
 from agent_core.search.targets import AnyDirectory, find_path
@@ -30,24 +28,14 @@ class NotApproved(StrawberryError):
     """A call that the model asked for is not among the approved ones; the message names it."""
 
 
-class ApprovedCall(BaseModel):
+class ApprovedCall(Allowed):
     """A call as the owner approved it.
 
     Attributes:
-        path: As people and models write it.
         device: Id of the device that it was approved for, whatever is called by that name later.
     """
 
-    model_config = ConfigDict(frozen=True)
-
-    path: str
-    arguments: dict[str, Json] = {}
     device: str
-
-    @property
-    def open(self) -> dict[str, Json]:
-        """Ranges of the arguments that the model chooses, as JSON Schema."""
-        return {name: rule for name, rule in self.arguments.items() if is_range(rule)}
 
     def fill(self, given: Mapping[str, Json]) -> dict[str, Json]:
         """Return the arguments of a call: the approved values, and those that the model chose.
@@ -61,7 +49,7 @@ class ApprovedCall(BaseModel):
             rule = self.arguments[name]
             if not (_within(value, rule) if is_range(rule) else _same(value, rule)):
                 raise NotApproved(f"{self.path} was asked for with {name} = {_short(value)}, {_said(rule)}")
-        fixed = {name: rule for name, rule in self.arguments.items() if name not in self.open}
+        fixed = {name: rule for name, rule in self.arguments.items() if not is_range(rule)}
         # The approved value itself: [true] equals [1] in Python.
         return {**given, **fixed}
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NotRequired
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
 from contracts import topics
@@ -18,13 +18,13 @@ from contracts.devices.presence import WatcherState
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, Disconnected, GatewayError, NoModel, NotFound, PredicateError
 from contracts.rates import TokenBucket
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed
 from hub_agent.live.watchers.decisions.approved import ApprovedCall
 from hub_agent.live.watchers.decisions.model import Decision, Seen, WatcherModel, problem_of
-from hub_agent.live.watchers.definition import sources_of
+from hub_agent.live.watchers.definition import Allowed, sources_of
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 from hub_agent.settings import WatcherSettings
@@ -43,32 +43,27 @@ _DONE: Final = TypeAdapter(list[str])
 NOTIFY: Final = "notify"
 
 
-class WatcherCall(TypedDict):
-    """A call of a watcher, without its device."""
-
-    path: str
-    arguments: dict[str, Json]
-
-
 class WouldDecide(TypedDict):
     """What the model decides on values of the past."""
 
     decision: str
     reason: str
-    action: NotRequired[WatcherCall]
+    action: NotRequired[Allowed]
 
 
-class DecisionSummary(TypedDict):
-    """An entry of the history in short."""
+class DecisionSummary(Part):
+    """An entry of the history in short, made of a `DecisionRow`."""
 
-    at: str
+    model_config = ConfigDict(from_attributes=True)
+
+    at: Timestamp
     decision: str
     reason: str
     actions: list[Json]
 
 
 class DecisionEntry(DecisionSummary):
-    """An entry of the history; see `DecisionRow`."""
+    """An entry of the history."""
 
     state: str
     seen: dict[str, Json]
@@ -138,7 +133,8 @@ class Announcer:
 
     async def decision(self, row: WatcherRow, entry: DecisionRow) -> None:
         """Publish a decision; the owner is notified of one that does something."""
-        await self._events.publish(row.owner, "watcher", {"subject": row.name, **entry_json(entry)})
+        shown = DecisionEntry.model_validate(entry).model_dump(mode="json")
+        await self._events.publish(row.owner, "watcher", {"subject": row.name, **shown})
         if entry.decision in (NOTIFY, "act"):
             await self.notify(row, _sentence(entry))
 
@@ -300,7 +296,7 @@ class Evaluations:
         made: WouldDecide = {"decision": decision.kind, "reason": decision.reason}
         if decision.call is not None:
             call, arguments = decision.call
-            made["action"] = {"path": call.path, "arguments": arguments}
+            made["action"] = Allowed(path=call.path, arguments=arguments)
         return made
 
     def _charge(self, row: WatcherRow, entry: DecisionRow) -> None:
@@ -391,27 +387,6 @@ def _state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
             "last_decision": last.decision if last else "",
         }
     )
-
-
-def summary_of(entry: DecisionRow) -> DecisionSummary:
-    """Write an entry of the history in short."""
-    return {
-        "at": rfc3339(entry.at),
-        "decision": entry.decision,
-        "reason": entry.reason,
-        "actions": entry.actions,
-    }
-
-
-def entry_json(entry: DecisionRow) -> DecisionEntry:
-    """Write an entry of the history as people and programs read it."""
-    return {
-        **summary_of(entry),
-        "state": entry.state,
-        "seen": entry.seen,
-        "tokens": entry.tokens,
-        "dry_run": entry.dry_run,
-    }
 
 
 def _sentence(entry: DecisionRow) -> str:

@@ -2,10 +2,12 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlmodel import Session, select
 
 from agent_core.prompt import Household
 from contracts.errors import InvalidMessage, StorageError
@@ -127,7 +129,7 @@ async def test_what_ended_while_the_hub_was_stopped_is_given_late_or_told_as_mis
                 missed=missed,
                 schedule=schedule,
             )
-            await WatcherStore(store, instance="main").add_timer(row)
+            await store.write(partial(Session.add, instance=row))
     async with open_home(tmp_path / "home") as home:
         await eventually(lambda: _three(home))
         texts = sorted(each["text"] for each in await notified(home))
@@ -135,8 +137,8 @@ async def test_what_ended_while_the_hub_was_stopped_is_given_late_or_told_as_mis
         assert texts[1].startswith("lamps: sunset depends on where the household is")
         assert texts[2] == "tea"
         left = home.hub.live.timers.of(home.hub.registry.admin)
-        assert sorted(each["text"] for each in left) == ["bins", "lamps"]
-        assert all(datetime.fromisoformat(each["due"]) > now() for each in left)
+        assert sorted(each.text for each in left) == ["bins", "lamps"]
+        assert all(each.due > now() for each in left)
 
 
 async def test_an_end_that_cannot_be_stored_is_told_once_it_can(
@@ -153,14 +155,15 @@ async def test_an_end_that_cannot_be_stored_is_told_once_it_can(
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "write", write)
-        timers._rows[made["id"]].due = now()
+        timers._rows[made.id].due = now()
         timers._changed.set()
         await failed.wait()
         failed.clear()
         await failed.wait()
     await eventually(lambda: notified(home))
     assert [each["text"] for each in await notified(home)] == ["tea"]
-    assert (timers.of(home.hub.registry.admin), await timers._store.timers()) == ([], [])
+    stored = await store.read(lambda session: session.exec(select(TimerRow)).all())
+    assert (timers.of(home.hub.registry.admin), stored) == ([], [])
 
 
 async def _three(home: Home) -> bool:
