@@ -255,7 +255,7 @@ def read_tables(home: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not TOML: {error}", hint="Correct that line.") from None
 
 

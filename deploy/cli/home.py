@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -120,12 +119,12 @@ def _report(answer: dict[str, Any]) -> Iterator[str]:
     yield "The hub publishes again after its next start."
 
 
-def update(options: argparse.Namespace) -> int:
+def update(options: argparse.Namespace) -> None:
     """Update, go back, or say how that is done here."""
     installed = find_installation()
     if options.check:
         _show_newest(options, installed)
-        return 0
+        return
     if installed.root is None:
         if options.rollback:
             raise ConfigError(
@@ -141,15 +140,14 @@ def update(options: argparse.Namespace) -> int:
             f"Update it with the following command{where}:\n"
             f"  {command}",
         )
-        return 0
+        return
     words = ["--rollback"] if options.rollback else ["--update"]
     if options.wheel is not None:
         # A name is of the package index, and no file.
         words += ["--from", PACKAGE if options.wheel == PACKAGE else str(Path(options.wheel).absolute())]
-    # The script says itself what is wrong, and which version is in use then.
-    return subprocess.run(
-        ["sh", str(SCRIPT), *words], env={**os.environ, "STRAWBERRY_ROOT": str(installed.root)}, check=False
-    ).returncode
+    environment = {**os.environ, "STRAWBERRY_ROOT": str(installed.root)}
+    # In place of this process, which at Ctrl-C would kill a script that ignores it.
+    os.execvpe("sh", ["sh", str(SCRIPT), *words], environment)  # noqa: S606
 
 
 def _show_newest(options: argparse.Namespace, installed: Installation) -> None:

@@ -23,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        The exit code: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C.
+        The exit code: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, and after Ctrl-D
+        where a password is asked for.
     """
     # Pydantic looks for plugins in the metadata of all packages: 20 ms of each start, and we use none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = command(options) or 0
         sys.stdout.flush()  # here, where a reader that is gone is no error
         return code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EOFError):
         print(file=sys.stderr)
         return 130
     except BrokenPipeError:

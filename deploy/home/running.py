@@ -59,10 +59,11 @@ class Reporter:
             self.say(*lines)
 
     def _print(self, text: str) -> None:
-        # A server goes on where the reader of its output went away (`strawberry up | head -3`).
+        # A server goes on where the reader of its output went away (`strawberry up | head -3`), its terminal
+        # was closed, or the disk is full.
         try:
             self._write(text)
-        except BrokenPipeError:
+        except OSError:
             discard_output()
 
     def waiting(self, line: str, *, status: str, **fields: Any) -> None:
@@ -87,7 +88,7 @@ def run_until_stopped(
     manager: ServiceManager | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run ``main`` to its end; SIGINT (Ctrl-C) and SIGTERM cancel it, which is a clean end.
+    """Run ``main`` to its end; SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel it, which is a clean end.
 
     What ``main`` has entered is left in order. A second signal cancels that, too.
 
@@ -114,6 +115,9 @@ def run_until_stopped(
                 signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
             else:
                 loop.add_signal_handler(number, stop)
+        # The terminal was closed. `nohup` ignores that, and so does what it starts.
+        if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, stop)
         with contextlib.suppress(asyncio.CancelledError):
             async with informed.kept_informed():
                 await main

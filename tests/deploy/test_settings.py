@@ -75,6 +75,8 @@ def test_watchers_have_a_model_and_limits_and_the_household_a_place(tmp_path: Pa
         ("household = 5\n", "household must be a table"),
         ('[[model]]\nname = "house"\n', "unknown table 'model'; did you mean 'models'?"),
         ("[household\n", "is not TOML"),
+        pytest.param(f"a = {'[' * 5_000}", "is not TOML", id="nested"),
+        pytest.param(f"a = {'1' * 5_000}", "is not TOML", id="large number"),
     ],
 )
 def test_a_mistake_names_the_file_and_the_field(tmp_path: Path, text: str, said: str) -> None:

@@ -13,7 +13,7 @@ from tests.e2e.house import PATIENCE_S, House, wait_for
 
 pytestmark = pytest.mark.slow
 
-SIGNALS = [signal.SIGTERM, signal.SIGINT]
+SIGNALS = [signal.SIGTERM, signal.SIGHUP]
 HEAVY = {
     *("deno", "sandbox_host", "tensorzero", "ollama", "httpx", "hub_agent", "hub_registry"),
     *("fastapi", "sqlmodel", "sqlalchemy", "alembic", "amqtt", "zeroconf", "hassil"),

@@ -25,7 +25,8 @@ case "$*" in
   *is-active*spoke) ! grep -q inactive "$state" 2>/dev/null;;
   *is-active*) exit 3;;
   *show*) echo "OTHER=1 STRAWBERRY_HOME=$STRAWBERRY_HOME";;
-  *stop*) echo inactive > "$state";;
+  # Ctrl-C while services are stopped: the update goes on to its end.
+  *stop*) kill -INT 0; echo inactive > "$state";;
   *reset-failed*) ;;
   # The new version changes the database and does not start; the one before starts with its own alone.
   # With $NEWER it is the new one that starts, and no other.
@@ -51,7 +52,13 @@ class Machine:
     def run(self, *words: str, code: int = 0) -> str:
         """Run a command and give what it printed; it has to end with this code."""
         done = subprocess.run(
-            words, env=self.environment, cwd=self.directory, capture_output=True, text=True, check=False
+            words,
+            env=self.environment,
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -144,7 +144,7 @@ def read_authority(file: Path) -> str:
     """
     try:
         text = file.expanduser().read_text("ascii")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not PEM"
         raise ConfigError(
             f"cannot read the certificate authority {file}: {reason}",
