@@ -13,14 +13,21 @@ from typing import Final
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
-from websockets.protocol import State
+from websockets.protocol import Event, State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from broker.embedded.peer import CHUNK, HandshakeFailed, StreamPeer
 from contracts.addresses import host_of
+from contracts.rates import TokenBucket
 
 _SUBPROTOCOL: Final = Subprotocol("mqtt")
+
+_PIECE: Final = 4096
+"""Bytes that are taken apart before others have their turn: frames can be so short that they hold 680."""
+_FRAMES_PER_S: Final = 10_000.0
+"""Sustained rate of the frames of one connection; one that sends more is read more slowly. A frame takes
+20 µs, and clients send one for each packet."""
 
 _SILENT: Final = logging.Logger("broker.embedded.websocket", level=logging.CRITICAL)  # noqa: LOG001 - see below
 """Stands under no other logger: the library would log frames, and with them tokens, when told to debug."""
@@ -43,6 +50,7 @@ class WebSocketPeer:
         self._ended = False
         self._outbox: list[bytes] = []
         self._outbox_size = 0
+        self._frames = TokenBucket(burst=_FRAMES_PER_S, per_second=_FRAMES_PER_S)
         self._loop = asyncio.get_running_loop()
 
     async def open(self, *, most: int) -> bool:
@@ -57,10 +65,7 @@ class WebSocketPeer:
             data = await self._stream.read()
             if not data:
                 return False
-            self._protocol.receive_data(data)
-            if self._protocol.handshake_exc is not None:
-                raise HandshakeFailed("it sent no WebSocket request")
-            self._digest()
+            await self._take(data)
         return True
 
     def trust(self) -> None:
@@ -73,11 +78,7 @@ class WebSocketPeer:
             data = await self._stream.read()
             if not data:
                 return b""
-            self._protocol.receive_data(data)
-            self._digest()
-            if not self._inbox and self._stream.waiting > CHUNK:
-                # Who sends pings and reads no answer has to wait for its answers to be gone.
-                await self._stream.drain()
+            await self._take(data)
         data = b"".join(self._inbox)
         self._inbox.clear()
         return data
@@ -131,15 +132,29 @@ class WebSocketPeer:
             return self._protocol.reject(HTTPStatus.FORBIDDEN, "Pages of this site may not connect.\n")
         return None
 
-    def _digest(self) -> None:
-        for event in self._protocol.events_received():
+    async def _take(self, data: bytes) -> None:
+        for at in range(0, len(data), _PIECE):
+            self._protocol.receive_data(data[at : at + _PIECE])
+            if self._protocol.handshake_exc is not None:
+                raise HandshakeFailed("it sent no WebSocket request")
+            events = self._protocol.events_received()
+            self._digest(events)
+            if len(events) > 1:
+                await asyncio.sleep(self._frames.reserve(len(events)))
+            if self._stream.waiting > CHUNK and not self._inbox:
+                # Who sends pings and reads no answer has to wait for its answers to be gone.
+                await self._stream.drain()
+
+    def _digest(self, events: list[Event]) -> None:
+        for event in events:
             if isinstance(event, Request):
                 self._answer(event)
                 continue
             assert isinstance(event, Frame)
             if event.opcode in (Opcode.BINARY, Opcode.CONT):
                 # Packets may be spread over messages, and messages over frames: only the bytes count.
-                self._inbox.append(bytes(event.data))
+                if event.data:
+                    self._inbox.append(bytes(event.data))
             elif event.opcode is Opcode.TEXT:
                 self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "MQTT is binary")
                 self._ended = True

@@ -465,6 +465,8 @@ async def test_messages_may_come_in_fragments_with_pings_in_between(web: Place) 
         for at in range(0, len(whole), 100):
             yield whole[at : at + 100]
 
+    await wire.send(b"")
+    await (await wire.web.ping())
     await wire.web.send(fragments())
     await (await wire.web.ping(b"are you there"))
     assert (await wire.receive(len(whole)))[-1000:] == b"x" * 1000

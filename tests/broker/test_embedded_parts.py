@@ -1,11 +1,13 @@
 """The parts of the embedded broker that can be looked at alone."""
 
+import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from broker.embedded.authentication import CompiledRights, Revocations
 from broker.embedded.frames import Frame, FrameBuffer, Publication, read_publish, write_publish
 from broker.embedded.topic_tree import TopicTree
+from broker.embedded.websocket import WebSocketPeer
 from contracts import access
 from contracts.access import Principal, Right
 from contracts.claims import Claims, PrincipalKind
@@ -155,3 +158,30 @@ def test_the_file_of_the_first_version_is_still_read(tmp_path: Path) -> None:
     revocations = Revocations.load(tmp_path / "revoked.json")
     assert revocations.covers(gone)
     assert not revocations.covers(claims("pc"))
+
+
+async def test_others_have_their_turn_while_a_websocket_sends_thousands_of_short_frames() -> None:
+    lines = ["GET / HTTP/1.1", "Host: 127.0.0.1", "Upgrade: websocket", "Connection: Upgrade"]
+    lines += ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13"]
+    request = "\r\n".join([*lines, "Sec-WebSocket-Protocol: mqtt", "", ""]).encode()
+    turns = 0
+
+    async def come(**_: int) -> bool:
+        return True
+
+    async def read() -> bytes:
+        return request + b"\x89\x80abcd" * 8_000
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    stream: Any = SimpleNamespace(address="", host="", waiting=0, open=come, read=read)
+    stream.write = stream.flush = lambda *_: None
+    async with asyncio.TaskGroup() as tasks:
+        counting = tasks.create_task(others())
+        assert await WebSocketPeer(stream, hosts=(), most=1000).open(most=1000)
+        counting.cancel()
+    assert turns > 5
