@@ -110,7 +110,6 @@ class Caller:
             try:
                 with correlated(call=open_call.reply_topic.rpartition("/")[2]):
                     _log.debug("%s is called", request.path)
-                    await self._sender.publish(open_call)
                     return await self._result(open_call)
             finally:
                 self._close(open_call)
@@ -152,7 +151,6 @@ class Caller:
             try:
                 if not open_call.outcome.done():
                     open_call.started(self._sender.start(open_call))
-                    await self._sender.publish(open_call)
                 return await self._result(open_call)
             except CallError as error:
                 if error.code is ErrorCode.OFFLINE:
@@ -242,9 +240,13 @@ class Caller:
 
     async def _result(self, open_call: OpenCall) -> Json:
         try:
+            if not open_call.outcome.done():
+                await self._sender.publish(open_call)
             outcome = await open_call.outcome
         except asyncio.CancelledError:
-            await self._cancel(open_call)
+            # While it waited for room it may have been published again; a reservation is to be given up.
+            if open_call.sent or open_call.phase is Phase.STARTED:
+                await self._cancel(open_call)
             raise
         if isinstance(outcome, CallError):
             raise outcome

@@ -58,15 +58,23 @@ _FAREWELL_S = 2.0
 """How long leaving may wait for the broker."""
 
 
+_COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+"""On Linux and macOS `time.monotonic` stands still while the machine is suspended: a call that came before
+would not be late afterwards. That of Windows goes on."""
+
+
 class EpochClock:
     """Seconds since 1970 by this machine's clock, monotonic within one start of the spoke."""
 
     def __init__(self) -> None:
-        self._zero = time.time() - time.monotonic()
+        self._zero = time.time() - self._passed()
 
     def now(self) -> float:
         """Return the present time."""
-        return self._zero + time.monotonic()
+        return self._zero + self._passed()
+
+    def _passed(self) -> float:
+        return time.monotonic() if _COUNTS_SLEEP is None else time.clock_gettime(_COUNTS_SLEEP)
 
 
 @dataclass(frozen=True, kw_only=True)

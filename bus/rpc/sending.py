@@ -116,6 +116,9 @@ class CallSender:
         open_call.sent += 1
         try:
             await self._link.send(open_call.outgoing)
+        except asyncio.CancelledError:
+            open_call.sent -= 1
+            raise
         except Disconnected as error:
             open_call.sent -= 1
             # While it waited for room it may have been published again, and then it may run.

@@ -39,7 +39,7 @@ class HubClock(EpochClock):
         return super().now() + self._ahead
 
     def present(self) -> float:
-        """Return the same by the last answer, for proofs: a suspension or a clock that is set changes it."""
+        """Return the same by the last answer, for proofs: a clock that is set changes it."""
         return time.time() + self._present_ahead
 
     def set_ahead(self, ahead_s: float | None) -> float:

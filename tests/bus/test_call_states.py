@@ -1,6 +1,8 @@
 """The states of a call, one side at a time over a link that only remembers what was published."""
 
 import asyncio
+import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from bus.link import Link, Message
-from bus.rpc import Caller, CallRequest, ProgressSink, Responder, ResponderSettings
+from bus.rpc import Caller, CallRequest, EpochClock, ProgressSink, Responder, ResponderSettings
 from bus.rpc.responder import Admission
 from contracts import topics
 from contracts.devices.rpc import Actor, Call, Control, Failure, Reply, Result
@@ -40,6 +42,7 @@ class RecordingLink:
     def __init__(self) -> None:
         self.sent: list[Message] = []
         self.published = asyncio.Event()
+        self.control = asyncio.Event()
         self.choked = False
         self.waiting = asyncio.Event()
         self.lost = asyncio.Event()
@@ -66,6 +69,8 @@ class RecordingLink:
     def publish_nowait(self, message: Message) -> None:
         self.sent.append(message)
         self.published.set()
+        if "/control/" in message.topic:
+            self.control.set()
 
     def deliver(self, topic: str, payload: bytes) -> None:
         for branch, handler in self._handlers:
@@ -147,6 +152,25 @@ async def test_a_call_that_was_published_again_while_it_waited_for_room_is_not_c
         assert await waiting == "ran"
 
 
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_call_that_is_cancelled_while_it_waits_for_room_is_cancelled_on_a_device_that_has_it(
+    again: bool,
+) -> None:
+    async with open_hub() as hub:
+        hub.link.choked = True
+        waiting = await hub.call()
+        await hub.link.waiting.wait()
+        if again:
+            hub.caller.device_online(DEVICE, 1, 2)
+        waiting.cancel()
+        if again:
+            await hub.link.control.wait()
+            hub.reply(Failure, code=ErrorCode.CANCELLED, message="cancelled")
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert len(hub.link.sent) == (2 if again else 0)
+
+
 @pytest.mark.parametrize("code", [ErrorCode.EXPIRED, ErrorCode.STALE_EPOCH])
 async def test_an_answer_to_a_repetition_that_says_nothing_of_the_first_leaves_the_outcome_unknown(
     code: ErrorCode,
@@ -187,6 +211,15 @@ async def test_as_many_calls_as_are_allowed_are_open_and_the_next_is_refused() -
 
 
 # The spoke's side
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its monotonic clock goes on")
+def test_the_time_in_which_a_machine_is_suspended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, still = EpochClock(), time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: still)
+    before = clock.now()
+    # Two readings in a row may be the same.
+    assert any(clock.now() > before for _ in range(1_000_000))
 
 
 class Device:

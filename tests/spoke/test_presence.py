@@ -122,12 +122,12 @@ async def test_a_late_will_is_answered_with_a_new_connection(
 
 
 @pytest.mark.parametrize("broker_url", ["embedded"], indirect=True)
-async def test_a_machine_that_was_suspended_logs_in_again(
+async def test_a_machine_whose_clock_was_set_logs_in_again(
     hub: StandInHub, bus: BusSide, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_spoke(place.settings(hub), token=hub.invite()):
         await bus.online()
-        # While a machine is suspended, its monotonic clock stands still.
+        # The time of calls is that of the start; a proof needs the present one.
         monkeypatch.setattr(EpochClock, "now", lambda _: time.time() - 3_600)
         await bus.link.publish(STATUS, b"{}", retain=True)
         await bus.online(2)
