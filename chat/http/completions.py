@@ -14,7 +14,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from chat.http.errors import openai_error
-from chat.http.messages import ChatMessage, OfferedTool, Stops, StopTexts, chat_request
+from chat.http.messages import ChatMessage, ForeignPart, OfferedTool, Stops, StopTexts, chat_request
 from chat.http.streams import DONE, event
 from chat.turns import Turn
 from contracts.chat import (
@@ -27,37 +27,32 @@ from contracts.chat import (
     TurnEvent,
     TurnFinal,
 )
-from contracts.wire import Json, Part
+from contracts.wire import Json
 
 _MAX_EVENTS: Final = 1024 * 1024
 """Bytes of events in an answer that is no stream."""
 
 
-class StreamOptions(Part):
+class StreamOptions(ForeignPart):
     """What a client wants in a stream besides the answer."""
 
     include_usage: bool = False
 
 
-class CompletionRequest(Part):
+class CompletionRequest(ForeignPart):
     """What is read of a request; sampling settings are ignored."""
 
     model: AgentName = AGENTS[0]
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     stream: bool = False
-    stream_options: StreamOptions | None = None
-    stop: Stops | None = None
-    tools: list[OfferedTool] | None = None
+    stream_options: StreamOptions = StreamOptions()
+    stop: Stops = []
+    tools: list[OfferedTool] = []
     tool_choice: str | dict[str, Json] | None = None
-
-    @property
-    def with_usage(self) -> bool:
-        """Return whether the stream ends with the number of tokens."""
-        return self.stream_options is not None and self.stream_options.include_usage
 
     def chat_request(self, *, can_confirm: bool, **given: Any) -> ChatRequest:
         """Return what is asked; see `chat.http.messages.chat_request`."""
-        tools = () if self.tool_choice == "none" else [tool.function for tool in self.tools or ()]
+        tools = () if self.tool_choice == "none" else [tool.function for tool in self.tools]
         return chat_request(
             self.messages, agent=self.model, tools=tools, can_confirm=can_confirm and self.stream, **given
         )
@@ -162,7 +157,7 @@ class Completion:
     def __init__(self, turn: Turn, request: CompletionRequest) -> None:
         self._turn = turn
         self._model = request.model
-        self._with_usage = request.with_usage
+        self._with_usage = request.stream_options.include_usage
         self._stop = StopTexts(request.stop)
         self._created = int(time.time())
 

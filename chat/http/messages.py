@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from contracts.chat import (
@@ -33,27 +33,40 @@ Stops = Annotated[list[str], Field(max_length=16)] | str
 """Where a client wants an answer to end: each text is looked for in each piece of it."""
 
 
-class CalledFunction(Part):
+def without_nulls(given: Any) -> Any:
+    """Leave out the members that are null: many clients send those that they do not set."""
+    if isinstance(given, dict):
+        return {name: value for name, value in given.items() if value is not None}
+    return given
+
+
+class ForeignPart(Part):
+    """A part of a request of another API."""
+
+    _without_nulls = model_validator(mode="before")(without_nulls)
+
+
+class CalledFunction(ForeignPart):
     """A function with its arguments: an object, or its JSON."""
 
     name: str
     arguments: str | dict[str, Json] = ""
 
 
-class CalledTool(Part):
+class CalledTool(ForeignPart):
     """A tool call that the client got."""
 
     id: str = ""
     function: CalledFunction
 
 
-class ChatMessage(Part):
+class ChatMessage(ForeignPart):
     """One message of the conversation, as text or in parts."""
 
     role: str
-    content: str | list[dict[str, Json]] | None = None
-    images: list[Json] | None = None
-    tool_calls: list[CalledTool] | None = None
+    content: str | list[dict[str, Json]] = ""
+    images: list[Json] = []
+    tool_calls: list[CalledTool] = []
     tool_call_id: str = ""
 
     @property
@@ -63,19 +76,17 @@ class ChatMessage(Part):
         Raises:
             InvalidMessage: If there is anything but text.
         """
-        parts = self.content if isinstance(self.content, list) else []
+        parts = self.content if isinstance(self.content, list) else [{"type": "text", "text": self.content}]
         if self.images or any(part.get("type") not in _TEXTS for part in parts):
             raise InvalidMessage("the assistant takes text only", hint="Leave images and sound out.")
-        if not isinstance(self.content, list):
-            return self.content or ""
         return "".join(str(part.get("text", "")) for part in parts)
 
 
-class OfferedTool(Part):
+class OfferedTool(ForeignPart):
     """A tool of the client's own, which the client itself runs."""
 
     type: Literal["function"] = "function"
-    function: ClientTool
+    function: Annotated[ClientTool, BeforeValidator(without_nulls)]
 
 
 def chat_request(

@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from chat.http.errors import openai_error
-from chat.http.messages import CalledFunction, CalledTool, ChatMessage, chat_request
+from chat.http.messages import CalledFunction, CalledTool, ChatMessage, ForeignPart, chat_request
 from chat.http.streams import event
 from chat.turns import Turn
 from contracts.chat import (
@@ -28,18 +28,18 @@ from contracts.chat import (
 )
 from contracts.errors import InvalidMessage
 from contracts.names import Token
-from contracts.wire import Json, Part
+from contracts.wire import Json
 
 _PREFIX: Final = "resp_"
 _CONVERSATION: TypeAdapter[str] = TypeAdapter(Token)
 
 
-class _Item(Part):
+class _Item(ForeignPart):
     """An item of the input: a message, a call of the client's tools, or its output."""
 
     type: str = "message"
     role: str = ""
-    content: str | list[dict[str, Json]] | None = None
+    content: str | list[dict[str, Json]] = ""
     call_id: str = ""
     name: str = ""
     arguments: str = ""
@@ -61,29 +61,29 @@ class _Item(Part):
         raise InvalidMessage(f"input: an item of type {self.type[:40]!r} is not known here")
 
 
-class _Tool(ClientTool):
+class _Tool(ForeignPart, ClientTool):
     type: Literal["function"]
 
 
-class _Conversation(Part):
+class _Conversation(ForeignPart):
     id: str
 
 
-class ResponseRequest(Part):
+class ResponseRequest(ForeignPart):
     """What is read of a request; sampling settings are ignored."""
 
     model: AgentName = AGENTS[0]
     input: str | list[_Item]
     instructions: str | None = None
     stream: bool = False
-    tools: list[_Tool] = Field(default=[])
+    tools: list[_Tool] = []
     tool_choice: str | dict[str, Json] | None = None
     previous_response_id: str | None = None
     conversation: str | _Conversation | None = None
 
     def chat_request(self, *, device: str | None) -> ChatRequest:
         """Return what is asked; see `chat.http.messages.chat_request`."""
-        messages = [ChatMessage(role="system", content=self.instructions)]
+        messages = [ChatMessage(role="system", content=self.instructions or "")]
         items = [_Item(role="user", content=self.input)] if isinstance(self.input, str) else self.input
         for item in items:
             if item.type == "reasoning":

@@ -20,12 +20,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from chat.http.errors import error_response
-from chat.http.messages import ChatMessage, OfferedTool, Stops, StopTexts, chat_request
+from chat.http.messages import ChatMessage, ForeignPart, OfferedTool, Stops, StopTexts, chat_request
 from chat.http.requests import Answer, answer, read
 from chat.http.streams import Connections, EventStream, farewell
 from chat.turns import Turn
 from contracts.chat import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
-from contracts.wire import Json, Part, rfc3339
+from contracts.wire import Json, rfc3339
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer, Gate
 
@@ -169,16 +169,16 @@ class ModelShown(TypedDict):
     modified_at: str
 
 
-class _Options(Part):
+class _Options(ForeignPart):
     """What is read of the options; sampling settings are ignored."""
 
-    stop: Stops | None = None
+    stop: Stops = []
 
 
-class _Asked(Part):
+class _Asked(ForeignPart):
     model: _Tagged
     stream: bool = True
-    options: _Options | None = None
+    options: _Options = _Options()
 
     @property
     def agent(self) -> str:
@@ -186,7 +186,7 @@ class _Asked(Part):
 
     @property
     def stop(self) -> StopTexts:
-        return StopTexts(self.options.stop if self.options else None)
+        return StopTexts(self.options.stop)
 
     def said(self, text: str, final: TurnFinal | None = None) -> OllamaText:
         """Return the member of an answer that holds a piece of it."""
@@ -195,10 +195,10 @@ class _Asked(Part):
 
 class _ChatBody(_Asked):
     messages: list[ChatMessage] = []
-    tools: list[OfferedTool] | None = None
+    tools: list[OfferedTool] = []
 
     def chat_request(self) -> ChatRequest:
-        tools: Sequence[ClientTool] = [tool.function for tool in self.tools or ()]
+        tools: Sequence[ClientTool] = [tool.function for tool in self.tools]
         return chat_request(self.messages, agent=self.agent, tools=tools)
 
     def said(self, text: str, final: TurnFinal | None = None) -> OllamaText:
@@ -214,14 +214,14 @@ class _ChatBody(_Asked):
 class _GenerateBody(_Asked):
     prompt: str = ""
     system: str = ""
-    images: list[Json] | None = None
+    images: list[Json] = []
 
     def chat_request(self) -> ChatRequest:
         said = ChatMessage(role="user", content=self.prompt, images=self.images)
         return chat_request([ChatMessage(role="system", content=self.system), said], agent=self.agent)
 
 
-class _ShowBody(Part):
+class _ShowBody(ForeignPart):
     model: _Tagged = ""
     name: _Tagged = ""
 

@@ -73,6 +73,19 @@ async def test_a_message_in_parts_with_what_the_hub_does_not_know_is_answered(
     assert (done.choices[0].finish_reason, done.object) == ("stop", "chat.completion")
 
 
+async def test_null_stands_for_what_a_client_leaves_out(home: Home) -> None:
+    await home.device("Bedroom PC", LampSkill())
+    said = {"role": "user", "content": "turn on the lamp", "tool_calls": None, "tool_call_id": None}
+    async with home.client() as http:
+        for path, body in (
+            ("/v1/chat/completions", {"messages": [said], "stream_options": None}),
+            ("/v1/responses", {"input": [said], "instructions": None}),
+            ("/ollama/api/chat", {"model": "assistant", "messages": [said], "options": None}),
+        ):
+            answer = await http.post(path, json={"stream": None, "tools": None, **body})
+            assert answer.status_code == 200, answer.text
+
+
 async def test_a_stream_ends_with_its_usage_where_it_is_wanted(
     asking: openai.AsyncOpenAI, model: ScriptedModel
 ) -> None:
