@@ -7,7 +7,6 @@ import platform
 import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote_plus, urlsplit
 
-from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, read_keys
+from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, read_keys, read_tables
 from contracts.errors import ConfigError, StrawberryError
 from deploy.doctor.checks import Check
 from deploy.home.directory import Home
@@ -26,14 +25,16 @@ from deploy.service.systemd import Systemd
 from deploy.update.installation import PACKAGE, find_installation
 
 _SHOWN: Final = frozenset(
-    {"format", "kind", "language", "model", "name", "password_env", "provider", "time_zone", "token_env"}
-    | {"api_key_env", "barge_in", "speech_to_text", "text_to_speech", "tools", "units", "wake_engine"}
+    {"format", "kind", "language", "model", "name", "provider", "time_zone"}
+    | {"barge_in", "speech_to_text", "text_to_speech", "tools", "units", "wake_engine"}
 )
 """Settings whose texts are shown; of all others only numbers, switches and where an address leads."""
 _REMOVED: Final = "[removed]"
 _SECRET_NAME: Final = re.compile(r"key|token|secret|password|passwd|code|credential", re.IGNORECASE)
-_FREE_NAMES: Final = frozenset({"args", "env", "headers"})
-"""What a program or server of others gets may be named as it likes."""
+_FREE_NAMES: Final = frozenset({"args", "env", "headers", "people", "urls"})
+"""What a program or server of others gets may be named as it likes, and an address of apprise is a secret."""
+_VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+"""What a setting ``…_env`` is to hold; people paste the key itself there, and ask why that does not work."""
 _QUERY_VALUE: Final = re.compile(r"[?&][^=&#\s]*=([^&#\s]+)")
 _SECRET_FILES: Final = ("*.token", "*.pem", "*.key", "*.json")
 _SHORTEST: Final = 6
@@ -104,11 +105,9 @@ def _settings(home: Home) -> dict[str, Any]:
     except StrawberryError as error:
         names = [error.message]
     try:
-        tables = tomllib.loads((home.directory / SETTINGS_FILE).read_text("utf-8"))
-    except FileNotFoundError:
-        tables = {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        tables = {"problem": f"cannot be read: {type(error).__name__}"}
+        tables = read_tables(home.directory)
+    except ConfigError:
+        tables = {"problem": "cannot be read"}
     return {SETTINGS_FILE: {name: _shown(name, value) for name, value in tables.items()}, KEYS_FILE: names}
 
 
@@ -118,7 +117,8 @@ def _shown(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_shown(name, inner) for inner in value]
     if isinstance(value, str):
-        return value if name in _SHOWN else _address(value)
+        is_shown = _VARIABLE.fullmatch(value) if name.endswith("_env") else name in _SHOWN
+        return value if is_shown else _address(value)
     # The place of the home is private.
     return _REMOVED if name in ("latitude", "longitude") else value
 
@@ -166,6 +166,7 @@ def _secrets(home: Home) -> Iterator[str]:
     except (StrawberryError, OSError):
         yield from _lines(home.directory / KEYS_FILE)
     yield from (value for name, value in os.environ.items() if _SECRET_NAME.search(name))
+    yield from _named_secrets(home.unchecked_settings())
     for pattern in _SECRET_FILES:
         for file in (*home.directory.glob(pattern), *home.directory.glob(f"*/{pattern}")):
             if pattern != "*.json":
@@ -189,6 +190,8 @@ def _lines(file: Path) -> list[str]:
 def _named_secrets(value: Any, *, named: bool = False) -> Iterator[str]:
     if isinstance(value, dict):
         for name, inner in value.items():
+            if name.endswith("_env") and _VARIABLE.fullmatch(str(inner)):
+                continue
             secret = named or name in _FREE_NAMES or bool(_SECRET_NAME.search(name))
             yield from _named_secrets(inner, named=secret)
     elif isinstance(value, list):
@@ -198,5 +201,5 @@ def _named_secrets(value: Any, *, named: bool = False) -> Iterator[str]:
         for found in _QUERY_VALUE.findall(value):
             yield from (found, unquote_plus(found))
         if named:
-            # A part alone, too: of "Basic …" and "--password=…".
-            yield from (value, *re.split(r"[\s=]+", value))
+            # A part alone, too: of "Basic …", "--password=…" and "ntfy://host/topic".
+            yield from (value, *re.split(r"[\s=/@:?&]+" if "://" in value else r"[\s=]+", value))

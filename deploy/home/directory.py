@@ -49,7 +49,7 @@ class Home:
 
         The check reports what is wrong with them.
         """
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             return tomllib.loads((self.directory / "strawberry.toml").read_text("utf-8"))
         return {}
 

@@ -12,6 +12,8 @@ from tests.deploy.strawberry import environment_of, run
 _JOURNAL = """#!/bin/sh
 echo "asked with Bearer bearer-secret-1 and log-secret-value, http://me:url-secret-1@host/"
 echo "mcp-secret-2 of http://y/sse?any=mcp-secret-3%20x 'mcp-secret-3 x', Authorization: Basic mcp-secret-4"
+echo "asked at http://models.local:9000/v1?key=url-secret-3; nothing sent to topic notify-secret-2"
+echo "pasted-secret-1 is not set"
 echo "model asked at {{\\"key\\": \\"dotenv-secret-1\\"}}"
 """
 
@@ -31,6 +33,10 @@ def _secret_home(home: Path) -> None:
         provider = "openai"
         model = "some-model"
         base_url = "http://me:url-secret-2@models.local:9000/v1?key=url-secret-3"
+        api_key_env = "pasted-secret-1"
+        [broker]
+        url = "mqtts://host"
+        password_env = "BROKER_PASSWORD"
         [household]
         rules = ["private-rule-text"]
         latitude = 52.123456
@@ -79,6 +85,7 @@ def test_no_secret_of_a_home_gets_into_the_bundle(tmp_path: Path) -> None:
     # What helps is there.
     assert json.loads(texts["versions.json"])["strawberry"] == "0.1.0"
     assert "http://models.local:9000" in texts["settings.json"]
+    assert "BROKER_PASSWORD" in texts["settings.json"]
     assert json.loads(texts["settings.json"])[".env"] == ["BROKER", "OPENAI_API_KEY"]
     assert "asked with Bearer [secret]" in texts["log.txt"]
     assert Home(home).token_file.name in texts["files.txt"]
