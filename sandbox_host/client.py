@@ -119,7 +119,6 @@ class Interpreter:
             problem = f"the program is larger than {limits.code_bytes} bytes"
             return RunResult(RunStatus.ERROR, problem=problem)
         clock = deadline or Deadline(_RUN_SECONDS)
-        finished = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 calls = Calls(handler, limits=limits, tasks=tasks, answer=self._send)
@@ -141,17 +140,18 @@ class Interpreter:
                     self.kill("the last run was stopped at its time limit")
                     running.stop(RunStatus.TIMEOUT, f"the run was stopped after {clock.seconds:g} s")
                 finally:
+                    if running.open:
+                        # Before its calls are: it would go on making others until the last of them has ended.
+                        self.kill("the last run was cancelled")
+                        running.stop(RunStatus.CRASHED, self.reason)
                     watcher.cancel()
                     calls.cancel()
             if self.alive and self._is_over(limits.memory_bytes):
                 # It ended between two looks of the watcher.
                 self.kill("the last run used up its memory")
-            finished = True
             return running.result.result()
         finally:
             self._running = None
-            if not finished:
-                self.kill("the last run was cancelled")
 
     async def _keep(self) -> None:
         """Start the process and read what it sends until it has ended."""
@@ -184,7 +184,7 @@ class Interpreter:
     async def _read_lines(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         try:
-            while line := await process.stdout.readline():
+            while (line := await process.stdout.readline()) and self.alive:
                 self._take(line)
         except ValueError:
             self._abuse(f"a line of more than {_MAX_LINE} bytes")
@@ -305,9 +305,9 @@ class _Running:
         Raises:
             InvalidMessage: If it is more than the process was allowed to send.
         """
-        self._output_bytes += len(output.text.encode())
-        # A character cut in two at the cap comes as a replacement character of three bytes.
-        if self._output_bytes > self.limits.output_bytes + 3:
+        # A byte that belongs to no character comes as a replacement character, of three bytes.
+        self._output_bytes += len(output.text.replace("\ufffd", "?").encode())
+        if self._output_bytes > self.limits.output_bytes:
             raise InvalidMessage(f"more output than the {self.limits.output_bytes} bytes of the cap")
         self._output.append(output.text)
         self._cut = self._cut or output.cut

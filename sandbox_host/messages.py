@@ -131,8 +131,8 @@ ToGuest = Run | CallAnswer
 
 
 def write(message: ToGuest) -> bytes:
-    """Return a message as the line that goes to the process."""
-    return message.model_dump_json().encode() + b"\n"
+    """Return a message as the line that goes to the process; half of a surrogate pair becomes ``?``."""
+    return json.dumps(message.model_dump(), ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def error_body(error: CallError) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent_core.search.nearest import suggestion
-from agent_core.skills.foreign_schema import kinds_of, resolved, validator
+from agent_core.skills.foreign_schema import kinds_of, resolved, worst_misfit
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
@@ -173,9 +173,7 @@ def _misfit(schema: str, value: Json) -> str:
     """Return where a value does not fit a schema, given as JSON text; empty where it does."""
     if _plainly_fits(_parsed_schema(schema), value):
         return ""
-    from jsonschema.exceptions import best_match
-
-    worst = best_match(validator(schema).iter_errors(value))
+    worst = worst_misfit(schema, value)
     return "" if worst is None else _explained(worst)
 
 
@@ -185,7 +183,7 @@ def _parsed_schema(schema: str) -> Json:
 
 
 def _plainly_fits(schema: Json, value: Json) -> bool:
-    """Return whether a value certainly fits: named scalars, as of most methods. False tells nothing.
+    """Return whether a value certainly fits: named scalars and lists of them. False tells nothing.
 
     The library takes 50 µs for what this does in 3, and 25 ms for its import.
     """
@@ -198,6 +196,8 @@ def _plainly_fits(schema: Json, value: Json) -> bool:
             return True
         is_boolean = isinstance(value, bool)
         return isinstance(value, _PLAIN.get(str(kind), ())) and is_boolean == (kind == "boolean")
+    if kind == "array" and constraints == {"type", "items"}:
+        return isinstance(value, list) and all(_plainly_fits(schema["items"], each) for each in value)
     if kind != "object" or not constraints <= _OBJECT or schema.get("additionalProperties") is not False:
         return False
     properties = schema.get("properties", {})

@@ -15,6 +15,7 @@ from agent_core.skills.loader import LoadedMethod
 from agent_core.skills.results import to_json
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag
 from contracts.errors import CallError, ErrorCode, StrawberryError
+from contracts.text import storable
 from contracts.wire import Json
 
 ProgressSink = Callable[[Json], Awaitable[None]]
@@ -148,7 +149,8 @@ class Execution:
         log = logging.getLogger(f"strawberry.skills.{self.path.partition('.')[0]}")
         log.warning("%s failed", self.path, exc_info=error)
         text = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
-        raise CallError(ErrorCode.SKILL_ERROR, text[:_LONGEST_MESSAGE]) from None
+        # The name of a file may hold what no message can be sent with.
+        raise CallError(ErrorCode.SKILL_ERROR, storable(text[:_LONGEST_MESSAGE])) from None
 
 
 def in_thread(function: Callable[[], T], *, name: str) -> asyncio.Future[T]:

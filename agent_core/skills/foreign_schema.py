@@ -8,19 +8,25 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.wire import Json
 
 if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
 
 MAX_BRANCHES: Final = 2_000
 """Sub-schemas that one check may meet, references followed; the largest honest ones have some hundreds."""
 
 _VALUES_OF_A_BRANCH: Final = 100
 """Values of an ``enum`` that are compared in the time of a sub-schema."""
+
+_MAX_CHECKS: Final = 10_000
+"""Keywords that one check may apply; each takes up to 70 microseconds on a busy machine. A schema that leads
+back to itself may branch again at each level of a value."""
 
 _OF_NAMES: Final = ("properties", "$defs", "dependentSchemas")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -35,6 +41,9 @@ _MAX_REFERENCES: Final = 32
 _MAX_DEPTH: Final = 64
 """Sub-schemas inside each other; pydantic's own for nested models stay below ten."""
 
+
+_LEFT: Final[ContextVar[Iterator[int]]] = ContextVar("left")
+"""An item for each keyword that the present check may still apply."""
 
 _LONGEST_PATH: Final = 200
 """Characters of the place of a text within a schema that are shown to the owner."""
@@ -134,9 +143,8 @@ _FORMS: Final[dict[str, tuple[Callable[[Json], bool], str]]] = {
 }
 
 
-@functools.lru_cache(maxsize=2_048)
-def validator(schema: str) -> "Draft202012Validator":
-    """Compile a schema, given as JSON text.
+def worst_misfit(schema: str, value: Json) -> "ValidationError | None":
+    """Return where a value does not fit a schema, given as JSON text; None where it does.
 
     Only known keywords are kept. Regular expressions are not among them: the device checks those itself.
     References lead to the schema's own definitions only.
@@ -145,13 +153,43 @@ def validator(schema: str) -> "Draft202012Validator":
         ValueError: It branches too much to be checked, or refers to something that is not a definition.
     """
     # 25 ms to import, and no call is checked before the first call.
-    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    checks = _LEFT.set(iter(range(_MAX_CHECKS)))
+    try:
+        misfit: ValidationError | None = best_match(_validator(schema).iter_errors(value))
+        return misfit
+    finally:
+        _LEFT.reset(checks)
+
+
+@functools.lru_cache(maxsize=2_048)
+def _validator(schema: str) -> "Validator":
     from referencing import Registry
 
     safe = _rebuilt(json.loads(schema))
     branches(safe)
     # An empty registry, because the default one fetches references from the network.
-    return Draft202012Validator(safe, registry=Registry())
+    return _validator_class()(safe, registry=Registry())
+
+
+@functools.cache
+def _validator_class() -> "type[Validator]":
+    """Make the class of validators that count what they do."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    def counted(check: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*args: Any) -> Any:
+            if next(_LEFT.get(), None) is None:
+                raise ValueError("the value takes too long to check")
+            return check(*args)
+
+        return counting
+
+    checks = {keyword: counted(check) for keyword, check in Draft202012Validator.VALIDATORS.items()}
+    made: type[Validator] = extend(Draft202012Validator, checks)  # type: ignore[no-untyped-call]
+    return made
 
 
 def branches(schema: Mapping[str, Json]) -> int:

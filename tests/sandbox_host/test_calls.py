@@ -228,6 +228,16 @@ errors
     assert house.calls == []
 
 
+async def test_arguments_count_as_they_are_and_not_as_they_are_sent(session: Session, house: House) -> None:
+    # Each quote takes one more byte on the way.
+    assert (await run(session, house, f"len({ECHO}(['a'] * 40_000)[0][0])")).value == 40_000
+
+
+async def test_what_no_message_can_hold_is_replaced(session: Session, house: House) -> None:
+    house.knows("device.A.name", "caf\udce9")
+    assert (await run(session, house, "device.A.name()")).value == "caf?"
+
+
 async def test_a_result_that_is_too_large_is_an_error_of_the_call(session: Session, house: House) -> None:
     house.knows("device.A.b", "x" * 2000)
     result = await run(session, house, "device.A.b()", limits=RunLimits(answer_bytes=1000))
@@ -301,6 +311,41 @@ async def test_calls_are_begun_at_an_even_pace_after_a_burst(session: Session, h
     # However fast the machine is: the burst, and what one pace after the other has allowed since.
     for index, moment in enumerate(begun):
         assert index <= 20 + (moment - begun[0]) * 20 + 1
+
+
+async def test_a_program_that_goes_on_calling_while_it_is_cancelled_is_killed_at_once(
+    settings: PoolSettings, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    called, killed = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        called.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await killed.wait()
+
+    house.answers["device.A.wait"] = wait
+    program = f"""
+async def go_on():
+    while True:
+        await asyncio.sleep(0.01)
+        asyncio.ensure_future({ECHO}.aio())
+await asyncio.gather(device.A.wait.aio(), go_on())
+"""
+    others = asyncio.all_tasks()
+    async with open_pool(settings) as pool:
+        session = await pool.session("conversation")
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(session.run(program, house))
+            await called.wait()
+            processes = [
+                task for task in asyncio.all_tasks() - others if task.get_name() == "sandbox process"
+            ]
+            running.cancel()
+            await asyncio.wait(processes)
+            killed.set()
+    assert not caplog.records
 
 
 @pytest.mark.slow

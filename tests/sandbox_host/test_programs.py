@@ -77,6 +77,13 @@ async def test_a_cap_in_the_middle_of_a_letter_cuts_that_letter(session: Session
     assert result.stdout.endswith("\n[output cut at 1001 bytes]\n")
 
 
+async def test_bytes_that_are_no_text_may_be_printed(session: Session, house: House) -> None:
+    program = "import sys\n_ = sys.stdout.buffer.write(bytes([255]) * 5000)"
+    result = await run(session, house, program, limits=RunLimits(output_bytes=1000))
+    assert result.ok
+    assert result.stdout == "\ufffd" * 1000 + "\n[output cut at 1000 bytes]\n"
+
+
 async def test_a_value_that_is_too_large_comes_as_a_cut_text(session: Session, house: House) -> None:
     result = await run(session, house, "'x' * 1_000_000")
     assert result.ok

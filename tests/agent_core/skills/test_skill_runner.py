@@ -49,7 +49,7 @@ class ProbeSkill(Skill):
             yield number
 
     def fail(self) -> None:
-        raise ValueError("no such lamp")
+        raise ValueError("no such lamp: caf\udce9")
 
     async def fail_ours(self) -> None:
         raise ConfigError("no key", hint="set one")
@@ -190,7 +190,7 @@ async def test_unknown_names_run_nothing_and_list_the_nearest(runner):
 
 async def test_an_error_of_the_skill_crosses_as_one_line(runner, caplog):
     error = await error_of(runner.run("ProbeSkill", "fail"))
-    assert (error.code, error.message) == (ErrorCode.SKILL_ERROR, "ValueError: no such lamp")
+    assert (error.code, error.message) == (ErrorCode.SKILL_ERROR, "ValueError: no such lamp: caf\ufffd")
     assert "Traceback" in caplog.text
 
 
