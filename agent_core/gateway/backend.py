@@ -167,7 +167,7 @@ class CallCollector:
     def calls(self) -> Sequence[ToolCall]:
         """Return the complete calls in the order in which they began."""
         return [
-            ToolCall(key or f"call_{number}", name, raw, parsed_arguments(raw))
+            ToolCall(key or f"call_{number}", storable(name), raw, parsed_arguments(raw))
             for number, (key, (name, pieces)) in enumerate(self._calls.items())
             for raw in (storable("".join(pieces)),)
         ]

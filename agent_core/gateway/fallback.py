@@ -21,6 +21,7 @@ from agent_core.gateway.protocol import (
 from agent_core.models.entries import Model, ModelEntry, Models
 from contracts.errors import GatewayError, NoModel
 from contracts.rates import Backoff
+from contracts.text import storable
 from contracts.trace import Span, span
 
 _LONGEST_PAUSE_S: Final = 8.0
@@ -211,7 +212,8 @@ class _Clock:
 class _Answer:
     """What of an answer can be given out: no thoughts, and nothing as long as all of it is blank.
 
-    Blank text alone is an empty answer, and another model may do better.
+    Blank text alone is an empty answer, and another model may do better. Half of a surrogate pair waits for
+    its other half in the next piece: nothing can be sent with one alone.
 
     Attributes:
         begun: Whether something has been given out; set by who gives it out.
@@ -220,12 +222,15 @@ class _Answer:
     def __init__(self) -> None:
         self.begun = False
         self._thoughts = ThoughtFilter()
+        self._half = ""
 
     def take(self, piece: TextPart | ToolCall | Completed) -> list[TextPart | ToolCall]:
         """Read a piece; return the text and calls that go out now."""
         match piece:
             case TextPart(text):
-                return self._text(self._thoughts.feed(text))
+                text = self._half + text
+                self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+                return self._text(self._thoughts.feed(storable(text.removesuffix(self._half))))
             case ToolCall():
                 return [*self._text(self._thoughts.rest()), piece]
             case Completed():

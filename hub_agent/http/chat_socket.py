@@ -6,6 +6,7 @@ resumes after the last one that it has.
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -37,6 +38,8 @@ from contracts.rates import Slots
 from contracts.validation import parsed
 from hub_agent.chat.assistant import Assistant, key_of
 from hub_registry.access.bearer import Bearer, Gate
+
+_log = logging.getLogger(__name__)
 
 _PATH: Final = "/api/chat/stream"
 _SOCKETS: Final = 8
@@ -186,7 +189,10 @@ class ChatSockets:
         return followed
 
     async def _run(self, followed: _Followed, key: tuple[str, str]) -> None:
-        await followed.run()
+        try:
+            await followed.run()
+        except Exception:  # noqa: BLE001  one turn must not end the hub
+            _log.exception("the events of turn %s cannot be sent", followed.turn.id)
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 await followed.given_up.wait()

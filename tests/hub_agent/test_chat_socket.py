@@ -17,7 +17,7 @@ from tests.hub_agent.home import Home, within_patience
 from tests.hub_agent.skills import LampSkill, LockSkill
 from tests.hub_registry.spokes import eventually
 from tests.model_server import ScriptedModel
-from tests.model_server.script import Hangs, Says, calls
+from tests.model_server.script import Hangs, Says, ScriptedCall, calls
 
 
 @asynccontextmanager
@@ -58,6 +58,17 @@ async def test_several_conversations_are_held_over_one_socket(thinking: Home, mo
         await send(opened, kind="cancel", turn=begun["turn"])
         ended = {(await receive(opened))["kind"]} | {(await receive(opened))["kind"]}
     assert ended == {"state", "event"}
+
+
+async def test_no_half_of_a_character_reaches_a_client(thinking: Home, model: ScriptedModel) -> None:
+    halved = "a" + "\ud83c\udf53" * 8 + "\ud83c."
+    model.script = [Says(calls=(ScriptedCall(name="x\ud83c", arguments="{}"),)), Says(text=halved)]
+    said = ""
+    async with socket(thinking) as opened:
+        await send(opened, kind="chat", message="draw")
+        while (event := (await receive(opened, "event"))["event"])["kind"] != "final":
+            said += event.get("text", "")
+    assert said == event["answer"] == "a🍓🍓🍓🍓🍓🍓🍓🍓\ufffd."
 
 
 async def test_a_client_that_comes_back_resumes_after_the_last_event_that_it_has(
