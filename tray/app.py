@@ -164,19 +164,9 @@ class Tray:
     def _notify(self, call: str) -> None:
         if self.window.isActiveWindow():
             return
-        title = self._text("Do this?")
-        if self.icon is not None:
-            self._message(title, call)
-            return
-        QApplication.alert(self.window)
-        if sys.platform == "linux":
-            from tray.notifications import notify
-
-            self._background.run(
-                lambda: notify(title, call, shown_ms=_MESSAGE_MS),
-                then=lambda is_clicked: self.window.bring() if is_clicked else None,
-                name="notification",
-            )
+        if self.icon is None:
+            QApplication.alert(self.window)
+        self._message(self._text("Do this?"), call)
 
     def _say(self, error: StrawberryError) -> None:
         if self.icon is None:
@@ -185,8 +175,26 @@ class Tray:
             self._message(error.message, error.hint)
 
     def _message(self, title: str, text: str) -> None:
-        assert self.icon is not None
-        self.icon.showMessage(title, text, icon(self.watch.seen.state), _MESSAGE_MS)
+        """Show a notification, which brings the window where it is clicked."""
+        if sys.platform != "linux":
+            self._balloon(title, text)
+            return
+        from tray.notifications import notify
+
+        def follow(is_clicked: bool | None) -> None:
+            if is_clicked is None:
+                self._balloon(title, text)
+            elif is_clicked:
+                self.window.bring()
+
+        # Qt would hand on a name that a device has chosen as markup.
+        self._background.run(
+            lambda: notify(title, text, shown_ms=_MESSAGE_MS), then=follow, name="notification"
+        )
+
+    def _balloon(self, title: str, text: str) -> None:
+        if self.icon is not None:
+            self.icon.showMessage(title, text, icon(self.watch.seen.state), _MESSAGE_MS)
 
 
 @contextmanager

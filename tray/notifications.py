@@ -1,4 +1,4 @@
-"""A notification of the desktop by ``org.freedesktop.Notifications``, where there is no tray to show it."""
+"""A notification of the desktop by ``org.freedesktop.Notifications``."""
 
 import asyncio
 import html
@@ -19,13 +19,13 @@ _WAIT_S: Final = 60.0
 """How long a click is waited for: no question is open for longer."""
 
 
-def notify(title: str, text: str, *, shown_ms: int) -> bool:
-    """Show a notification; return whether it was clicked, once it was or is gone."""
+def notify(title: str, text: str, *, shown_ms: int) -> bool | None:
+    """Show a notification; return whether it was clicked, once it is over; None where none is shown."""
     try:
         return asyncio.run(_notify(title, text, shown_ms))
     except OSError as error:
         _log.info("the desktop shows no notifications: %s", error)
-        return False
+        return None
 
 
 async def _notify(title: str, text: str, shown_ms: int) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PySide6.QtGui import QTextDocument
 from PySide6.QtWidgets import QApplication
 
 from contracts.devices.presence import SpokeSummary
@@ -91,9 +92,15 @@ def test_a_voice_that_talks_or_is_broken_is_shown(person: Person, spoke: StandIn
     spoke.voice, spoke.hub_online = {"state": "broken", "reason": "No sound card.", "muted": False}, False
     _look(person, "Alone: the hub is away · voice broken")
     assert person.tray.window.banner.isVisible()
-    spoke.name = "The computer beside the big window in the living room on the second floor " * 2
+    spoke.name = "The <b>computer</b> beside the big window in the living room on the second floor " * 2
     person.tray.watch.look()
-    person.wait(lambda: "second floor" in person.tray.window.device.toolTip(), "the long name")
+    tip = QTextDocument()
+
+    def is_named() -> bool:
+        tip.setHtml(person.tray.window.device.toolTip())
+        return tip.toPlainText() == spoke.name.strip()
+
+    person.wait(is_named, "the long name, and no markup")
     assert person.tray.window.device.text().endswith("…")
     person.type(
         "Why is there so little that is said about the beginning of all of this, and of its end? " * 3

@@ -1,6 +1,7 @@
 """The quick chat: one line to type into, answers as they come, and the state of the spoke."""
 
 import uuid
+from html import escape
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -58,7 +59,7 @@ class ChatWindow(QWidget):
         self._find = find
         self._background = background
         self._text = text
-        self._seen: Seen | None = None
+        self._name = ""
         self.setWindowTitle("Strawberry")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(_WIDTH, _HEIGHT)
@@ -143,9 +144,9 @@ class ChatWindow(QWidget):
 
     def show_state(self, seen: Seen) -> None:
         """Show what is known of the spoke now."""
-        self._seen = seen
-        name = seen.spoke.name if seen.spoke else "Strawberry"
-        self.device.setToolTip(" ".join(name.split()))
+        self._name = " ".join(seen.spoke.name.split()) if seen.spoke else "Strawberry"
+        # Qt takes a tip that looks like it for HTML.
+        self.device.setToolTip(f"<qt>{escape(self._name)}</qt>")
         self._fit_name()
         self.state.setText(state_line(seen, self._text))
         self._icon.setPixmap(icon(seen.state).pixmap(_ICON, _ICON))
@@ -159,8 +160,8 @@ class ChatWindow(QWidget):
         )
 
     def _fit_name(self) -> None:
-        name, metrics = self.device.toolTip(), self.device.fontMetrics()
-        self.device.setText(metrics.elidedText(name, Qt.TextElideMode.ElideRight, self.device.width()))
+        elided = self.device.fontMetrics().elidedText
+        self.device.setText(elided(self._name, Qt.TextElideMode.ElideRight, self.device.width()))
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802  Qt's name
         """Show as much of a long name as there is room for."""
