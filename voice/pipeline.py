@@ -38,6 +38,8 @@ _OF_WAKE_WORD: Final = round(0.5 / FRAME_S)
 second of them, more sentences were taken for another."""
 _LOUDNESS: Final = round(1.0 / FRAME_S)
 """Frames of which the loudest says how loud a wake word was."""
+_ENGINE_S: Final = 30.0
+"""How long an engine may take to its next sound; a Wyoming server has shorter deadlines."""
 _TRIES: Final = 2
 """How often a question is asked."""
 _MOST_FOLLOWING: Final = 3
@@ -481,7 +483,7 @@ class _Speech:
             has_begun = False
             try:
                 async with aclosing(engine.say(sentence, language=self._language)) as sounds:
-                    async for sound in sounds:
+                    while (sound := await _within(_ENGINE_S, anext(sounds, None))) is not None:
                         has_begun = True
                         yield sound
             except SpeechError as error:
@@ -491,6 +493,17 @@ class _Speech:
             else:
                 self._observer.problem(name, "")
                 return
+
+
+async def _within(seconds: float, made: Awaitable[T]) -> T:
+    """Return what an engine makes; one that hangs must not make the device deaf."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await made
+    except TimeoutError:
+        raise SpeechError(
+            "the engine does not answer", hint="Restart it, or set another one in [voice]."
+        ) from None
 
 
 async def _one(sound: Sound) -> AsyncIterator[Sound]:

@@ -26,6 +26,8 @@ _LOUDNESS: Final = round(1.0 / FRAME_S)
 """Frames of which the loudest says how loud a wake word was."""
 _MOST_UNPLAYED: Final = 64 * 1024 * 1024
 """Bytes of an answer that wait for the loudspeaker: half an hour, sent at once."""
+_PIECE: Final = 128
+"""Bytes that a piece of it takes beside its sound: a server may send millions of empty ones."""
 
 _PORTS: Final = {"wyoming": 10_700, "esphome": 6_053}
 """Those that Home Assistant expects."""
@@ -104,7 +106,7 @@ class Satellite:
         self._server: Server | None = None
         self._left = 0  # frames that may still go out for the present request
         self._levels: deque[float] = deque(maxlen=_LOUDNESS)
-        self._pieces: asyncio.Queue[Sound | None] = asyncio.Queue()
+        self._pieces: asyncio.Queue[Sound | None] | None = None  # of the answer that is coming
         self._unplayed = 0
         self._playing: asyncio.Task[None] | None = None
 
@@ -157,6 +159,7 @@ class Satellite:
 
     def silence(self) -> None:
         """Cut short what is being played."""
+        self._pieces = None
         if self._playing is not None:
             self._playing.cancel()
 
@@ -173,16 +176,18 @@ class Satellite:
         Raises:
             InvalidMessage: If it is too much.
         """
-        if self._playing is None:
+        if self._pieces is None:
             return
-        self._unplayed += len(sound.samples)
+        self._unplayed += len(sound.samples) + _PIECE
         if self._unplayed > _MOST_UNPLAYED:
             raise InvalidMessage("more sound than anybody listens to")
         self._pieces.put_nowait(sound)
 
     def end(self) -> None:
         """End what is played with what was added."""
-        self._pieces.put_nowait(None)
+        if self._pieces is not None:
+            self._pieces.put_nowait(None)
+        self._pieces = None
 
     async def _begin(self, word: str, server: Server) -> None:
         self.silence()  # a person who speaks is not talked over
@@ -192,7 +197,7 @@ class Satellite:
     async def _play(self, pieces: asyncio.Queue[Sound | None]) -> None:
         async def sounds() -> AsyncIterator[Sound]:
             while (sound := await pieces.get()) is not None:
-                self._unplayed -= len(sound.samples)
+                self._unplayed -= len(sound.samples) + _PIECE
                 yield sound
 
         try:

@@ -18,7 +18,7 @@ _MOST: Final = 400
 """Characters of one sentence; a list without a full stop is spoken in pieces."""
 
 _CODE: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\([^)]*\)")
 _URL: Final = re.compile(r"https?://\S+")
 _MARK: Final = re.compile(r"[*_`#>|]+|^\s*(?:[-•]|\d+\.)\s+", re.MULTILINE)
 _MOST_ARGUMENTS: Final = 6

@@ -29,6 +29,7 @@ from voice.wyoming.connection import Address
 
 PATIENT = Deadlines(connect_s=60, answer_s=60, pause_s=60)
 NEVER_AGAIN = Deadlines(connect_s=60, answer_s=60, pause_s=60, retry_s=3_600, retry_max_s=3_600)
+HASTY = Deadlines(connect_s=60, answer_s=0.1)
 LOOPBACK = ["127.0.0.1"]
 
 
@@ -161,7 +162,23 @@ async def test_a_hostile_server_gives_one_error(reply: bytes, said: str) -> None
 async def test_a_silent_server_costs_the_deadline() -> None:
     async with answering(b"") as where:
         with pytest.raises(SpeechError, match="does not answer in time"):
-            await heard_by(where, Deadlines(answer_s=0.1))
+            await heard_by(where, HASTY)
+
+
+async def test_a_server_that_sends_for_ever_and_no_sound_costs_the_deadline() -> None:
+    empty = b'{"type": "audio-chunk", "data": {"rate": 16000, "width": 2, "channels": 1}}\n'
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while True:
+                writer.write(empty)
+                await writer.drain()
+                await asyncio.sleep(0)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        engine = WyomingTextToSpeech(Address(*listening.sockets[0].getsockname()), deadlines=HASTY)
+        with pytest.raises(SpeechError, match="does not answer in time"):
+            await anext(engine.say("hello", language="en"))
 
 
 async def test_sound_in_another_form_is_refused() -> None:

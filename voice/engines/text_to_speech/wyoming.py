@@ -11,7 +11,7 @@ from contracts.errors import InvalidMessage
 from voice.engines.wyoming import WyomingServer, server_of
 from voice.settings import VoiceSettings
 from voice.sound.audio import Sound
-from voice.wyoming.connection import sound_of
+from voice.wyoming.connection import WyomingConnection, sound_of
 
 _MOST_SOUND: Final = 64 * 1024 * 1024
 """Bytes of one answer: ten minutes. A server that never stops is cut off."""
@@ -27,18 +27,23 @@ class WyomingTextToSpeech(WyomingServer):
 
     async def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
         """See `voice.engines.TextToSpeech`."""
-        deadlines = self.deadlines
         async with self.connect() as connection:
             await connection.send(Synthesize(text=text, voice=SynthesizeVoice(language=language)))
-            size, within_s = 0, deadlines.answer_s
+            size, within_s = 0, self.deadlines.answer_s
             while True:
                 async with asyncio.timeout(within_s):
-                    event = await self.answer(connection)
-                if AudioStop.is_type(event.type):
+                    sound = await self._next(connection)
+                if sound is None:
                     return
-                if AudioChunk.is_type(event.type):
-                    sound, within_s = sound_of(event), deadlines.pause_s
-                    size += len(sound.samples)
-                    if size > _MOST_SOUND:
-                        raise InvalidMessage("more sound than anybody listens to")
-                    yield sound
+                within_s = self.deadlines.pause_s
+                size += len(sound.samples)
+                if size > _MOST_SOUND:
+                    raise InvalidMessage("more sound than anybody listens to")
+                yield sound
+
+    async def _next(self, connection: WyomingConnection) -> Sound | None:
+        """Return the next sound; None at the end. Whatever else a server sends prolongs no deadline."""
+        while not AudioStop.is_type((event := await self.answer(connection)).type):
+            if AudioChunk.is_type(event.type) and (sound := sound_of(event)).samples:
+                return sound
+        return None
