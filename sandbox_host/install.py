@@ -208,7 +208,8 @@ def _find(directory: Path) -> Installed:
         changed = [name for name, sum_ in sums.items() if _sha256(home / name) != sum_]
     except FileNotFoundError:
         raise SandboxMissing(
-            "the sandbox is not installed", hint="run `make run` or `strawberry up`"
+            "the sandbox is not installed",
+            hint="'strawberry up' installs it; its first start takes a minute or two.",
         ) from None
     except (OSError, ValueError) as error:
         raise SandboxError(f"the sandbox cannot be read: {error}", hint=f"delete {home}") from None

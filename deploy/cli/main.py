@@ -4,7 +4,6 @@ Only what the command needs is imported, so that ``strawberry chat`` sends its r
 """
 
 import argparse
-import errno
 import importlib
 import io
 import json
@@ -53,11 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StrawberryError as error:
         return _failed(options, error.message, error.hint)
     except OSError as error:
-        # A full disk, or a directory that cannot be written: a traceback would not explain it better.
-        where = f"{error.filename}: " if error.filename else ""
-        is_full = error.errno == errno.ENOSPC
-        hint = "Free some space; 'strawberry doctor' shows where, and how much is needed." if is_full else ""
-        return _failed(options, f"{where}{error.strerror or error}", hint)
+        from deploy.home.directory import explained
+
+        return _failed(options, *explained(error))
 
 
 def _failed(options: argparse.Namespace, message: str, hint: str) -> int:

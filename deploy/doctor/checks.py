@@ -107,12 +107,10 @@ def check_directory(directory: Path, *, room_mb: int) -> Check:
     if not directory.exists():
         return Check("data directory", ok=True, detail=f"{directory} is made at the first start")
     if not os.access(directory, os.W_OK):
-        return Check(
-            "data directory",
-            ok=False,
-            detail=f"{directory} cannot be written",
-            hint=f"sudo chown -R $(id -un) {directory}",
-        )
+        hint = f"sudo chown -R $(id -un) {directory}"
+        if os.name == "posix" and os.statvfs(directory).f_flag & os.ST_RDONLY:
+            hint = "Its disk is mounted for reading only; STRAWBERRY_HOME sets another directory."
+        return Check("data directory", ok=False, detail=f"{directory} cannot be written", hint=hint)
     if os.name == "posix" and directory.stat().st_mode & 0o077:
         return Check(
             "data directory", ok=False, detail=f"others can read {directory}", hint=f"chmod 700 {directory}"

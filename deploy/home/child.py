@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 
 from contracts.errors import StrawberryError
 from contracts.rates import Backoff
-from deploy.home.directory import Home
+from deploy.home.directory import Home, explained
 from deploy.home.running import Reporter, run_until_stopped
 
 _log = logging.getLogger(__name__)
@@ -172,7 +172,8 @@ def run_child(
         report.state("failed", problem=error.message, hint=error.hint)
         return 1
     except OSError as error:
-        report.state("failed", problem=str(error), hint="")
+        problem, hint = explained(error)
+        report.state("failed", problem=problem, hint=hint)
         return 1
     return 0
 

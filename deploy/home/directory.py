@@ -3,6 +3,7 @@
 Imports nothing heavy: every command goes through here, also those that must start fast.
 """
 
+import errno
 import os
 import tomllib
 from contextlib import AbstractContextManager, suppress
@@ -137,6 +138,18 @@ class Home:
     def chat_history_file(self) -> Path:
         """Input history of ``strawberry chat``."""
         return self.directory / "chat_history"
+
+
+def explained(error: OSError) -> tuple[str, str]:
+    """Return what is wrong with a full disk or an unwritable directory, and what to do about it."""
+    file, home = Path(error.filename or ""), Home.named().directory
+    hint = ""
+    if error.errno == errno.ENOSPC:
+        hint = "Free some space; 'strawberry doctor' shows where, and how much is needed."
+    elif error.filename and (home.is_relative_to(file) or file.is_relative_to(home)):
+        hint = "Give yourself the right to write there, or set STRAWBERRY_HOME to another directory."
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}", hint
 
 
 def only_hub(home: Home) -> AbstractContextManager[None]:

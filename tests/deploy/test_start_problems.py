@@ -94,6 +94,15 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
+def test_a_disk_that_is_mounted_for_reading_only(full_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
+    for home in (full_disk, full_disk / "home"):
+        done = run(environment_of(home), "up")
+        _assert_one_line_and_a_hint(done, f"{home}: Read-only file system")
+    assert "mounted for reading only" in run(environment_of(full_disk), "doctor").stdout
+
+
+@pytest.mark.slow
 def test_a_full_disk(full_disk: Path) -> None:
     done = run(environment_of(full_disk), "up", "--no-spoke", "--mqtt-port", "0", "--http-port", "0")
     _assert_one_line_and_a_hint(done, "No space left on device")

@@ -46,13 +46,16 @@ class Espeak:
     async def _sounds(self, text: str, voice: str) -> AsyncGenerator[Sound, None]:
         pipe = asyncio.subprocess.PIPE
         # Standard input, so that the text is in no list of processes.
-        process = await asyncio.create_subprocess_exec(
-            self._program, "-v", voice, "-s", _WORDS_PER_MINUTE, "--stdin", "--stdout",
-            stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL,
+        starting = asyncio.gather(
+            asyncio.create_subprocess_exec(
+                self._program, "-v", voice, "-s", _WORDS_PER_MINUTE, "--stdin", "--stdout",
+                stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL,
+            )
         )  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
+            (process,) = await asyncio.shield(starting)
+            assert process.stdin is not None
+            assert process.stdout is not None
             with suppress(ConnectionError):
                 process.stdin.write(text.encode())
                 process.stdin.close()
@@ -72,13 +75,19 @@ class Espeak:
                 yield Sound(piece[:whole], rate)
             await process.wait()
         finally:
-            # Killed only where it still speaks: to look whether one that has ended is there takes its code.
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                # Its transport closes at the end of the pipe, which is paused while it is not read.
-                ended = asyncio.gather(process.stdout.read(), process.wait(), return_exceptions=True)
-                while not ended.done():
-                    # Cancelled once more, by its turn or its group, it would outlive the loop.
-                    with suppress(asyncio.CancelledError):
-                        await asyncio.wait((ended,))
+            ended = asyncio.gather(_end(starting), return_exceptions=True)
+            while not ended.done():
+                # Cancelled once more, by its turn or its group, the process would outlive the loop.
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait((ended,))
+
+
+async def _end(starting: asyncio.Future[tuple[asyncio.subprocess.Process]]) -> None:
+    (process,) = await starting
+    # Killed only where it still speaks: to look whether one that has ended is there takes its code.
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        assert process.stdout is not None
+        # Its transport closes at the end of the pipe, which is paused while it is not read.
+        await asyncio.gather(process.stdout.read(), process.wait())
