@@ -28,7 +28,7 @@ async def test_the_date_of_an_answer_is_that_of_the_answer_also_after_the_proces
     with listen("127.0.0.1", 0, purpose="HTTP") as listener:
         port = listener.getsockname()[1]
         guarded = Guard(app, max_body_bytes=0)
-        async with serve(guarded, listener), httpx.AsyncClient() as client:
+        async with serve(guarded, listener), httpx.AsyncClient(timeout=60) as client:
             answer = await client.get(f"http://127.0.0.1:{port}/")
     (date,) = answer.headers.get_list("date")
     assert parsedate_to_datetime(date).timestamp() >= int(stood_still_until)
@@ -54,7 +54,7 @@ async def test_only_a_proxy_that_is_named_says_where_a_request_comes_from(
     said = [("x-forwarded-for", "192.0.2.99"), ("x-forwarded-for", "198.51.100.1, 203.0.113.7")]
     with listen("127.0.0.1", 0, purpose="HTTP") as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        async with serve(app, listener, proxies=proxies), httpx.AsyncClient() as client:
+        async with serve(app, listener, proxies=proxies), httpx.AsyncClient(timeout=60) as client:
             answer = await client.get(url, headers=[*said, ("x-forwarded-proto", "https")])
     assert answer.text == seen
 

@@ -69,7 +69,7 @@ def test_a_server_ends_by_a_signal_also_where_the_reader_of_its_output_went_away
         server.stdout.close()
         server.terminate()
         try:
-            assert server.wait(30) == 0
+            assert server.wait(120) == 0
         finally:
             server.kill()
 

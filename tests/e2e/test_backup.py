@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.house import House, wait_for
+from tests.e2e.house import PATIENCE_S, House, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ def test_a_home_that_was_lost_comes_back_and_its_device_connects_by_itself(
     assert made.returncode == 0, made.stderr
     for name in ("hub", "broker"):
         house.send(name, signal.SIGTERM)
-        house.processes[name].wait(60)
+        house.processes[name].wait(PATIENCE_S)
         house.processes.pop(name)
     for part in house.home.iterdir():
         if part.name != "sandbox":

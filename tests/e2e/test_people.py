@@ -26,7 +26,7 @@ def test_the_first_password_is_chosen_and_no_log_has_a_secret(house: House, tmp_
     link = next(line.strip() for line in said.stdout.splitlines() if "/setup#" in line)
     code = link.partition("#")[2]
     origin = house.url
-    with httpx.Client(base_url=origin, headers={"origin": origin}) as browser:
+    with httpx.Client(timeout=60, base_url=origin, headers={"origin": origin}) as browser:
         wrong = {"name": "admin", "password": f"wrong {PASSWORD}"}
         assert browser.post("/api/session", json={**wrong, "name": PASSWORD}).status_code == 401
         assert browser.post("/api/session", json=wrong).status_code == 401

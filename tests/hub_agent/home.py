@@ -260,5 +260,5 @@ async def wait_for(event: asyncio.Event) -> None:
 
 async def within_patience(happening: Awaitable[object]) -> None:
     """Wait for something that must come to its end."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         await happening

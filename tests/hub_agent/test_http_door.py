@@ -59,7 +59,7 @@ async def test_every_route_is_documented_and_asks_for_a_token(
     monkeypatch.setattr(service, "make_app", make_app)
     async with (
         open_home(tmp_path / "home", host=host) as home,
-        httpx.AsyncClient(base_url=home.hub.url) as client,
+        httpx.AsyncClient(timeout=60, base_url=home.hub.url) as client,
     ):
         served = {
             (method, re.sub("{.*?}", "{}", route.path))

@@ -111,7 +111,7 @@ async def test_it_works_under_a_base_path(tmp_path: Path) -> None:
             now=time.time(),
         )
         headers = {"authorization": f"DPoP {device.token}", "dpop": proof}
-        async with httpx.AsyncClient(verify=False) as proxy:
+        async with httpx.AsyncClient(timeout=60, verify=False) as proxy:
             stripped = home.hub.url.removesuffix("/strawberry")
             assert (await proxy.get(f"{stripped}/api/bus", headers=headers)).status_code == 200
 

@@ -224,7 +224,7 @@ async def test_a_session_is_its_tokens_and_a_token_has_few(
             "clientInfo": {"name": "test", "version": "1"},
         },
     }
-    async with httpx.AsyncClient(base_url=home.hub.url) as http:
+    async with httpx.AsyncClient(timeout=60, base_url=home.hub.url) as http:
         accept = {"accept": "application/json, text/event-stream"}
 
         async def post(token: str, body: Any, **headers: str) -> tuple[int, str]:
@@ -309,7 +309,7 @@ async def test_the_hub_ends_while_clients_are_connected(tmp_path: Path, mode: st
                 mcp = await clients.enter_async_context(client(home, mode=mode))
                 await mcp.list_tools()
                 server = home.hub.url
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         with pytest.raises(httpx.ConnectError):
             await http.get(server)
 

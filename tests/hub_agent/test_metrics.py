@@ -70,7 +70,7 @@ async def test_no_label_has_what_somebody_said(thinking: Home, model: Any) -> No
 
 async def test_who_may_read_them(tmp_path: Path) -> None:
     async with open_home(tmp_path / "home", metrics=MetricsSettings(loopback=True)) as home:
-        async with httpx.AsyncClient(base_url=home.hub.url) as http:
+        async with httpx.AsyncClient(timeout=60, base_url=home.hub.url) as http:
             assert (await http.get("/metrics")).status_code == 200
             for elsewhere in ({"X-Forwarded-For": "1.2.3.4"}, {"Via": "1.1 proxy"}, {"Host": "192.0.2.1"}):
                 assert (await http.get("/metrics", headers=elsewhere)).status_code == 401
@@ -93,7 +93,7 @@ async def test_who_may_read_them(tmp_path: Path) -> None:
     behind = HttpSettings(port=0, names=("home.example",))
     async with (
         open_home(tmp_path / "other", metrics=MetricsSettings(loopback=True), http=behind) as home,
-        httpx.AsyncClient(base_url=home.hub.url) as http,
+        httpx.AsyncClient(timeout=60, base_url=home.hub.url) as http,
     ):
         assert (await http.get("/metrics")).status_code == 401
 

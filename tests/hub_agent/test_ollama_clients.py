@@ -126,7 +126,7 @@ async def test_a_client_without_a_header_has_its_token_in_the_path(
         assert (await client.list()).models
         with pytest.raises(ollama.ResponseError, match="Not Found"):
             await client.delete("strawberry")
-    app, ended = f"{home.hub.url}/ollama", httpx.AsyncClient(verify=False)
+    app, ended = f"{home.hub.url}/ollama", httpx.AsyncClient(timeout=60, verify=False)
     async with ended as http:
         for path in ("/api/tags", "/k//api/tags", "/k/nonsense/api/tags", "/api/version", "/"):
             assert (await http.get(f"{app}{path}")).status_code == 401, path

@@ -35,7 +35,7 @@ async def test_pages_work_under_a_base_path_and_behind_a_proxy(tmp_path: Path, s
         place = home.hub.url.removesuffix("/berry") if stripped else home.hub.url
         proxy = {"host": "home.example", "x-forwarded-proto": "https", "x-forwarded-prefix": "/evil"}
         cookie = f"{SESSION_COOKIE}={await home.token()}"
-        async with httpx.AsyncClient(headers=proxy, verify=False) as client:
+        async with httpx.AsyncClient(timeout=60, headers=proxy, verify=False) as client:
             login = await client.get(f"{place}/chat?a=b")
             assert login.headers["location"] == "/berry/login?next=/chat%3Fa%3Db"
             # The first request waits until the pages are loaded.
@@ -82,7 +82,7 @@ async def test_a_page_whose_browser_has_gone_is_deleted_once_when_its_session_en
 
         token, url = await home.token(), home.hub.url
         headers = {"cookie": f"{SESSION_COOKIE}={token}", "origin": url}
-        async with httpx.AsyncClient(headers=headers) as browser:
+        async with httpx.AsyncClient(timeout=60, headers=headers) as browser:
             page = (await browser.get(f"{url}/people", timeout=120)).text
         client = Client.instances[_client_of(page)]
         socket = f"{url.replace('http', 'ws')}{_socket_of(page)}"

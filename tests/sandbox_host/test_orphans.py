@@ -60,7 +60,7 @@ def test_no_process_is_left_when_the_parent_is_interrupted(settings: PoolSetting
     with parent:
         parent.send_signal(signal.SIGINT)
         try:
-            parent.wait(30)
+            parent.wait(120)
         finally:
             parent.kill()
     _, alive = psutil.wait_procs(children, timeout=120)

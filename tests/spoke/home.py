@@ -36,7 +36,7 @@ __all__ = [
     "wait_for",
 ]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 ANNA = Actor(user="anna")
 MARKER = topics.WATCHER.build(watcher="marker")
 
