@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
 from contracts import WIRE_VERSION
 
@@ -19,7 +19,17 @@ def rfc3339(moment: datetime) -> str:
 Counter = Annotated[int, Field(ge=0, lt=2**53)]
 """A count that every JSON reader and every database keeps exact."""
 
-Timestamp = Annotated[datetime, PlainSerializer(rfc3339, return_type=str, when_used="json")]
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("no calendar has this moment in UTC") from None
+
+
+Timestamp = Annotated[
+    AwareDatetime, AfterValidator(_in_utc), PlainSerializer(rfc3339, return_type=str, when_used="json")
+]
 """A moment; RFC 3339 UTC on the wire."""
 
 

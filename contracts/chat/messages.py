@@ -1,22 +1,14 @@
 """Chat: the request, the events and the record of a turn, over MQTT (``hub/chat/{principal}/…``) and HTTP."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    StringConstraints,
-    TypeAdapter,
-)
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter
 
 from contracts.errors import NotFound
 from contracts.names import Token
-from contracts.wire import Json, Part, Wire, rfc3339
+from contracts.wire import Json, Part, Timestamp, Wire
 
 AGENTS: Final = ("assistant", "strawberry")
 """Names of the assistant; the second is what other programs know it by. A hub may have further agents."""
@@ -51,15 +43,10 @@ _TICK: Final = timedelta(milliseconds=1)
 
 
 def _whole_milliseconds(moment: datetime) -> datetime:
-    moment = moment.astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
-Moment = Annotated[
-    AwareDatetime,
-    AfterValidator(_whole_milliseconds),
-    PlainSerializer(rfc3339, return_type=str, when_used="json"),
-]
+Moment = Annotated[Timestamp, AfterValidator(_whole_milliseconds)]
 """A moment to the millisecond, so that it is the same before and after it was stored or sent."""
 
 

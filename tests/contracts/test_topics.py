@@ -61,3 +61,9 @@ def test_any_text_and_any_bytes_give_a_message_or_a_clear_refusal(topic: str, pa
     for row in topics.TOPICS:
         with contextlib.suppress(InvalidMessage):
             assert row.parse(payload)
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00", "0001-01-01T00:00:00+14:00"])
+def test_a_moment_without_a_zone_or_before_all_calendars_is_refused(at: str) -> None:
+    with pytest.raises(InvalidMessage, match="at"):
+        topics.STATE.parse(f'{{"v":1,"kind":"state","value":1,"at":"{at}"}}'.encode())
