@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Final
 
 from bus.link.connection import Connection, ConnectRequest, ConnectResult, Protocol, Verdict
 from bus.link.drivers import make_driver
@@ -14,6 +15,10 @@ from contracts.rates import Backoff, jittered
 from identity.certificates import client_context
 
 _log = logging.getLogger(__name__)
+
+_STEADY_S: Final = 5.0
+"""Seconds after which a connection was of use, and the wait before the next attempt is short again. Two
+copies of one device would else take each other's place four times a second, each with all it publishes."""
 
 
 class Reconnection:
@@ -50,6 +55,7 @@ class Reconnection:
         self._left = left
         self._protocols: dict[str, Protocol] = {}
         self._told = ""
+        self._began = 0.0
         self._hurry = asyncio.Event()
         self._wanted = asyncio.Event()
         self._wanted.set()
@@ -99,7 +105,7 @@ class Reconnection:
             self._hurry.clear()
             settings = self.settings
             errors = await self._round(settings, self._addresses)
-            if not errors:
+            if not errors and asyncio.get_running_loop().time() - self._began > _STEADY_S:
                 backoff.reset()
             refused = errors and all(isinstance(error, LoginRefused) for error in errors)
             await self._rest(jittered(settings.refused_s) if refused else backoff.next())
@@ -159,6 +165,7 @@ class Reconnection:
             if answer.verdict is Verdict.ACCEPTED:
                 self._protocols[address.url] = version
                 self.url = address.url
+                self._began = asyncio.get_running_loop().time()
                 reason = await self._stay(connection)
                 self.last_error = Disconnected(f"the connection to {address.url} was lost: {reason}")
                 # Who was asked to leave did not lose it.
