@@ -1,37 +1,27 @@
-"""Homes with an embedded broker, and with amqtt as it comes, for tests to run the same scenes in."""
+"""Homes with an embedded broker, and clients of all kinds."""
 
 import asyncio
 import contextlib
-import logging
 import struct
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import paho.mqtt.client as paho
-from amqtt.broker import Broker
-from amqtt.contexts import Action
-from amqtt.plugins.base import BaseTopicPlugin
-from amqtt.session import Session
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from broker.embedded.authentication import Gate, Revocations, TokenLogin, VerifiedLogin
 from broker.embedded.opening import BrokerLimits, EmbeddedBroker, EmbeddedSettings, Listener, open_embedded
 from bus.link.drivers import without_delay
 from contracts.claims import PrincipalKind, Scope
-from contracts.errors import Unauthorized
 from identity import tokens
 from identity.keys import KeyPair
 
 HUB = "home-1"
 QUICK_S = 60.0
 """Longer than anything here takes on a busy machine."""
-
-SILENCE_S = 2.5
-"""How long a scene waits for what amqtt never does, before it says that nothing came."""
 
 
 @dataclass(frozen=True)
@@ -212,14 +202,13 @@ class House:
 
     port: int
     key: KeyPair
-    broker: EmbeddedBroker | Broker
+    broker: EmbeddedBroker
     clients: list[Client] = field(default_factory=list)
     sockets: list[Socket] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         """Of the first listener."""
-        assert isinstance(self.broker, EmbeddedBroker)
         return self.broker.url
 
     def token(
@@ -272,16 +261,6 @@ class House:
         except (asyncio.IncompleteReadError, OSError):
             return None
 
-    @property
-    def patience_s(self) -> float:
-        """How long a scene waits for what amqtt as it comes never does, and our broker always."""
-        return SILENCE_S if isinstance(self.broker, Broker) else QUICK_S
-
-    @property
-    def sessions(self) -> int:
-        """How many sessions the broker holds in memory."""
-        return len(self.broker.sessions) if isinstance(self.broker, Broker) else self.broker.clients
-
     async def stop(self) -> None:
         for client in self.clients:
             await client.stop()
@@ -332,80 +311,3 @@ async def expect_retained(hub: Client, expected: dict[str, bytes]) -> None:
     await hub.subscribe("hub/#")
     await hub.publish("hub/end/status", b"end")
     assert (await hub.until("hub/end/status", b"end"))[0].payload == b"end"
-
-
-class StockLogin(TokenLogin):
-    """Our login in amqtt's own broker, which expects a bool and no reason."""
-
-    async def authenticate(self, *, session: Session) -> bool:
-        try:
-            return await super().authenticate(session=session)
-        except Unauthorized:
-            return False
-
-
-class StockRights(BaseTopicPlugin):
-    """Our rights in amqtt's own broker."""
-
-    async def topic_filtering(
-        self, *, session: Session | None = None, topic: str | None = None, action: Action | None = None
-    ) -> bool:
-        assert session is not None
-        assert topic is not None
-        rights = VerifiedLogin.of(session).rights
-        match action:
-            case Action.PUBLISH:
-                return rights.may_publish(topic)
-            case Action.SUBSCRIBE:
-                return rights.may_subscribe(topic)
-        return rights.may_receive(topic)
-
-
-class _Steady(dict[str, Any]):
-    """Goes through the keys that there are at its beginning."""
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self.keys()))
-
-
-class StockBroker(Broker):
-    """amqtt as it comes, but for two faults.
-
-    It leaves some of its sockets open for ever, and drops a client that connects while another subscribes:
-    it goes through its subscriptions with pauses.
-    """
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        super().__init__(config)
-        self._subscriptions = _Steady()
-        self.writers: list[asyncio.StreamWriter] = []
-
-    async def stream_connected(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
-    ) -> None:
-        self.writers.append(writer)
-        await super().stream_connected(reader, writer, listener_name)
-
-
-@asynccontextmanager
-async def stock_house(data_dir: Path, *, plugins: dict[str, Any] | None = None) -> AsyncIterator[House]:
-    """amqtt as it comes, with our tokens and our rights as far as it asks for them, or other plugins."""
-    key = KeyPair.generate()
-    gate = Gate(HUB, key.public, Revocations.load(data_dir / "revoked.json"))
-    ours = {f"{__name__}.StockLogin": {"gate": gate}, f"{__name__}.StockRights": {}}
-    listeners = {"default": {"type": "tcp", "bind": "127.0.0.1:0"}}
-    broker = StockBroker({"listeners": listeners, "plugins": plugins or ours})
-    quiet = logging.getLogger("transitions.core")
-    quiet.setLevel(logging.WARNING)
-    await broker.start()
-    server = broker._servers["default"].instance
-    assert isinstance(server, asyncio.Server)
-    house = House(server.sockets[0].getsockname()[1], key, broker)
-    try:
-        yield house
-    finally:
-        await house.stop()
-        await broker.shutdown()
-        for writer in broker.writers:
-            writer.transport.abort()
-        await asyncio.sleep(0.01)  # a transport is closed in the next turn of the loop

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.check import Finding, OurBroker, SharedBroker, check, rights, transport
+from broker.check import Finding, OurBroker, SharedBroker, check, rights
 from broker.check.rights import try_ours
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import find_installation
@@ -16,7 +16,6 @@ from broker.mosquitto.own_logins import admin_login, hub_login, keep_admin
 from broker.mosquitto.provisioning import open_security, provision
 from contracts.devices.joining import Login
 from identity.keys import KeyPair
-from tests.broker.embedded_world import stock_house
 from tests.broker.mosquitto_world import start_mosquitto
 from tests.brokers import HUB_ID, INSTANCE, Bus, open_bus
 from tests.mosquitto import Mosquitto
@@ -110,18 +109,13 @@ async def test_a_broker_that_is_down_is_told_so() -> None:
 
 
 async def test_a_broker_that_lets_everybody_do_everything_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # All that is waited for in vain: amqtt ends no login, and gives MQTT 5 no answer.
-    monkeypatch.delitem(transport._VERSIONS, 5)
+    # It ends no login: that is waited for in vain.
     shut_out = rights._try_shutting_out
     monkeypatch.setattr(rights, "_try_shutting_out", lambda accounts, cast, _: shut_out(accounts, cast, 0.1))
-    anybody = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
-    async with stock_house(tmp_path, plugins=anybody) as house:
-        url = f"mqtt://127.0.0.1:{house.port}"
-        broker = OurBroker("embedded", url, HUB_ID, house.key, patience_s=60)
-        findings = await check(broker)
-    assert wrong(findings) == [*DENIED, "shutting out"]
+    broker = OurBroker("embedded", mosquitto.url, HUB_ID, KeyPair.generate(), patience_s=60)
+    assert wrong(await check(broker)) == [*DENIED, "shutting out"]
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ async def test_a_device_logs_in_with_its_token_and_a_new_proof_of_its_key_each_t
 async def test_a_client_without_an_id_is_given_one(house: House) -> None:
     first = await house.client("anna", "user", client_id="")
     second = await house.client("anna", "user", client_id="")
-    assert house.sessions == 2
+    assert house.broker.clients == 2
     for client in (first, second):
         assert not client.left.is_set()
 
@@ -172,22 +172,22 @@ async def test_nobody_logs_in_with_a_token_that_is_not_good(house: House, kind: 
         await hub.gone()
     else:
         false = _false_token(house, kind)
-    before = house.sessions
+    before = house.broker.clients
     assert await code_for(house, "pc", false) == 5
-    assert house.sessions == before
+    assert house.broker.clients == before
     assert await code_for(house, "pc", house.token("pc")) == 0
 
 
 async def test_a_token_is_good_for_its_own_name_only(house: House) -> None:
     assert await code_for(house, "tv", house.token("pc"), "pc") == 5
     assert await code_for(house, "tv", house.token("pc"), "tv") == 5
-    assert house.sessions == 0
+    assert house.broker.clients == 0
 
 
 async def test_the_same_name_of_another_kind_does_not_take_the_place_of_a_device(house: House) -> None:
     device = await house.client("pc")
     await house.client("pc", "client")
-    assert house.sessions == 2
+    assert house.broker.clients == 2
     assert not device.left.is_set()
 
 

@@ -252,7 +252,7 @@ async def test_a_connection_in_another_way_takes_the_place_of_the_first(tmp_path
         house.clients.append(second)
         assert await second.connect(house.broker.ports[1]) == 0
         await first.gone()
-        assert house.sessions == 1
+        assert house.broker.clients == 1
 
 
 async def test_no_socket_is_left_when_all_have_gone(place: Place) -> None:
@@ -263,7 +263,7 @@ async def test_no_socket_is_left_when_all_have_gone(place: Place) -> None:
         raw.send(b"\x16\x03\x01\x00\x05rubbish and more rubbish\r\n\r\n")
         await raw.close()
     await until(lambda: not place_sockets(place))
-    assert place.house.sessions == 0
+    assert place.house.broker.clients == 0
 
 
 async def test_no_token_is_logged_however_much_is_logged(
@@ -478,7 +478,7 @@ async def test_a_text_message_ends_the_connection(web: Place) -> None:
     await wire.web.send("text")
     assert await wire.ended()
     assert wire.web.close_code == 1003
-    await until(lambda: web.house.sessions == 0)
+    await until(lambda: web.house.broker.clients == 0)
 
 
 async def test_a_frame_that_no_packet_needs_ends_the_connection(tmp_path: Path) -> None:

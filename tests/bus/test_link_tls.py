@@ -183,7 +183,7 @@ async def test_an_authority_that_is_not_trusted_is_named_as_the_reason(
             assert "authority that is not trusted" in error.message
             assert house.url in error.message
             assert "ca.pem" in error.hint
-    assert house.sessions == 0
+    assert house.broker.clients == 0
 
 
 async def test_a_certificate_for_another_host_is_named_as_the_reason(
