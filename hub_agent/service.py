@@ -27,6 +27,7 @@ from chat.questions import Questions
 from chat.sandbox import Sandbox
 from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
+from contracts.addresses import bracketed, reachable
 from contracts.devices.joining import Login
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError, StorageError
@@ -447,10 +448,7 @@ def _devices(registry: Registry) -> list[dict[str, Json]]:
 
 
 def _url(settings: HubSettings, port: int) -> str:
-    host = settings.http.host
-    # What listens on all addresses is reached on loopback from this machine.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  compared, not bound
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{settings.http.base_path}"
+    return f"http://{bracketed(reachable(settings.http.host))}:{port}{settings.http.base_path}"
 
 
 @cache

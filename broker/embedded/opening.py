@@ -19,7 +19,7 @@ from broker.embedded.retained import RetainedStore
 from broker.embedded.strict_broker import StrictBroker
 from broker.embedded.websocket import WebSocketPeer
 from bus.ports import accept, listen
-from contracts.addresses import BROKER_PORTS, bracketed, is_loopback
+from contracts.addresses import BROKER_PORTS, bracketed, is_loopback, reachable
 from contracts.errors import ConfigError
 from identity.certificates import own_names
 from identity.keys import PublicKey
@@ -66,9 +66,8 @@ class Listener:
 
     def url(self, port: int) -> str:
         """Return the address for clients on this machine, for the port that it has got."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(self.host, self.host)  # noqa: S104 - compared
         scheme = _SCHEMES[self.transport][self.tls is not None]
-        return f"{scheme}://{bracketed(host)}:{port}"
+        return f"{scheme}://{bracketed(reachable(self.host))}:{port}"
 
     def bind(self) -> socket.socket:
         """Bind the port, without listening yet.

@@ -19,7 +19,7 @@ from broker.mosquitto.installation import Installation, find_installation
 from broker.mosquitto.own_logins import admin_login, keep_admin
 from broker.mosquitto.provisioning import provision
 from bus.ports import listen
-from contracts.addresses import bracketed
+from contracts.addresses import bracketed, reachable
 from contracts.errors import ConfigError
 from contracts.rates import Backoff
 from identity.files import make_private_directory, write_private
@@ -131,7 +131,7 @@ class RunningMosquitto:
     @property
     def url(self) -> str:
         """Its address for programs on this machine."""
-        return f"mqtt://{bracketed(_reachable(self._settings.listeners[0].host))}:{self.ports[0]}"
+        return f"mqtt://{bracketed(reachable(self._settings.listeners[0].host))}:{self.ports[0]}"
 
     @property
     def pid(self) -> int | None:
@@ -271,17 +271,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 async def _listens(listener: MosquittoListener) -> bool:
     try:
-        _, writer = await asyncio.open_connection(_reachable(listener.host), listener.port)
+        _, writer = await asyncio.open_connection(reachable(listener.host), listener.port)
     except OSError:
         return False
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
     return True
-
-
-def _reachable(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)  # noqa: S104
 
 
 def _with_ports(listeners: tuple[MosquittoListener, ...]) -> tuple[MosquittoListener, ...]:
