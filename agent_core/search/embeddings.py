@@ -109,11 +109,12 @@ class Embeddings:
         """
         if not self._vectors:
             return None
+        query = query[:_LONGEST_TEXT]
         vector = self._queries.get(query)
         if vector is None:
             if _clock() < self._rests_until:
                 return None
-            found = await self._asked([query[:_LONGEST_TEXT]], within_s=self._budget_s)
+            found = await self._asked([query], within_s=self._budget_s)
             if found is None:
                 return None
             (vector,) = found

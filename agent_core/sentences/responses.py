@@ -353,8 +353,11 @@ def _formatted(text: str, format_: Json) -> str:
 def _part(schema: Json, name: str, root: Mapping[str, Json]) -> Json:
     """Return the schema of a property; of a list, one for the same property of its items."""
     schema = without_null(schema, root)
-    if "items" in schema:
-        return {"items": _part(schema["items"], name, root)}
+    is_list = "items" in schema
+    if is_list:
+        # Not further: lists in lists have no fields, and may be of themselves.
+        schema = without_null(schema["items"], root)
     properties = schema.get("properties")
     found = properties.get(name) if isinstance(properties, dict) else None
-    return found if found is not None else schema.get("additionalProperties")
+    found = found if found is not None else schema.get("additionalProperties")
+    return {"items": found} if is_list else found

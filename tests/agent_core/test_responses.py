@@ -3,6 +3,7 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import TypeAdapter
+from typing_extensions import TypeAliasType
 
 from agent_core.sentences.responses import (
     MAX_ANSWER,
@@ -17,6 +18,8 @@ from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 
 NUMBER = {"type": "object", "properties": {"percent": {"type": "integer", "unit": "%"}}}
+
+TREE = TypeAliasType("TREE", 'list["TREE"] | dict[str, "TREE"] | int')
 
 
 def method(template: str = "", hint: Any = None, *, language: str = "en", read_only: bool = True) -> Method:
@@ -85,6 +88,7 @@ def test_a_template_says_the_result(template: str, result: Json, text: str) -> N
         ),
         ([{"free": 2_000}], list[dict[str, Annotated[int, Unit("B")]]], "free: 2.0 kB"),
         (["a", "b"], None, "a and b"),
+        ([{"lamp": 2}], TREE, "lamp: 2"),
         ("bell\x07 and\x1b[31m colour", None, "bell  and [31m colour"),
     ],
 )
