@@ -43,7 +43,6 @@ class Interpreter:
     def __init__(self, installed: Installed) -> None:
         self._installed = installed
         self._process: asyncio.subprocess.Process | None = None
-        self._task: asyncio.Task[None] | None = None
         # Set when it can run programs, and when it has ended.
         self._settled = asyncio.Event()
         self._stderr: deque[str] = deque(maxlen=_STDERR_KEPT)
@@ -58,20 +57,16 @@ class Interpreter:
 
     def start(self, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
         """Start the process, and return the task that sees it through to its end."""
-        self._task = tasks.create_task(self._keep(), name="sandbox process")
-        return self._task
+        return tasks.create_task(self._keep(), name="sandbox process")
 
     def kill(self, reason: str) -> None:
-        """End the process now.
+        """End the process now, or as soon as it has been started.
 
         Args:
             reason: Why, in a few words; the first one given is kept.
         """
         self.reason = self.reason or reason
-        if self._process is None:
-            if self._task is not None:
-                self._task.cancel()
-        elif self._process.returncode is None:
+        if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 if sys.platform == "win32":
                     self._process.kill()
@@ -157,6 +152,8 @@ class Interpreter:
         """Start the process and read what it sends until it has ended."""
         try:
             async with private_cache(self._installed) as cache:
+                if not self.alive:
+                    return
                 self._process = await asyncio.create_subprocess_exec(
                     *self._installed.command(parent=os.getpid()),
                     stdin=asyncio.subprocess.PIPE,
@@ -168,6 +165,8 @@ class Interpreter:
                     start_new_session=sys.platform != "win32",
                 )
                 try:
+                    if not self.alive:
+                        self.kill(self.reason)
                     async with asyncio.TaskGroup() as tasks:
                         tasks.create_task(self._read_log(self._process), name="sandbox log")
                         await self._read_lines(self._process)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import SandboxError
-from sandbox_host import Deadline, PoolSettings, RunStatus, Session, open_pool
+from sandbox_host import Deadline, PoolSettings, RunStatus, Session, find, open_pool
+from sandbox_host.client import Interpreter
 from tests.sandbox_host.house import House
 from tests.sandbox_host.processes import sandbox_processes
 
@@ -239,6 +240,20 @@ async def test_nothing_of_a_process_is_left_on_disk(settings: PoolSettings, hous
 def own_caches(settings: PoolSettings) -> list[Path]:
     """What processes that were started from here have on disk; other tests may run beside this one."""
     return list((settings.directory / "processes").glob(f"{os.getpid()}-*"))
+
+
+async def test_a_process_that_is_killed_at_its_start_leaves_nothing_on_disk(
+    settings: PoolSettings,
+) -> None:
+    installed = await find(settings.directory)
+    for steps in range(6):
+        async with asyncio.TaskGroup() as tasks:
+            process = Interpreter(installed)
+            process.start(tasks)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            process.kill("it is not needed")
+    assert own_caches(settings) == []
 
 
 async def test_a_pool_without_installed_files_says_what_to_do(tmp_path: Path) -> None:
