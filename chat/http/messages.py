@@ -174,14 +174,14 @@ class StopTexts:
     """Ends an answer before the first of the texts at which a client wants it to stop.
 
     Args:
-        texts: None stops nowhere.
+        texts: Without any, it stops nowhere.
 
     Attributes:
         found: Whether one of them came.
     """
 
-    def __init__(self, texts: Sequence[str] | str | None) -> None:
-        given = (texts,) if isinstance(texts, str) else texts or ()
+    def __init__(self, texts: Sequence[str] | str) -> None:
+        given = (texts,) if isinstance(texts, str) else texts
         self._texts = [text for text in given if text]
         self._kept = max(map(len, self._texts), default=1) - 1
         self._held = ""

@@ -124,8 +124,12 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
     async def check(request: Request) -> Answer[CheckedProfile]:
         await gate.require_admin(request)
         body = await read(request, _Source)
-        problem = await asyncio.to_thread(_problem_of, agents, request.path_params["name"], body.source)
-        return answer({"problems": [] if problem is None else [_shown_problem(problem)]})
+        problems: list[AgentProblem] = []
+        try:
+            await asyncio.to_thread(parse_agent, agents.home, request.path_params["name"], body.source)
+        except FileProblem as problem:
+            problems.append(_shown_problem(problem))
+        return answer({"problems": problems})
 
     async def files(request: Request) -> Answer[list[ListedFile]]:
         await gate.require_admin(request)
@@ -211,14 +215,6 @@ def _shown_problem(problem: ConfigError) -> AgentProblem:
 def _read(agents: Agents, name: str) -> tuple[AgentState, str]:
     state = agents.state(name)
     return state, state.file.read_text("utf-8", "replace")
-
-
-def _problem_of(agents: Agents, name: str, source: str) -> FileProblem | None:
-    try:
-        parse_agent(agents.home, name, source)
-    except FileProblem as problem:
-        return problem
-    return None
 
 
 def _listed(files: AgentFiles) -> list[ListedFile]:

@@ -1,7 +1,7 @@
 """Skills called, and programs run, without a model in between."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Annotated, Any, Final, Never, NotRequired
 
@@ -182,7 +182,7 @@ class DirectCalls:
             assistant.catalogue(bearer.user, device),
             caller=caller,
             consent=Consent(None, on_refused=caller.note_refused),
-            context=TurnContext(uuid7(), _unwatched, _unpaused),
+            context=TurnContext(uuid7(), _unwatched, nullcontext),
         )
         # Variables belong to a token: two programs of one user must not see each other's.
         claims = bearer.claims
@@ -238,7 +238,3 @@ def _ran(result: RunResult) -> RunSummary:
 
 def _unwatched(_: TurnEvent) -> None:
     """Ignore events: a program that was started directly has no stream; its calls are in the audit."""
-
-
-def _unpaused() -> AbstractContextManager[object]:
-    return nullcontext()

@@ -105,15 +105,6 @@ async def test_without_streaming_the_whole_answer_comes_as_one(thinking: Home, m
         assert [each["id"] for each in models["data"]] == ["assistant", "strawberry"]
 
 
-async def test_who_asks_for_the_usage_gets_it_in_the_stream(thinking: Home, model: ScriptedModel) -> None:
-    model.script = [Says(text="Hello.", input_tokens=5, output_tokens=2)]
-    body = says("hello", stream_options={"include_usage": True})
-    async with thinking.client() as client:
-        _, seen = await stream(client, body)
-    assert seen[-2]["choices"] == []
-    assert seen[-2]["usage"] == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
-
-
 @pytest.mark.parametrize("kind", ["tensorzero", "direct"])
 async def test_a_spokes_gateway_takes_the_hub_for_a_model(home: Home, kind: GatewayKind) -> None:
     lamp = LampSkill()

@@ -248,16 +248,3 @@ async def test_what_a_person_confirms_or_refuses_in_a_turn_is_in_the_audit(home:
         ("unlock", "result", token, token),
         ("unlock", "refused", token, None),
     ]
-
-
-async def test_a_device_that_tries_to_administer_is_in_the_audit(home: Home) -> None:
-    device = await home.device("Hall")
-    async with home.client(device.token) as client:
-        assert (await client.post("/api/devices", json={"name": "mine"})).status_code == 403
-
-    async def written() -> bool:
-        return bool(await audited(home))
-
-    await eventually(written)
-    (row,) = await audited(home)
-    assert (row.method, row.outcome, row.through) == ("POST /api/devices", "forbidden", device.id)

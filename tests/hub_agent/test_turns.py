@@ -10,7 +10,7 @@ import pytest
 from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
 from contracts.chat import ChatRequest, TextDelta, TurnFinal
-from contracts.errors import Conflict, GatewayError, StorageError, TooManyRequests
+from contracts.errors import Conflict, GatewayError, StorageError
 from contracts.rates import Slots
 from hub_agent.calls.rate import DailyVolume
 from hub_agent.chat.record import ConversationRecord
@@ -41,9 +41,9 @@ async def turns(record: ConversationRecord) -> AsyncIterator[Turns]:
 
 
 @asynccontextmanager
-async def running(record: ConversationRecord, *, each: int = 8) -> AsyncIterator[Turns]:
+async def running(record: ConversationRecord) -> AsyncIterator[Turns]:
     async with open_tasks() as tasks:
-        yield Turns(record, tasks=tasks, slots=Slots(each=each))
+        yield Turns(record, tasks=tasks, slots=Slots(each=8))
 
 
 def asks(
@@ -90,15 +90,6 @@ async def test_a_turn_is_told_as_it_happens_and_remembered(turns: Turns, record:
     assert await kinds(turn) == ["text", "text", "final"]
     assert await said(record, ANN) == [("how much?", "half whole")]
     assert await turns.cancel(ANN, "1") == "finished"
-
-
-async def test_a_turn_cancelled_before_it_came_never_runs(turns: Turns) -> None:
-    assert await turns.cancel(ANN, "1") == "not_started"
-    work = Work()
-    with pytest.raises(Conflict, match="cancelled before it arrived"):
-        await turns.open(asks("1"), work.run)
-    assert await turns.cancel(ANN, "1") == "not_started"
-    assert work.begun == []
 
 
 async def test_a_cancel_reaches_the_work_and_says_so(turns: Turns, record: ConversationRecord) -> None:
@@ -182,15 +173,6 @@ async def test_ids_of_two_users_do_not_meet(turns: Turns) -> None:
     assert (await kinds(turn))[-1] == "final"
 
 
-async def test_whoever_stops_following_cancels_the_turn(turns: Turns) -> None:
-    work = Work()
-    turn = await turns.open(asks("1"), work.run)
-    events = turn.events()
-    assert (await anext(events)).kind == "text"
-    await events.aclose()
-    await work.stopped.wait()
-
-
 async def test_a_turn_does_nothing_before_its_client_knows_of_it(turns: Turns) -> None:
     work = Work()
     turn = await turns.open(asks("1"), work.run)
@@ -213,19 +195,6 @@ async def test_turns_of_one_conversation_run_one_after_another(turns: Turns) -> 
         assert (await kinds(turn))[-1] == "final"
     (waited,) = (span for turn in (first, second, other) for span in turn.trace.spans())
     assert waited.name == "queue"
-
-
-async def test_a_user_has_so_many_open_turns_and_no_more(record: ConversationRecord) -> None:
-    async with running(record, each=1) as turns:
-        work = Work()
-        first = await turns.open(asks("1"), work.run)
-        with pytest.raises(TooManyRequests):
-            await turns.open(asks("2"), work.run)
-        other = await turns.open(asks("2", user=BOB), work.run)
-        work.go.set()
-        await kinds(first)
-        await kinds(other)
-        await kinds(await turns.open(asks("2"), work.run))
 
 
 async def test_a_revoked_token_ends_the_turns_that_it_began(turns: Turns) -> None:

@@ -298,6 +298,14 @@ def parts_of_hub(assistant: Any = None, *, discovery: Discovery = "entity", task
     return parts
 
 
+def assistant_of(ask: Any) -> Any:
+    async def get(user: str) -> User:
+        return User(user, "Ann", "admin")
+
+    registry = SimpleNamespace(hub_id="hub-1", accounts=SimpleNamespace(get=get))
+    return SimpleNamespace(registry=registry, ask=ask)
+
+
 async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
     asked: list[ChatRequest] = []
 
@@ -305,14 +313,9 @@ async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
         asked.append(request)
         raise NoModel("that is enough")
 
-    async def get(user: str) -> User:
-        return User(user, "Ann", "admin")
-
-    registry = SimpleNamespace(hub_id="hub-1", accounts=SimpleNamespace(get=get))
-    assistant: Any = SimpleNamespace(registry=registry, ask=ask)
     async with open_tasks() as tasks:
         with pytest.raises(NoModel):
-            await parts_of_hub(assistant, tasks=tasks)._turn("wipe the disk", "ann")
+            await parts_of_hub(assistant_of(ask), tasks=tasks)._turn("wipe the disk", "ann")
     consent = Consent(None)
     take_in(consent, (), reader=None, notes=asked[0].notes)
     assert consent.untrusted
@@ -328,13 +331,8 @@ async def test_a_circle_through_an_automation_slows_down_to_a_message_each_ten_s
             parts._say("and again")
         raise NoModel("that is enough")
 
-    async def get(user: str) -> User:
-        return User(user, "Ann", "admin")
-
-    registry = SimpleNamespace(hub_id="hub-1", accounts=SimpleNamespace(get=get))
-    assistant: Any = SimpleNamespace(registry=registry, ask=ask)
     async with open_tasks() as tasks:
-        parts = parts_of_hub(assistant, tasks=tasks)
+        parts = parts_of_hub(assistant_of(ask), tasks=tasks)
         parts._say("turn on the lamp")
         await eventually(lambda: parts._waiting == 0)
     assert len(asked) >= 20
