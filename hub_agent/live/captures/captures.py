@@ -302,7 +302,10 @@ class Captures:
                 partial(clean_up, kept, self._settings, now=time.time())
             )
             for name in kept.keys() - {file.capture for file in left}:
-                if (capture := self._captures.get(name)) is not None and capture.state == "stopped":
+                capture = self._captures.get(name)
+                if capture is None or capture.state != "stopped":
+                    continue
+                if await self._shared.in_thread(capture.series.is_gone):
                     await self._forget(name)
             await self._save()
 

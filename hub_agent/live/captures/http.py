@@ -58,8 +58,8 @@ def capture_routes(captures: Captures, gate: Gate) -> list[BaseRoute]:
         bearer = await may_look(request)
         series = series_of(bearer, request)
         name = request.path_params["name"]
-        handle, size = await asyncio.to_thread(opened, series, name)
-        return download(pieces(handle, size), name, size=size)
+        content, size = await asyncio.to_thread(opened, series, name)
+        return download(pieces(content, size), name, size=size)
 
     async def numbers(request: Request) -> Answer[Numbers]:
         bearer, query = await may_look(request), read_query(request, _Numbers)

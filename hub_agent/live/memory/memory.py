@@ -275,7 +275,8 @@ class Memory:
     async def _change(self, edit: Callable[[str], str]) -> bool:
         async with self._one:
             if self.problem is not None:
-                raise self.problem
+                # Without the calls that it was raised in before: each would stay in memory.
+                raise self.problem.with_traceback(None)
             return await asyncio.to_thread(self._write, edit)
 
     def _write(self, edit: Callable[[str], str]) -> bool:

@@ -88,14 +88,12 @@ _TOPIC_BYTES: Final = 1_024
 """What a topic takes besides its samples."""
 
 
+@dataclass(eq=False, slots=True)
 class Ring:
     """The recent samples of one topic, oldest first; only `SampleMemory` adds and removes."""
 
-    __slots__ = ("samples", "size")
-
-    def __init__(self) -> None:
-        self.samples: deque[Sample] = deque()
-        self.size = _TOPIC_BYTES
+    samples: deque[Sample] = _field(default_factory=deque)
+    size: int = _TOPIC_BYTES
 
 
 class SampleMemory:

@@ -45,6 +45,7 @@ class Follower:
     sees: Callable[[str], bool] | None
 
 
+@dataclass(eq=False, slots=True)
 class _Route:
     """Where the messages of one topic go.
 
@@ -52,13 +53,10 @@ class _Route:
         through: The subscription that counts: a broker may send a copy for each that matches.
     """
 
-    __slots__ = ("listeners", "ring", "through", "topic")
-
-    def __init__(self, topic: str, ring: Ring, through: str | None, listeners: tuple[Listener, ...]) -> None:
-        self.topic = topic
-        self.ring = ring
-        self.through = through
-        self.listeners = listeners
+    topic: str
+    ring: Ring
+    through: str | None
+    listeners: tuple[Listener, ...]
 
 
 _NOWHERE: Final = _Route("", Ring(), None, ())

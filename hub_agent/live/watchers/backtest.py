@@ -16,6 +16,7 @@ from contracts.errors import StrawberryError
 from contracts.wire import Json
 from hub_agent.live.captures.captures import Captures
 from hub_agent.live.captures.files.numbers import Line, Lines, rested
+from hub_agent.live.captures.files.reading import each_once
 from hub_agent.live.captures.spec import TopicChoice
 from hub_agent.live.topics import Feed, Gap, Sample, field
 from hub_agent.live.topics.values import ShownGap, described_gap, moment
@@ -33,7 +34,6 @@ _NAME: Final = "watchers"
 """Of the recording that is made for the watchers themselves."""
 _DECIDED: Final = 10
 """Times that a model decides in a back-test."""
-_ROUNDED_S: Final = 0.002
 _RECALLED_S: Final = 86_400.0
 """How far back the windows of predicates are filled again."""
 _RECALL_S: Final = 3.0
@@ -214,7 +214,7 @@ class Recordings:
             recent += self._feed.gaps(link, since=since)
         recent.sort(key=_begins)
         # A recording is written once a second, and may have begun later than the hub.
-        return _each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
+        return each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
 
 
 def _topics(sources: Iterable[WatchedValue]) -> set[TopicChoice]:
@@ -232,19 +232,6 @@ def _in_time(recorded: Iterable[Sample | Gap]) -> list[Sample | Gap]:
 
 def _begins(item: Sample | Gap) -> float:
     return item.at if isinstance(item, Sample) else item.since
-
-
-def _each_once(items: Iterable[Sample | Gap]) -> Iterator[Sample | Gap]:
-    """Leave out what is both in a recording and in memory; a recorded time is a little rounded."""
-    last: dict[tuple[str, str], Sample] = {}
-    for item in items:
-        if isinstance(item, Sample):
-            before = last.get((item.link, item.topic))
-            # A recorded payload is JSON with other blanks.
-            if before is not None and item.at - before.at < _ROUNDED_S and before.value == item.value:
-                continue
-            last[item.link, item.topic] = item
-        yield item
 
 
 def _joined(gaps: Sequence[Gap]) -> list[ShownGap]:

@@ -1,12 +1,14 @@
 """The files of captures: formats, rolling, crashes, full disks, budgets, and reading them back."""
 
 import csv
+import heapq
 import json
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from contracts.errors import Forbidden
 from hub_agent.live.captures.budget import MB, Kept, capture_files, clean_up
 from hub_agent.live.captures.files.formats import FormatName, Missing
 from hub_agent.live.captures.files.numbers import plotted
-from hub_agent.live.captures.files.reading import read_capture
+from hub_agent.live.captures.files.reading import each_once, read_capture
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.topics.samples import Gap, Sample
@@ -374,6 +376,13 @@ def test_a_folder_that_is_over_its_budget_is_full(tmp_path):
         )
         assert found == full
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_recorded_and_remembered_is_one_message_and_equal_ones_are_several() -> None:
+    heard = [Sample("bus", "a", AT + number / 20_000, b'{"on": true}') for number in range(1, 5)]
+    recorded = [replace(each, at=int(each.at * 1e6) / 1e6, payload=b'{"on":true}') for each in heard]
+    both = heapq.merge(recorded, heard, key=lambda each: each.at)
+    assert list(each_once(both)) == recorded
 
 
 def test_a_folder_is_looked_through_once_for_all_captures_in_it(

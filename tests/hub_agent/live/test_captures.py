@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -482,6 +483,32 @@ async def test_files_and_numbers_are_read_over_http_by_those_whose_they_are(home
         assert (await client.get(f"{path}/files/{files[1]['name']}")).status_code == 404
         for what in ("files", f"files/{files[0]['name']}", "numbers"):
             assert (await other.get(f"{path}/{what}")).status_code == 404
+
+
+async def test_a_stopped_capture_is_known_until_its_files_are_gone_and_not_only_its_disk(home: Home) -> None:
+    await start(home)
+    captures, away = home.hub.live.captures, home.directory / "away"
+
+    async def files() -> list[int]:
+        captures._rolled.set()
+        return [each.files for each in await captures.list(home.hub.registry.admin)]
+
+    async def files_are(count: int) -> bool:
+        known = captures._captures.get("disk")
+        return await files() == [count] and known.published.files == count
+
+    async with home.client() as client:
+        await client.delete("/api/captures/disk")
+    folder_of(home).rename(away)
+    await eventually(partial(files_are, 0))
+    away.rename(folder_of(home))
+    await eventually(partial(files_are, 1))
+    (folder_of(home) / "disk.jsonl").unlink()
+
+    async def is_forgotten() -> bool:
+        return not await files()
+
+    await eventually(is_forgotten)
 
 
 async def test_the_last_value_is_in_a_capture_that_others_follow_already(home: Home) -> None:

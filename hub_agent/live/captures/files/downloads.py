@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from typing_extensions import TypedDict
 
@@ -38,8 +38,8 @@ def listed(series: Series) -> list[CapturedFile]:
     ]
 
 
-def opened(series: Series, name: str) -> tuple[int, int]:
-    """Open a file to read it; return its descriptor and its present size; blocks.
+def opened(series: Series, name: str) -> tuple[IO[bytes], int]:
+    """Open a file to read it; return it and its present size; blocks.
 
     Raises:
         NotFound: If it is none of the capture's.
@@ -47,16 +47,17 @@ def opened(series: Series, name: str) -> tuple[int, int]:
     if Path(name).name == name and (series.numbers([name]) or name == series.gaps_file):
         try:
             with series.directory() as directory:
-                handle = directory.open(name, os.O_RDONLY)
-            return handle, os.fstat(handle).st_size
+                # Not a descriptor, which would stay open where the client leaves before the first piece.
+                file = os.fdopen(directory.open(name, os.O_RDONLY), "rb")
+            return file, os.fstat(file.fileno()).st_size
         except (Forbidden, OSError):
             pass
     raise NotFound(f"the capture has no file {name[:200]!r}", hint="GET …/files lists them.")
 
 
-async def pieces(handle: int, size: int) -> AsyncIterator[bytes]:
+async def pieces(file: IO[bytes], size: int) -> AsyncIterator[bytes]:
     """Yield what a file has up to a size, and close it; it may grow meanwhile."""
-    with os.fdopen(handle, "rb") as file:
+    with file:
         while size > 0:
             piece = await asyncio.to_thread(file.read, min(_PIECE, size))
             if not piece:

@@ -95,6 +95,11 @@ class Series:
         except (Forbidden, OSError):
             return {}
 
+    def is_gone(self) -> bool:
+        """Return whether there are no files of it, and not only no disk."""
+        # Looked at before and after: a disk may come or go meanwhile.
+        return self.root.is_dir() and not self.numbers(self.found()) and self.root.is_dir()
+
     @contextmanager
     def directory(self, *, create: bool = False) -> Iterator[Directory]:
         """Open the directory of the files; see `identity.confined.open_below`."""

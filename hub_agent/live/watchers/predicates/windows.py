@@ -1,6 +1,7 @@
 """The values of a name: the latest one, and those of the last minutes or days, in bounded memory."""
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 from contracts.wire import Json
@@ -13,6 +14,7 @@ when the newest of them is too old. A window so has at most 1,500 entries, exact
 """
 
 
+@dataclass(eq=False, slots=True)
 class Unknown:
     """The value of a part of a predicate that is not known.
 
@@ -22,12 +24,9 @@ class Unknown:
         high: The number is at most this.
     """
 
-    __slots__ = ("high", "low", "reason")
-
-    def __init__(self, reason: str, low: float = -math.inf, high: float = math.inf) -> None:
-        self.reason = reason
-        self.low = low
-        self.high = high
+    reason: str
+    low: float = -math.inf
+    high: float = math.inf
 
 
 Value = float | str | bool | Unknown
