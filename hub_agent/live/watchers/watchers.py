@@ -422,7 +422,6 @@ class Watchers:
     async def _start(
         self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()
     ) -> None:
-        self._evaluations.limits.forget(row.name)
         await self._engine.start(
             row, last=None if is_new else self._store.last.get(row.name), earlier=earlier
         )

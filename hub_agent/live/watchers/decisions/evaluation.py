@@ -90,7 +90,7 @@ class EvaluationLimits:
         return bucket
 
     def forget(self, name: str) -> None:
-        """Drop a watcher that was removed or changed."""
+        """Drop a watcher that was removed."""
         self._actions.pop(name, None)
 
     def check_tokens(self) -> None:

@@ -318,6 +318,9 @@ async def test_actions_beyond_those_of_an_hour_are_told_and_not_done(
         await watching.disk(value)
         last = (await watching.decided(count))[-1]
         await watching.disk(50)
+        # Whatever starts it again gives it no new ones.
+        for change in ("pause", "resume"):
+            await watching.ask("POST", f"/full/{change}")
     assert last["decision"] == "notify"
     assert "used up" in last["reason"]
     assert watching.camera.stopped == ["camera"]
