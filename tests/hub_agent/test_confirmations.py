@@ -50,14 +50,6 @@ async def test_a_question_ends_with_its_turn() -> None:
 ACT = Act(user="ann", device="lock", method="LockSkill.unlock", arguments="abc")
 
 
-def test_a_confirmation_token_is_good_once() -> None:
-    tokens = ConfirmationTokens(expires_s=60)
-    token = tokens.issue(ACT)
-    tokens.redeem(token, ACT)
-    with pytest.raises(Conflict):
-        tokens.redeem(token, ACT)
-
-
 @pytest.mark.parametrize(
     "other",
     [

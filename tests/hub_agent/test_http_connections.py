@@ -66,20 +66,6 @@ async def test_those_who_never_end_what_they_say_make_room_for_who_comes(
         assert await _rest(silent[0]) == b""
 
 
-async def test_so_many_connections_stay_and_one_more_takes_the_place_of_the_oldest(tmp_path: Path) -> None:
-    bounds = ConnectionBounds(most=2, deadline_s=600)
-    request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    async with serving(bounds, tmp_path, secure=False) as (port, _), AsyncExitStack() as stack:
-        ends = []
-        for _ in range(3):
-            ends.append(await asyncio.open_connection("127.0.0.1", port))
-            stack.callback(ends[-1][1].close)
-        assert await _rest(ends[0][0]) == b""
-        for reader, writer in ends[1:]:
-            writer.write(request)
-            assert (await _rest(reader)).endswith(b"here")
-
-
 async def test_the_address_with_most_connections_makes_room_not_the_oldest_of_another(tmp_path: Path) -> None:
     async with (
         serving(ConnectionBounds(most=3, deadline_s=600), tmp_path, secure=False) as (port, _),

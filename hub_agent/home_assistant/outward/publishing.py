@@ -38,6 +38,10 @@ _LEARNED: Final = frozenset({"binary_sensor", "event", "sensor"})
 """What is known only once the skill has published it, which may be long after the start of the hub."""
 _EVENTS: Final = 32
 """Names of events of one skill that become entities."""
+_STATES: Final = 1_000
+"""Properties of one device that are remembered, which may publish any number of names."""
+_MAX_PAYLOAD: Final = 64 * 1024
+"""Bytes of one of them; Home Assistant stores no attributes above 16 KiB."""
 _AWAY_S: Final = 0.5
 """How long Home Assistant has to remove what is taken back, before anything else happens on its topics."""
 
@@ -128,15 +132,19 @@ class Publishing:
     def hear_state(self, sample: Sample) -> None:
         """Publish the state of a skill; for `Feed.follow`."""
         names = topics.STATE.match(sample.topic)
-        if names is None or names["device"] not in self.directory:
+        if names is None or names["device"] not in self.directory or len(sample.payload) > _MAX_PAYLOAD:
             return
         try:
             state = topics.STATE.parse(sample.payload) if sample.payload else None
         except InvalidMessage:
             return
-        self._values[names["device"], names["skill"]][names["property"]] = state
-        if names["device"] in self._made:
-            self.refresh(names["device"])
+        device, place, name = names["device"], (names["device"], names["skill"]), names["property"]
+        own = (len(known) for (of, _), known in self._values.items() if of == device)
+        if name not in self._values.get(place, ()) and sum(own) >= _STATES:
+            return
+        self._values[place][name] = state
+        if device in self._made:
+            self.refresh(device)
 
     def hear_event(self, sample: Sample) -> None:
         """Publish an event of a device as one of its entities, if that is exposed; for `Feed.follow`."""

@@ -27,6 +27,7 @@ from hub_agent.home_assistant.outward.commands import read_command
 from hub_agent.home_assistant.outward.configs import Announcement, Command, Discovery, Place
 from hub_agent.home_assistant.outward.exposures import Exposures
 from hub_agent.home_assistant.outward.hub import HubParts
+from hub_agent.home_assistant.outward.publishing import Publishing
 from hub_agent.home_assistant.outward.rules import Entity, entities_of
 from hub_agent.live.topics import Sample
 from hub_agent.tables import ExposureRow
@@ -296,6 +297,16 @@ def parts_of_hub(assistant: Any = None, *, discovery: Discovery = "entity", task
     topic = topics.WATCHER.build(watcher="w1")
     parts.hear_watcher(Sample("bus", topic, 0.0, state.model_dump_json().encode()))
     return parts
+
+
+def test_a_device_that_publishes_ever_new_properties_fills_no_memory() -> None:
+    nothing: Any = None
+    publishing = Publishing({"pc": nothing}, *[nothing] * 6)  # type: ignore[arg-type]
+    payload = b'{"v": 1, "kind": "state", "value": 1, "at": "2026-01-01T00:00:00Z"}'
+    for number in range(3_000):
+        topic = topics.STATE.build(device="pc", skill=f"A{number % 3}Skill", property=f"p{number}")
+        publishing.hear_state(Sample("bus", topic, 0.0, payload))
+    assert sum(map(len, publishing._values.values())) == 1_000
 
 
 def assistant_of(ask: Any) -> Any:
