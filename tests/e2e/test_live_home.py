@@ -527,7 +527,8 @@ def test_five_watchers_and_a_capture_are_ended_in_one_turn(live: LiveHouse) -> N
 def test_protocol_buffers_are_numbers_for_the_model(live: LiveHouse, home_broker: str) -> None:
     require(home_broker != "", HINT)
     payload = b"\x09" + struct.pack("<d", 230.5)
-    publish = ["mosquitto_pub", "-p", home_broker.rpartition(":")[2], "-r", "-t", "meters/1/raw", "-s"]
+    port = home_broker.rpartition(":")[2]
+    publish = ["mosquitto_pub", "-p", port, "-q", "1", "-r", "-t", "meters/1/raw", "-s"]
     subprocess.run(publish, input=payload, check=True)
     look = live.do("devices.hub.BusSkill.latest('meters/1/raw', link='home')['value']['watts'] * 2")
     answered = live.chat("how much power do we use?", look, "461 W.", conversation="check")

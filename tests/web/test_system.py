@@ -29,6 +29,7 @@ def test_health_and_the_live_log(
     expect(log).to_contain_text("a backup was made by")
     picture(page, "system-log")
     visitor.expected.append("422")
+    expect(page.get_by_role("textbox", name="Passphrase, once more")).to_have_value("")
     page.get_by_role("textbox", name="Passphrase", exact=True).fill("short")
     page.get_by_role("textbox", name="Passphrase, once more").fill("short")
     page.get_by_role("button", name="Download backup").click()
