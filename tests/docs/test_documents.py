@@ -52,13 +52,12 @@ def sessions() -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path) -> Iterator[House]:
-    with House(tmp_path_factory.mktemp("documents") / "house", sandbox=sandbox_files) as home:
+    with House(tmp_path_factory.mktemp("documents") / "house", sandbox=sandbox_files, debug=False) as home:
         skills = home.home / "skills"
         skills.mkdir()
         (skills / "coffee.py").write_text(blocks_of(SKILLS_PAGE, "python")[0])
         add_node(home.home, "camera", build=f"['{sys.executable}', -c, 'print(1)']")
-        home.start("up", "up", "--http-port", str(home.http_port), "--mqtt-port", str(home.mqtt_port))
-        wait_for(lambda: "Ready" in home.log("up") or home.ended("up"), what="strawberry up")
+        home.start_up()
         wait_for(lambda: home.cli("nodes", "start", "camera").returncode == 0, what="the local spoke")
         wait_for(lambda: home.json("nodes", "logs", "camera")["lines"], what="the output of a node")
         home.programs()

@@ -43,12 +43,6 @@ def up(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> House:
     return House(tmp_path / "house", sandbox=sandbox_files)
 
 
-def _start_up(house: House, *words: str) -> None:
-    ports = ("--http-port", str(house.http_port), "--mqtt-port", str(house.mqtt_port))
-    house.start("up", "up", *ports, "--debug", *words)
-    wait_for(lambda: "Ready" in house.log("up") or house.ended("up"), what="strawberry up")
-
-
 def _online(house: House) -> dict[str, Any]:
     """Wait for the local spoke, which may come after "Ready", and return its device."""
 
@@ -63,7 +57,7 @@ def _online(house: House) -> dict[str, Any]:
 
 def test_up_says_where_everything_is_and_a_sentence_acts_without_a_model(up: House) -> None:
     with up as house:
-        _start_up(house)
+        house.start_up()
         said = house.log("up")
         assert house.url in said
         assert f"mqtt://127.0.0.1:{house.mqtt_port}" in said
@@ -91,7 +85,7 @@ def test_the_local_spoke_takes_over_no_device_that_was_added_for_another_machine
     added = house.json("devices", "add", name)
     house.kill("hub")
     house.kill("broker")
-    _start_up(house)
+    house.start_up()
     refusal = f"'strawberry devices remove {name}' lets it join again"
     wait_for(lambda: refusal in house.log("up"), what="the refusal")
     (device,) = house.json("devices", "list")
@@ -119,7 +113,7 @@ def test_a_skill_beside_the_hub_reads_neither_its_key_nor_the_owners_token(up: H
         folder = house.home / "skills"
         folder.mkdir()
         (folder / "spy.py").write_text(SPY)
-        _start_up(house)
+        house.start_up()
         device = _online(house)["id"]
         assert "class SpySkill" in house.json("call", device, "SpySkill.read", str(folder / "spy.py"))
         for file in ("hub/key.pem", "hub/cli.token", "hub/hub.db", "broker/run.json"):
@@ -133,7 +127,7 @@ def test_a_local_spoke_that_cannot_start_is_reported_and_the_rest_is_ready(up: H
     with up as house:
         (house.home / "spoke").mkdir()
         (house.home / "spoke" / "enrolment.json").write_text("{")
-        _start_up(house)
+        house.start_up()
         said = house.log("up")
         assert "spoke    " in said
         assert said.index("enrolment.json is damaged") < said.index("Ready")
@@ -149,7 +143,7 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
         return found[0] if found else {"state": "removed"}
 
     with up as house:
-        _start_up(house)
+        house.start_up()
         house.cli("devices", "remove", _online(house)["id"])
         wait_for(lambda: "it joins again" in house.log("up"), what="the spoke to notice")
         _online(house)
@@ -160,7 +154,7 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
         wait_for(lambda: "is locked out" in house.log("up"), what="the notice")
         house.send("up", signal.SIGINT)
         house.processes["up"].wait(timeout=PATIENCE_S)
-        _start_up(house)
+        house.start_up()
         wait_for(lambda: house.log("up").count("is locked out") == 2, what="the notice of the next start")
         assert device()["state"] == "revoked"
         assert f"'strawberry devices remove {device()['id']}' lets it join again" in house.log("up")
@@ -172,7 +166,7 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
 def test_a_local_spoke_joins_again_where_the_hub_has_an_older_database_or_a_new_identity(up: House) -> None:
     def start_again() -> None:
         starts = house.log("up").count("Ready")
-        _start_up(house)
+        house.start_up()
         wait_for(lambda: house.log("up").count("Ready") > starts, what="the next start")
 
     def stop() -> None:
@@ -180,7 +174,7 @@ def test_a_local_spoke_joins_again_where_the_hub_has_an_older_database_or_a_new_
         house.processes["up"].wait(timeout=PATIENCE_S)
 
     with up as house:
-        _start_up(house)
+        house.start_up()
         before = _online(house)
         stop()
         with closing(sqlite3.connect(house.database)) as database, database:
@@ -220,7 +214,7 @@ def test_up_reports_its_states_as_lines_of_json_and_leaves_nothing_running(up: H
 
 def test_killing_up_leaves_no_orphan(up: House) -> None:
     with up as house:
-        _start_up(house)
+        house.start_up()
         assert house.json("exec", "1 + 1")["value"] == 2
         children = _children(house.processes["up"].pid)
         house.kill("up")

@@ -1,12 +1,13 @@
 """Models in the browser: the first steps to one, their order, keys, and Ollama."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from deploy.cli.client import HubClient
+from deploy.home.directory import Home
 from tests.e2e.house import House
 from tests.model_server import ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama
@@ -33,13 +34,8 @@ def ollama() -> Iterator[FakeOllama]:
 
 
 def entries(house: House, *entries: dict[str, object]) -> None:
-    body = json.dumps({"entries": list(entries)})
-    token = (house.home / "hub" / "cli.token").read_text().strip()
-    import urllib.request
-
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"{house.url}/api/models", body.encode(), headers, method="PUT")
-    urllib.request.urlopen(request, timeout=60).close()
+    token = Home(house.home).token_file.read_text().strip()
+    HubClient(house.url, token=token).request("PUT", "/api/models", {"entries": list(entries)})
 
 
 def test_the_first_model_is_tried_and_written_with_a_key_that_is_never_shown(
