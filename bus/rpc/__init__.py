@@ -14,8 +14,8 @@
 
 from bus.rpc.caller import Caller
 from bus.rpc.failover import Served, call_any
-from bus.rpc.request import CallerSettings, CallRequest, OnProgress
-from bus.rpc.responder import EpochClock, Executor, ProgressSink, Responder, ResponderSettings
+from bus.rpc.request import CallerSettings, CallRequest, EpochClock, OnProgress
+from bus.rpc.responder import Executor, ProgressSink, Responder, ResponderSettings
 
 __all__ = [
     "CallRequest",

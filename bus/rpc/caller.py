@@ -163,7 +163,9 @@ class Caller:
     def release(self, open_call: OpenCall) -> None:
         """Cancel a call that has not begun, and make sure that it never begins."""
         self._close(open_call)
-        self._given_up[open_call.reply_topic] = (open_call.request.device, open_call.call)
+        # Its arguments may have a megabyte, and are not needed any more.
+        bare = open_call.call.model_copy(update={"args": [], "kwargs": {}})
+        self._given_up[open_call.reply_topic] = (open_call.request.device, bare)
         if len(self._given_up) > _GIVEN_UP:
             self._given_up.popitem(last=False)
         if open_call.sent:

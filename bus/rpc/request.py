@@ -1,5 +1,6 @@
-"""One call as the hub's code asks for it, and how long it waits for what."""
+"""One call as the hub's code asks for it, how long it waits for what, and the time that calls go by."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,25 @@ SKEW_S = 5.0
 
 MAX_PAYLOAD = 1_000_000
 """Bytes of a call or a result: with topic and header it fits into a broker's packet of 1 MiB."""
+
+
+_COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+"""On Linux and macOS `time.monotonic` stands still while the machine is suspended: a call that came before
+would not be late afterwards. That of Windows goes on."""
+
+
+class EpochClock:
+    """Seconds since 1970 by this machine's clock, monotonic within one start of the program."""
+
+    def __init__(self) -> None:
+        self._zero = time.time() - self._passed()
+
+    def now(self) -> float:
+        """Return the present time."""
+        return self._zero + self._passed()
+
+    def _passed(self) -> float:
+        return time.monotonic() if _COUNTS_SLEEP is None else time.clock_gettime(_COUNTS_SLEEP)
 
 
 @dataclass(frozen=True, kw_only=True)

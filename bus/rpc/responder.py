@@ -6,7 +6,6 @@ deadline and id all say so. What was forged or garbled is dropped, counted and l
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pydantic_core import PydanticSerializationError
 from bus.link import Link, Message
 from bus.rpc.incoming import DedupCache, IncomingCall, Stage
 from bus.rpc.replies import Replies
-from bus.rpc.request import MAX_PAYLOAD, SKEW_S
+from bus.rpc.request import MAX_PAYLOAD, SKEW_S, EpochClock
 from contracts import topics
 from contracts.correlation import correlated
 from contracts.devices.rpc import MAX_TTL_MS, Call, Control
@@ -56,25 +55,6 @@ Received = TypeVar("Received", Call, Control)
 
 _FAREWELL_S = 2.0
 """How long leaving may wait for the broker."""
-
-
-_COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""On Linux and macOS `time.monotonic` stands still while the machine is suspended: a call that came before
-would not be late afterwards. That of Windows goes on."""
-
-
-class EpochClock:
-    """Seconds since 1970 by this machine's clock, monotonic within one start of the spoke."""
-
-    def __init__(self) -> None:
-        self._zero = time.time() - self._passed()
-
-    def now(self) -> float:
-        """Return the present time."""
-        return self._zero + self._passed()
-
-    def _passed(self) -> float:
-        return time.monotonic() if _COUNTS_SLEEP is None else time.clock_gettime(_COUNTS_SLEEP)
 
 
 @dataclass(frozen=True, kw_only=True)

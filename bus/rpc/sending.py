@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -11,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from bus.link import Link, Message
 from bus.rpc.open_call import OpenCall, Phase, offline
-from bus.rpc.request import CallRequest
+from bus.rpc.request import CallRequest, EpochClock
 from contracts import topics
 from contracts.correlation import ids
 from contracts.devices.rpc import Call, Control
@@ -37,6 +38,7 @@ class CallSender:
         self._seal = seal
         self._instance = instance
         self._max_payload = max_payload
+        self._clock = EpochClock()
 
     def compose(self, request: CallRequest, epoch: int, ttl_ms: int, phase: Phase) -> OpenCall:
         """Make a call with a new id, signed and ready to be published.
@@ -51,7 +53,8 @@ class CallSender:
                 id=identifier,
                 instance=self._instance,
                 epoch=epoch,
-                issued_at=datetime.now(UTC),
+                # Spokes go on by the time from before the clock is set back, and would find all calls late.
+                issued_at=datetime.fromtimestamp(max(time.time(), self._clock.now()), UTC),
                 ttl_ms=ttl_ms,
                 accept=phase is Phase.RESERVING,
                 actor=request.actor,
