@@ -10,6 +10,7 @@ from typing import Final, NotRequired, Self
 from typing_extensions import TypedDict
 
 from contracts.errors import Conflict, FileProblem, Forbidden
+from contracts.text import storable
 from hub_agent.agents.profile import DATA, AgentProfile
 from identity.confined import open_below, parts_of
 
@@ -186,7 +187,8 @@ class AgentFiles:
 
 
 def _is_hidden(path: str) -> bool:
-    return any(part.startswith(".") for part in path.split("/"))
+    # A name that is no text, as old programs left them, can neither be sent nor asked for.
+    return any(part.startswith(".") for part in path.split("/")) or storable(path) != path
 
 
 def _page(lines: list[str], start: int) -> str:
