@@ -205,7 +205,9 @@ class Interpreter:
         died = self.alive
         self.kill(reason)
         if self._running is not None:
-            why = "os._exit, a very deep recursion or very deep data end it" if died else self.reason
+            why = (
+                "os._exit, os.system, a very deep recursion or very deep data end it" if died else self.reason
+            )
             self._running.stop(RunStatus.CRASHED, f"the interpreter died: {why}")
 
     def _send(self, message: Run | CallAnswer) -> None:

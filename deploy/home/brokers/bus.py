@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from agent_core.models.entries import read_variable
+from bus.link.tls_failure import connect_failure
 from contracts.addresses import BROKER_PORTS, LOOPBACK, broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import ConfigError
@@ -57,11 +58,14 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
             addresses=addresses,
         )
     url = by_number(url)
-    if await _listens(url):
+    failure = await _failure(url)
+    if failure is None:
         raise _foreign(url)
     if not is_local(url):
+        reason, hint = connect_failure(failure, broker_endpoint(url)[1], tls=False)
         raise ConfigError(
-            f"no broker can be reached at {url}", hint="Check that it runs, and that the address is right."
+            f"no broker can be reached at {url}: {reason}",
+            hint=hint or "Check that it runs, and that the address is right.",
         )
     # Nothing listens there yet: the embedded broker of this home may start, and no other broker is used.
     return own_bus(home, url, OurBroker("embedded", urls=(url,)), addresses)
@@ -111,18 +115,18 @@ def _foreign(url: str) -> ConfigError:
     )
 
 
-async def _listens(url: str) -> bool:
-    """Return whether a program accepts connections there; nothing is sent."""
+async def _failure(url: str) -> OSError | None:
+    """Return why no program accepts connections there, None where one does; nothing is sent."""
     _, host, port = broker_endpoint(url)
     try:
         async with asyncio.timeout(_LOOK_S):
             _, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError):
-        return False
+    except OSError as error:  # a TimeoutError is one
+        return error
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-    return True
+    return None
 
 
 def _login(home: Home, table: LoginTable) -> Login | None:

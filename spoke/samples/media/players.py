@@ -164,7 +164,7 @@ async def open_players() -> AsyncIterator[Players]:
     Raises:
         ConfigError: There is no session bus here.
     """
-    hint = "media players need a Linux desktop session: run the spoke inside one"
+    hint = "Media players need a Linux desktop session: run the spoke inside one."
     try:
         from dbus_fast import BusType
         from dbus_fast.aio import MessageBus
