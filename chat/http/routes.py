@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, Final, Generic, Never, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -40,6 +40,7 @@ from contracts.chat import (
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.text import shortened
+from contracts.wire import Strict
 
 Caller = TypeVar("Caller")
 
@@ -69,18 +70,14 @@ class _ChatBody(ChatRequest):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class Approval(BaseModel):
+class Approval(Strict):
     """A person's answer to a question."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     approve: bool
 
 
-class _Rename(BaseModel):
+class _Rename(Strict):
     """A title for a conversation; none, or an empty one, takes it away."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     title: Annotated[str, AfterValidator(_one_line), Field(max_length=120)] | None
 
