@@ -3,9 +3,9 @@
 from contextlib import aclosing
 
 from broker.check.accounts import OurBroker
-from broker.check.finding import Finding
 from broker.check.rights import try_ours
 from broker.check.shared import SharedBroker, try_shared
+from broker.check.transport import Finding
 from contracts.errors import StrawberryError
 
 __all__ = ["Finding", "OurBroker", "SharedBroker", "check"]

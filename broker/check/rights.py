@@ -11,8 +11,7 @@ from pydantic import SecretStr
 
 from broker.check.accounts import Accounts, OurBroker, open_accounts
 from broker.check.expected import Row, Way, rows
-from broker.check.finding import Finding
-from broker.check.transport import heard_before, try_transport
+from broker.check.transport import Finding, heard_before, try_transport
 from broker.probe import Probe, ProbeLogin, Received, open_probe
 from contracts import topics
 from contracts.access import Principal

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
-from broker.check.finding import Finding
-from broker.check.transport import heard_before, try_transport
+from broker.check.transport import Finding, heard_before, try_transport
 from broker.probe import ProbeLogin, open_probe
 from contracts import topics
 from contracts.devices.joining import Login

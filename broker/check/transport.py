@@ -2,19 +2,35 @@
 
 import secrets
 from collections.abc import AsyncGenerator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from broker.check.finding import Finding
 from broker.probe import Probe, ProbeLogin, Received, open_probe
 from contracts.errors import Disconnected
 
-__all__ = ["heard_before", "try_transport"]
+__all__ = ["Finding", "heard_before", "try_transport"]
 
 _SIZE: Final = 256 * 1024
 """The registration of a skill with a hundred methods."""
 
 _VERSIONS: Final[dict[Literal[4, 5], str]] = {4: "3.1.1", 5: "5"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was tried on a broker.
+
+    Attributes:
+        name: What, for example ``wrong password``.
+        ok: Whether it is as it should be.
+        detail: What happened.
+        hint: What to do about it; may be empty.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
 
 
 async def try_transport(login: ProbeLogin, topic: str) -> AsyncGenerator[Finding, None]:
