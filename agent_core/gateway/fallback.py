@@ -96,22 +96,21 @@ class FallbackGateway:
 
     Args:
         backends: Asks each model, by its name.
+
+    Attributes:
+        breaker: Knows which models are skipped.
     """
 
     def __init__(self, backends: Mapping[str, Backend], models: Models, *, retry: RetryPolicy) -> None:
         self._backends = backends
         self._models = models
         self._retry = retry
-        self._breaker = CircuitBreaker()
+        self.breaker = CircuitBreaker()
 
     @property
     def models(self) -> Models:
         """The models, and why others cannot be asked."""
         return self._models
-
-    def skipped(self, name: str) -> tuple[str, float] | None:
-        """Return why a model is skipped, and for how many more seconds; None where it is not."""
-        return self._breaker.skipped(name)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
         """Ask; see ``protocol.Gateway.stream``."""
@@ -119,7 +118,7 @@ class FallbackGateway:
         if not models.usable:
             said = f": {'; '.join(models.problems)}" if models.problems else ""
             raise NoModel(f"no model can be asked{said}", hint=models.hint)
-        asked, failures = self._breaker.ordered(models.usable), list[Failure]()
+        asked, failures = self.breaker.ordered(models.usable), list[Failure]()
         backoff = Backoff(self._retry.pause_s, _LONGEST_PAUSE_S, jitter=0.0)
         for round_ in range(self._retry.retries + 1):
             if round_:
@@ -163,7 +162,7 @@ class FallbackGateway:
                                 yield remark
                         yield event
                 if isinstance(piece, Completed):
-                    self._breaker.answered(name)
+                    self.breaker.answered(name)
                     at.note(
                         input_tokens=piece.input_tokens or None,
                         output_tokens=piece.output_tokens or None,
@@ -176,7 +175,7 @@ class FallbackGateway:
                     else:
                         failures.append(Failure(name, "sent an empty answer"))
                     return
-        self._breaker.failed(piece.failure)
+        self.breaker.failed(piece.failure)
         if answer.begun:
             raise GatewayError(
                 f"the answer broke off: {piece.failure}",

@@ -117,9 +117,10 @@ class LiveGateway:
     def states(self) -> list[ModelState]:
         """Return each model in order, for people to read."""
         states: list[ModelState] = []
+        gateway = self._current.opened  # one that was never used skips nothing
         for model in self.models.usable:
             entry = model.entry
-            skip = self._current.skipped(entry.name)
+            skip = gateway.breaker.skipped(entry.name) if gateway is not None else None
             states.append(
                 {
                     "name": entry.name,
@@ -188,10 +189,10 @@ class _Generation:
         """Close the gateway now."""
         self._gateway.close()
 
-    def skipped(self, name: str) -> tuple[str, float] | None:
-        """See ``FallbackGateway.skipped``; a gateway that was never used skips nothing."""
-        gateway = self._gateway.opened
-        return gateway.skipped(name) if gateway is not None else None
+    @property
+    def opened(self) -> FallbackGateway | None:
+        """The gateway, if it is open."""
+        return self._gateway.opened
 
     def _close_if_idle(self) -> None:
         if self._retired and not self._users:

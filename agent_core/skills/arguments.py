@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent_core.search.nearest import suggestion
@@ -78,14 +78,19 @@ def check_arguments(method: Method, args: Sequence[Json], kwargs: Mapping[str, J
     Raises:
         CallError: ``bad_arguments``, naming the parameter.
     """
-    with _distrusted(method):
+    try:
         bound = bind(method, args, kwargs)
         properties = method.parameters.get("properties", {})
         loosened = {
             name: _loosened(value, properties[name], method.parameters) for name, value in bound.items()
         }
-        if misfit := _misfit(method.parameters_json, loosened):
-            raise bad_arguments(method, misfit)
+        misfit = _misfit(method.parameters_json, loosened)
+    except CallError:
+        raise
+    except Exception as error:  # a device may send any schema
+        raise bad_arguments(method, f"its schema cannot be used ({type(error).__name__})") from error
+    if misfit:
+        raise bad_arguments(method, misfit)
     return loosened
 
 
@@ -112,17 +117,6 @@ def check_result(method: Method, value: Json) -> None:
             f"{method.name} ran, but its result does not fit its declaration: {misfit[:_LONGEST_MESSAGE]}",
             hint="the skill's return annotation is wrong, or what it returns is",
         )
-
-
-@contextlib.contextmanager
-def _distrusted(method: Method) -> Iterator[None]:
-    """Turn every failure of a foreign schema into ``bad_arguments``: a device may send anything."""
-    try:
-        yield
-    except CallError:
-        raise
-    except Exception as error:
-        raise bad_arguments(method, f"its schema cannot be used ({type(error).__name__})") from error
 
 
 def _unknown(method: Method, name: str) -> CallError:

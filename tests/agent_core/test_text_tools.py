@@ -34,10 +34,6 @@ def test_no_text_breaks_the_reader_of_printed_calls(pieces: list[str]) -> None:
         assert all(call.arguments is not None for call in found.calls)
 
 
-def test_a_printed_call_that_is_nested_too_deep_is_text() -> None:
-    assert printed_calls("```json\n" + "[" * 50_000 + "\n```", TOOLS, prefix="p") is None
-
-
 def test_several_printed_calls_are_read_in_order() -> None:
     text = "".join(
         f'<tool_call>{{"name": "python_exec", "arguments": {{"code": "{number}"}}}}</tool_call>\n'
@@ -56,9 +52,10 @@ def test_several_printed_calls_are_read_in_order() -> None:
         "search_skills(...)",
         "```\npython_exec({1})\n```",
         '{"name": ["Anna", "Ben"]}',
+        "```json\n" + "[" * 50_000 + "\n```",
         '{"name": "search_skills", "arguments": {"query": "\\ud83d"}}',
     ],
-    ids=["dots", "set", "names", "half a letter"],
+    ids=["dots", "set", "names", "deep", "half a letter"],
 )
 def test_what_only_looks_like_a_call_is_text(text: str) -> None:
     assert printed_calls(text, TOOLS, prefix="p") is None

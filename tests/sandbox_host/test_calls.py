@@ -313,20 +313,22 @@ async def test_calls_are_begun_at_an_even_pace_after_a_burst(session: Session, h
         assert index <= 20 + (moment - begun[0]) * 20 + 1
 
 
-async def test_a_program_that_goes_on_calling_while_it_is_cancelled_is_killed_at_once(
+async def test_a_cancelled_run_cancels_its_calls_and_is_killed_before_they_end(
     settings: PoolSettings, house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    called, killed = asyncio.Event(), asyncio.Event()
+    called, cancelled, killed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def wait() -> None:
         called.set()
         try:
             await asyncio.Event().wait()
         finally:
+            cancelled.set()
             await killed.wait()
 
     house.answers["device.A.wait"] = wait
     program = f"""
+a = 1
 async def go_on():
     while True:
         await asyncio.sleep(0.01)
@@ -345,32 +347,10 @@ await asyncio.gather(device.A.wait.aio(), go_on())
             running.cancel()
             await asyncio.wait(processes)
             killed.set()
-    assert not caplog.records
-
-
-@pytest.mark.slow
-async def test_a_cancelled_run_cancels_the_call_it_waits_for(settings: PoolSettings, house: House) -> None:
-    called, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def wait() -> None:
-        called.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    house.answers["device.A.wait"] = wait
-    async with open_pool(settings) as pool:
-        session = await pool.session("conversation")
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(session.run("a = 1\ndevice.A.wait()", house))
-            await called.wait()
-            running.cancel()
         assert cancelled.is_set()
         after = await session.run("'a' in globals()", house)
-    assert after.value is False
-    assert after.fresh
-    assert after.lost == "the last run was cancelled"
+    assert (after.value, after.fresh, after.lost) == (False, True, "the last run was cancelled")
+    assert not caplog.records
 
 
 async def test_a_call_that_nobody_waits_for_is_cancelled_with_the_run(
