@@ -133,12 +133,12 @@ class Recording:
             stack.callback(feed.on_gap(note))
             for each in topics:
                 stack.enter_context(feed.follow(each.topic, self._put, link=each.link, sees=sees(each.link)))
-            # What others follow already is not sent again by the broker.
-            for each in topics - self._topics:
-                may_see = sees(each.link)
-                for known in feed.known(each.topic, each.link):
-                    if may_see is None or may_see(known.topic):
-                        self._put(replace(known, at=time.time(), retained=True))
+            # What others follow already is not sent again by the broker; two filters may match the same.
+            last = {known for each in topics - self._topics for known in feed.known(each.topic, each.link)}
+            for known in sorted(last, key=lambda known: known.at):
+                may_see = sees(known.link)
+                if may_see is None or may_see(known.topic):
+                    self._put(replace(known, at=time.time(), retained=True))
             before, self._following = self._following, stack.pop_all()
         self._topics = topics
         # Not sooner: what comes meanwhile is recorded once, by either.

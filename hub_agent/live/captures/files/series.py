@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -100,11 +100,9 @@ class Series:
         # Looked at before and after: a disk may come or go meanwhile.
         return self.root.is_dir() and not self.numbers(self.found()) and self.root.is_dir()
 
-    @contextmanager
-    def directory(self, *, create: bool = False) -> Iterator[Directory]:
+    def directory(self, *, create: bool = False) -> AbstractContextManager[Directory]:
         """Open the directory of the files; see `identity.confined.open_below`."""
-        with open_below(self.root, self.parts[:-1], create=create) as directory:
-            yield directory
+        return open_below(self.root, self.parts[:-1], create=create)
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
