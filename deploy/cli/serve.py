@@ -74,16 +74,18 @@ def up(options: argparse.Namespace) -> None:
     _complete_restore(home)
     chosen = UpOptions(hub=_hub(options), ports=_broker_ports(options), spoke=not options.no_spoke)
     restart = Restart(ServiceManager.take())
-    _serve(options, restart.manager, partial(run_up, home, options=chosen, restart=restart))
+    _serve(options, restart, partial(run_up, home, options=chosen, restart=restart))
     restart.follow()
 
 
 def _serve(
-    options: argparse.Namespace, manager: ServiceManager, serve: Callable[..., Coroutine[Any, Any, None]]
+    options: argparse.Namespace, restart: Restart, serve: Callable[..., Coroutine[Any, Any, None]]
 ) -> None:
     """Run what gets a ``report`` until it is stopped."""
+    manager = restart.manager
     report = Reporter(lambda line: print(line, flush=True), as_json=options.json, manager=manager)
-    run_until_stopped(serve(report=report), manager=manager, on_stop=lambda: report.state("stopping"))
+    on_stop = partial(report.state, "stopping")
+    run_until_stopped(serve(report=report), manager=manager, on_stop=on_stop, follow=restart.follow)
 
 
 def _complete_restore(home: Home) -> None:
@@ -106,7 +108,7 @@ def run_broker(options: argparse.Namespace) -> int:
     check_broker_ports(ports, lan)
     with quick_imports():
         from deploy.home.brokers import embedded
-    _serve(options, ServiceManager.take(), partial(embedded.run_broker, home, ports=ports, lan=lan))
+    _serve(options, Restart(ServiceManager.take()), partial(embedded.run_broker, home, ports=ports, lan=lan))
     return 0
 
 
@@ -136,7 +138,7 @@ def run_hub(options: argparse.Namespace) -> None:
         with quick_imports():
             from deploy.home import local_hub
         restart = Restart(ServiceManager.take())
-        _serve(options, restart.manager, partial(local_hub.run_hub, home, options=chosen, restart=restart))
+        _serve(options, restart, partial(local_hub.run_hub, home, options=chosen, restart=restart))
     restart.follow()
 
 
@@ -168,7 +170,7 @@ def run_spoke(options: argparse.Namespace) -> int:
     settings = _spoke_settings(home, options)
     token = _enrolment_token(options.token_file)
     manager = ServiceManager.take()
-    _serve(options, manager, partial(_serve_skills, home, settings, token, manager=manager))
+    _serve(options, Restart(manager), partial(_serve_skills, home, settings, token, manager=manager))
     return 0
 
 

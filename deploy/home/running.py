@@ -87,6 +87,7 @@ def run_until_stopped(
     *,
     manager: ServiceManager | None = None,
     on_stop: Callable[[], None] = lambda: None,
+    follow: Callable[[], None] = lambda: None,
 ) -> None:
     """Run ``main`` to its end; SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel it, which is a clean end.
 
@@ -95,6 +96,7 @@ def run_until_stopped(
     Args:
         manager: The service manager, which gets signs of life and is notified when the end begins.
         on_stop: Called with the first signal.
+        follow: Called where the process would end at once, because a task does not.
     """
     informed = manager or ServiceManager()
 
@@ -128,6 +130,7 @@ def run_until_stopped(
             # The end of the event loop would wait for them without a limit.
             sys.stdout.flush()
             logging.shutdown()
+            follow()
             os._exit(0)
 
     asyncio.run(run())

@@ -4,10 +4,12 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from deploy.home import running
 from deploy.home.child import start_child
 from deploy.home.directory import Home
 from deploy.home.running import Restart, forever, run_until_stopped
@@ -56,3 +58,24 @@ def test_a_second_cancellation_as_the_last_thing_ends_is_a_clean_end() -> None:
             task.cancel()
 
     run_until_stopped(serve())
+
+
+def test_a_server_that_is_to_start_again_does_so_although_a_task_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[str] = []
+
+    async def deaf() -> None:
+        while not ended:
+            with suppress(asyncio.CancelledError):
+                await forever()
+
+    async def serve() -> None:
+        tasks.append(asyncio.get_running_loop().create_task(deaf()))
+        await asyncio.sleep(0)
+
+    tasks: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(running, "_STUCK_S", 0.01)
+    monkeypatch.setattr(os, "_exit", lambda _: ended.append("exit"))
+    run_until_stopped(serve(), follow=lambda: ended.append("again"))
+    assert ended == ["again", "exit"]
