@@ -31,7 +31,7 @@ from voice.opening import Engines
 from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
 from voice.sound.audio import FRAME_S, RATE, Loudspeaker, Microphone, Sound
-from voice.speaking import answers, is_yes
+from voice.speaking import answers, is_yes, refusals
 from voice.vad import Endpointer, Pauses, Phase, load_vad
 
 SENTENCES: Final = (
@@ -200,7 +200,7 @@ async def _at_once(
 
 async def _answers(sphinx: PocketSphinx, language: str) -> list[Row]:
     """Answer a question of the voice; see what is taken for a yes."""
-    engine = sphinx.of(answers(language))
+    engine = sphinx.of(answers(language), safe=refusals(language))
 
     async def share(
         texts: str | Sequence[str], taken_for: bool, noises: Sequence[float]

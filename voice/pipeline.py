@@ -18,8 +18,8 @@ from contracts.errors import SoundError, SpeechError, StrawberryError
 from voice.engines import Grammar, SpeechToText, TextToSpeech, Transcript
 from voice.opening import Engines
 from voice.settings import VoiceSettings
-from voice.sound.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
-from voice.speaking import Sentences, Tone, answers, error_phrase, is_yes, phrase, question, tone
+from voice.sound.audio import FRAME_S, LOUDNESS_FRAMES, Loudspeaker, Microphone, Sound, level
+from voice.speaking import Sentences, Tone, answers, error_phrase, is_yes, phrase, question, refusals, tone
 from voice.vad import Detector, Endpointer, Pauses, Phase, load_vad
 
 T = TypeVar("T")
@@ -36,8 +36,6 @@ _BEFORE: Final = round(0.4 / FRAME_S)
 _OF_WAKE_WORD: Final = round(0.5 / FRAME_S)
 """Frames before a wake word is found that a grammar gets: a command said at once begins before that. With a
 second of them, more sentences were taken for another."""
-_LOUDNESS: Final = round(1.0 / FRAME_S)
-"""Frames of which the loudest says how loud a wake word was."""
 _ENGINE_S: Final = 30.0
 """How long an engine may take to its next sound; a Wyoming server has shorter deadlines."""
 _TRIES: Final = 2
@@ -180,7 +178,7 @@ class Pipeline:
         self._pauses = Pauses(silence_s=settings.silence_s)
         self._begun: asyncio.Queue[Utterance] = asyncio.Queue()
         self._now: Utterance | None = None
-        self._levels: deque[float] = deque(maxlen=_LOUDNESS)
+        self._levels: deque[float] = deque(maxlen=LOUDNESS_FRAMES)
         self._recent: deque[bytes] = deque(maxlen=_OF_WAKE_WORD)
         self._activity: Activity | None = None
         self._over_speech: Endpointer | None = None
@@ -389,8 +387,9 @@ class Pipeline:
 
         What is found in the network is left out: the first to answer there could say yes.
         """
+        texts, safe = answers(self._language), refusals(self._language)
         return {
-            name: engine.of(answers(self._language)) if isinstance(engine, Grammar) else engine
+            name: engine.of(texts, safe=safe) if isinstance(engine, Grammar) else engine
             for name, engine in self._engines.speech_to_text.items()
             if name != "wyoming"
         }

@@ -16,14 +16,12 @@ from voice.engines import WakeWord
 from voice.pipeline import MayAnswer
 from voice.serving import open_server
 from voice.settings import SatelliteSettings
-from voice.sound.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
+from voice.sound.audio import FRAME_S, LOUDNESS_FRAMES, Loudspeaker, Microphone, Sound, level
 
 _log = logging.getLogger(__name__)
 
 _LONGEST: Final = round(30 / FRAME_S)
 """Frames after a wake word: a server that never finds the end of the speech does not listen on."""
-_LOUDNESS: Final = round(1.0 / FRAME_S)
-"""Frames of which the loudest says how loud a wake word was."""
 _MOST_UNPLAYED: Final = 64 * 1024 * 1024
 """Bytes of an answer that wait for the loudspeaker: half an hour, sent at once."""
 _PIECE: Final = 128
@@ -105,7 +103,7 @@ class Satellite:
         self._changed = changed
         self._server: Server | None = None
         self._left = 0  # frames that may still go out for the present request
-        self._levels: deque[float] = deque(maxlen=_LOUDNESS)
+        self._levels: deque[float] = deque(maxlen=LOUDNESS_FRAMES)
         self._pieces: asyncio.Queue[Sound | None] | None = None  # of the answer that is coming
         self._unplayed = 0
         self._playing: asyncio.Task[None] | None = None

@@ -156,6 +156,11 @@ def answers(language: str) -> tuple[str, ...]:
     return tuple(each for texts in (_YES, _NO, _NEAR_YES) for each in texts.get(primary, texts["en"]))
 
 
+def refusals(language: str) -> tuple[str, ...]:
+    """Return what means no."""
+    return _NO.get(_primary(language), _NO["en"])
+
+
 def is_yes(text: str, language: str) -> bool | None:
     """Return what an answer to a question means; None where it is neither.
 
@@ -165,7 +170,7 @@ def is_yes(text: str, language: str) -> bool | None:
     primary = _primary(language)
     if said in _YES.get(primary, _YES["en"]):
         return True
-    return False if said in _NO.get(primary, _NO["en"]) else None
+    return False if said in refusals(language) else None
 
 
 def tone(kind: Tone) -> Sound:

@@ -25,7 +25,7 @@ from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
 from voice.sound.audio import RATE, Sound, resampled
 from voice.sound.files import FileLoudspeaker, FileMicrophone
-from voice.speaking import answers, error_phrase, is_yes, question, tone
+from voice.speaking import answers, error_phrase, is_yes, question, refusals, tone
 
 HOME = Vocabulary(
     language="en",
@@ -154,6 +154,13 @@ async def test_what_sounds_like_a_yes_is_none(grammar, language, said):
     sound = spoken(said, voice=f"espeak:{language}")
     heard = await grammar.of(answers(language)).transcribe(frames(sound), language=language)
     assert is_yes(heard.text, language) is None
+
+
+@pytest.mark.parametrize("said", ["nein", "nein danke", "abbrechen"])
+async def test_a_german_no_is_understood(grammar, said):
+    answered = grammar.of(answers("de"), safe=refusals("de"))
+    heard = await answered.transcribe(frames(spoken(said, voice="espeak:de")), language="de-DE")
+    assert (is_yes(heard.text, "de"), heard.certain) == (False, True)
 
 
 async def test_no_answer_to_a_question_is_a_no(room, grammar):

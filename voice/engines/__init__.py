@@ -6,7 +6,7 @@ The settings name a module of `wake_word`, `speech_to_text` or `text_to_speech`,
 its library is not installed.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from voice.sound.audio import Sound
@@ -67,8 +67,12 @@ class Grammar(SpeechToText, Protocol):
         """Understand this and nothing else; nothing happens where it has not changed."""
         ...
 
-    def of(self, texts: Sequence[str]) -> SpeechToText:
-        """Return a speech to text that understands nothing but these texts."""
+    def of(self, texts: Sequence[str], *, safe: Collection[str] = ()) -> SpeechToText:
+        """Return a speech to text that understands nothing but these texts.
+
+        Args:
+            safe: Those that do no harm where something else was said: they need not be as certain.
+        """
         ...
 
 

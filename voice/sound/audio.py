@@ -20,6 +20,9 @@ FRAME_BYTES: Final = 640
 
 FRAME_S: Final = FRAME_BYTES / 2 / RATE
 
+LOUDNESS_FRAMES: Final = round(1.0 / FRAME_S)
+"""Frames of which the loudest says how loud a wake word was."""
+
 
 class Sound(NamedTuple):
     """A piece of sound that can be played: mono, signed 16-bit little endian."""

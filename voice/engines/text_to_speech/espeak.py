@@ -39,12 +39,9 @@ class Espeak:
         self._program = program
         self._voice = voice
 
-    def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
+    async def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
         """See `voice.engines.TextToSpeech`."""
-        return self._sounds(text, self._voice or language.lower())
-
-    async def _sounds(self, text: str, voice: str) -> AsyncGenerator[Sound, None]:
-        pipe = asyncio.subprocess.PIPE
+        voice, pipe = self._voice or language.lower(), asyncio.subprocess.PIPE
         # Standard input, so that the text is in no list of processes.
         starting = asyncio.gather(
             asyncio.create_subprocess_exec(
