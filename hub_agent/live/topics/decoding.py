@@ -79,7 +79,7 @@ def guess(payload: bytes) -> Json:
             return text
         try:
             value = _JSON.decode(text)
-            if _SURROGATE.search(text):
+            if "\\u" in text and _SURROGATE.search(text):
                 # Half of a pair has no place in UTF-8, and so in no answer and no event.
                 value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
         except (ValueError, RecursionError):
