@@ -13,6 +13,7 @@ from hypothesis import settings
 from sandbox_host import install
 from tests import forkserver, reused
 from tests.brokers import KINDS, Bus, open_bus
+from tests.model_server import ScriptedModel
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.requirements import require
 
@@ -69,6 +70,14 @@ def sandbox_files(pytestconfig: pytest.Config) -> Path:
     with FileLock(directory.with_suffix(".lock")):
         asyncio.run(install(directory))
     return directory
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedModel]:
+    """A scripted model server; a test gives it its script."""
+    with ScriptedModel() as server:
+        yield server
+        assert server.refused == []
 
 
 @pytest.fixture

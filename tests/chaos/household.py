@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from deploy.cli.client import HubClient, find_hub
-from deploy.home.directory import Home
 from tests.chaos.load import JOURNAL_SKILL, NO_ANSWER, NOT_HEARD, Answered
 from tests.chaos.observed import Sight, growth, look_into
 from tests.chaos.schedule import Blow
@@ -105,10 +103,6 @@ class Household:
     spokes: dict[str, Path]
     killed: list[float] = field(default_factory=list)
 
-    def client(self) -> HubClient:
-        """Speak to the hub as its owner."""
-        return find_hub(Home(self.house.home), url=self.house.url)
-
     async def suffer(self, blows: Sequence[Blow]) -> None:
         """Strike as planned, and bring each victim back as planned; nothing else is done by hand."""
         began = time.monotonic()
@@ -149,7 +143,7 @@ class Household:
     def _missing(self) -> object:
         if not self.house.healthy():
             return "the hub"
-        rows = {row["id"]: row for row in self.client().request("GET", "/api/devices")}
+        rows = {row["id"]: row for row in self.house.ask("/api/devices")}
         missing = {
             name: rows[name]["state"]
             for name in self.spokes
@@ -192,12 +186,9 @@ async def eventually(missing: Callable[[], object], *, what: str, patience: floa
 
 def add_spokes(house: House, number: int, *, skills: Path) -> dict[str, Path]:
     """Add so many devices to the hub and start their spokes; return their homes."""
-    client = find_hub(Home(house.home), url=house.url)
     homes: dict[str, Path] = {}
     for index in range(number):
-        added: Mapping[str, Any] = client.request(
-            "POST", "/api/devices", {"name": f"Spoke {index}", "trusted": True}
-        )
+        added: Mapping[str, Any] = house.ask("/api/devices", {"name": f"Spoke {index}", "trusted": True})
         homes[added["id"]] = home = house.directory / added["id"]
         words = ("spoke", "run", "--hub", house.url, "--skills", str(skills))
         house.start(added["id"], *words, home=home, HUB_DEVICE_TOKEN=added["token"])

@@ -65,14 +65,6 @@ def journal() -> dict[str, str]:
 
 
 @pytest.fixture
-def model() -> Iterator[ScriptedModel]:
-    """A scripted model server; a test gives it its script."""
-    with ScriptedModel() as server:
-        yield server
-        assert server.refused == []
-
-
-@pytest.fixture
 def foreign_house(
     tmp_path: Path, sandbox_files: Path, model: ScriptedModel, mosquitto: Mosquitto
 ) -> Iterator[House]:

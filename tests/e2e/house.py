@@ -263,11 +263,15 @@ class House:
         with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE_S) as response:
             return json.load(response)
 
+    @property
+    def client(self) -> HubClient:
+        """The owner's."""
+        return HubClient(self.url, token=Home(self.home).token_file.read_text().strip())
+
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """What the hub answers to the owner of the house."""
-        token = Home(self.home).token_file.read_text().strip()
         method = "GET" if body is None else "POST"
-        return HubClient(self.url, token=token).request(method, path, body, timeout=2 * PATIENCE_S)
+        return self.client.request(method, path, body, timeout=2 * PATIENCE_S)
 
     def add_spoke(
         self,

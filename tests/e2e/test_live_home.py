@@ -32,7 +32,6 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from deploy.cli.client import HubClient
 from deploy.home.directory import Home
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.hub_agent.live.test_decoding import METER
@@ -159,10 +158,6 @@ class LiveHouse:
     model: ScriptedModel
     mind: Mind
 
-    @property
-    def client(self) -> HubClient:
-        return HubClient(self.house.url, token=Home(self.house.home).token_file.read_text().strip())
-
     def chat(
         self,
         message: str,
@@ -173,7 +168,7 @@ class LiveHouse:
     ) -> Answered:
         """Say something; the model answers with these replies, and the person approves or denies."""
         self.mind.says = deque(Says(text=each) if isinstance(each, str) else each for each in replies)
-        first, client = len(self.model.requests), self.client
+        first, client = len(self.model.requests), self.house.client
         answered = Answered("", [], [], [])
         body = {"model": agent, "stream": True, "messages": [{"role": "user", "content": message}]}
         headers = {"X-Strawberry-Confirm": "true", "X-Strawberry-Conversation": conversation}
@@ -197,7 +192,7 @@ class LiveHouse:
         return calls("python_exec", code="\n".join(lines))
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
-        return self.client.request(method, path, body)
+        return self.house.client.request(method, path, body)
 
     def act(self, skill: str, method: str, **arguments: Any) -> Any:
         """Call a method of the box, as its owner."""
@@ -206,7 +201,7 @@ class LiveHouse:
 
     def event(self, kind: str, subject: str) -> dict[str, Any]:
         """Wait for an event; one that has come already counts."""
-        events = self.client.events(f"/api/events?kind={kind}&last=1000", {}, silence_s=PATIENCE_S)
+        events = self.house.client.events(f"/api/events?kind={kind}&last=1000", {}, silence_s=PATIENCE_S)
         return next(event for event in events if event["subject"] == subject)
 
     def write(self, path: str, text: str) -> None:

@@ -1,13 +1,12 @@
 """A Home Assistant beside a broker, for tests of the marker `home_assistant`."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from agent_core.search import finder
 from tests.home_assistant.server import HINT, HomeAssistant, find_home_assistant
-from tests.model_server import ScriptedModel
 from tests.mosquitto import Mosquitto
 from tests.requirements import require
 
@@ -16,13 +15,6 @@ from tests.requirements import require
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence waits for its index also on a busy machine."""
     monkeypatch.setattr(finder, "_CATCH_UP_S", 60.0)
-
-
-@pytest.fixture
-def model() -> Iterator[ScriptedModel]:
-    """A scripted model server."""
-    with ScriptedModel() as server:
-        yield server
 
 
 @pytest.fixture

@@ -19,14 +19,6 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def model() -> Iterator[ScriptedModel]:
-    """A scripted model server; a test gives it its script."""
-    with ScriptedModel() as server:
-        yield server
-        assert server.refused == []
-
-
-@pytest.fixture
 def host(tmp_path: Path) -> Iterator[Maintenance]:
     """The installation around the hub in ``home``; it does not start again."""
     (tmp_path / "home").mkdir(exist_ok=True)

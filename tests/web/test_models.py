@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from deploy.cli.client import HubClient
-from deploy.home.directory import Home
 from tests.e2e.house import House
 from tests.model_server import ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama
@@ -34,8 +32,7 @@ def ollama() -> Iterator[FakeOllama]:
 
 
 def entries(house: House, *entries: dict[str, object]) -> None:
-    token = Home(house.home).token_file.read_text().strip()
-    HubClient(house.url, token=token).request("PUT", "/api/models", {"entries": list(entries)})
+    house.client.request("PUT", "/api/models", {"entries": list(entries)})
 
 
 def test_the_first_model_is_tried_and_written_with_a_key_that_is_never_shown(

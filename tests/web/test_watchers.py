@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
 from deploy.cli.client import HubClient
-from deploy.home.directory import Home
 from tests.e2e.house import House, Spoke, wait_for
 from tests.e2e.test_watchers import TOPIC
 from tests.model_server import Reply, Says, ScriptedModel, SeenRequest, calls
@@ -57,7 +56,7 @@ def nas(house: House) -> Iterator[Spoke]:
 
 @pytest.fixture
 def client(house: House) -> HubClient:
-    return HubClient(house.url, token=Home(house.home).token_file.read_text().strip())
+    return house.client
 
 
 def _reply(seen: SeenRequest) -> Reply:
