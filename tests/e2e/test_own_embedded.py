@@ -63,10 +63,10 @@ async def test_a_broker_that_dies_is_started_again_with_what_it_retained(house: 
 
     dead.kill()
 
-    wait_for(lambda: not runs(dead) and running_broker(Home(house.home)), what="another")
-    wait_for(house.healthy, what="the hub to be back on it")
-    assert running_broker(Home(house.home)) == before, "the ports stay the same"
     wait_for(lambda: house.log("up").count("(embedded)") == 2, what="the report of the new broker")
+    assert not runs(dead)
+    assert running_broker(Home(house.home)) == before, "the ports stay the same"
+    wait_for(house.healthy, what="the hub to be back on it")
     assert house.log("up").count("the embedded broker ended") == 1
     again = await _client(house, "receiver")
     await again.subscribe("hub/other/status")
