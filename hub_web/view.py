@@ -85,6 +85,7 @@ class View:
         self._tasks = tasks
         self._until_closed: set[asyncio.Task[Any]] = set()
         self._busy = 0
+        self._is_closed = False
         self._listeners: list[tuple[Callable[[Any], Any], frozenset[str], Any]] = []
 
     def enter(self) -> None:
@@ -96,7 +97,7 @@ class View:
         """Store what the frame has made for the page."""
         self.client, self._title, self._progress = client, title, progress
         client.on_exception(self.fail)
-        client.on_delete(self._cancel_all)
+        client.on_delete(self._close)
 
     @property
     def user(self) -> User:
@@ -148,15 +149,17 @@ class View:
             message, hint = text.message(error.message), text.message(error.hint)
         else:
             message, hint = text("This did not work; the log of the hub says why."), ""
-        ui.notify(
-            message,
-            caption=hint,
-            type="negative",
-            position="bottom",
-            multi_line=True,
-            timeout=10_000,
-            close_button=text("Close"),
-        )
+        # As in `notify`.
+        with self.client:
+            ui.notify(
+                message,
+                caption=hint,
+                type="negative",
+                position="bottom",
+                multi_line=True,
+                timeout=10_000,
+                close_button=text("Close"),
+            )
 
     @asynccontextmanager
     async def busy(self) -> AsyncIterator[None]:
@@ -290,8 +293,13 @@ class View:
         if tip:
             made.props["aria-label"] = tip
             made.tooltip(tip)
+        runs = False
 
         async def click() -> None:
+            nonlocal runs
+            if runs:
+                return  # pressed twice before the browser was told that it works
+            runs = True
             made.props("loading")
             try:
                 async with self.busy():
@@ -301,6 +309,7 @@ class View:
                         if await self._confirm_password():
                             await _handled(on_click)
             finally:
+                runs = False
                 if not made.is_deleted:
                     made.props(remove="loading")
 
@@ -406,6 +415,10 @@ class View:
 
     def run(self, work: Coroutine[Any, Any, None], *, name: str) -> Callable[[], None]:
         """Run something beside the page until it ends, or the page does; return what stops it."""
+        if self._is_closed:
+            # Deleted before it was built, as one of too many.
+            work.close()
+            return lambda: None
 
         async def guarded() -> None:
             try:
@@ -429,7 +442,8 @@ class View:
         self._until_closed.add(task)
         task.add_done_callback(self._until_closed.discard)
 
-    def _cancel_all(self) -> None:
+    def _close(self) -> None:
+        self._is_closed = True
         for task in tuple(self._until_closed):
             task.cancel()
 

@@ -10,7 +10,7 @@ from contracts.wire import Json
 from hub_web.parts.calls import call, human
 from hub_web.parts.forms import choice, number_field, slider, switch, text_field
 from hub_web.parts.layout import Words, row
-from hub_web.parts.schema import BadValue, Field, fields_of, read_value
+from hub_web.parts.schema import BadValue, Field, fields_of, read_value, shown_value
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -158,12 +158,11 @@ class Panel:
                 self._button(method, text("Off"), {argument.name: False})
         elif argument.kind == "choice":
             options = {each: str(each) for each in argument.choices}
-            begin = known if known in options else None
-            chosen = choice(name, options, begin)
+            chosen = choice(name, options, shown_value(argument, known))
             chosen.on_value_change(lambda event: self._changed(method, argument, event.value, state))
             if state is not None:
                 self._shows.setdefault(state, []).append(
-                    lambda value: chosen.set_value(value if value in options else None)
+                    lambda value: chosen.set_value(shown_value(argument, value))
                 )
         else:
             self._entry(method, argument, human(method["name"]))
@@ -171,14 +170,14 @@ class Panel:
     def _slider(
         self, method: dict[str, Any], argument: Field, name: str, state: str | None, known: Json
     ) -> None:
-        begin = known if isinstance(known, (int, float)) else argument.default
-        made = slider(argument, begin, label=name)
+        begin = shown_value(argument, known)
+        made = slider(argument, argument.default if begin is None else begin, label=name)
         # Called when it is let go, not at each step in between.
         made.on("change", lambda event: self._run(method, {argument.name: event.args}, state))
 
         def show(value: Json) -> None:
-            if isinstance(value, (int, float)):
-                made.set_value(value)
+            if (number := shown_value(argument, value)) is not None:
+                made.set_value(number)
 
         if state is not None:
             self._shows.setdefault(state, []).append(show)

@@ -248,7 +248,7 @@ def slider(field: Field, value: Json, *, label: str = "") -> ui.slider:
     assert field.minimum is not None
     assert field.maximum is not None
     step = field.step or (field.maximum - field.minimum) / 100
-    begin = value if isinstance(value, (int, float)) else None
+    begin = shown_value(field, value)
     with ui.element("div").classes("sb-slider"):
         with row(wrap=False):
             name = Words("span", label or field.label, "sb-cut")

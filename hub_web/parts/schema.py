@@ -13,6 +13,8 @@ Kind = Literal["switch", "choice", "number", "text", "secret", "list", "object",
 _MAX_DEPTH: Final = 4
 """Objects in objects; what is deeper is written as JSON."""
 _NUMBERS: Final = frozenset({"integer", "number"})
+_LARGEST: Final = 2.0**53
+"""Beyond it browsers do not count exactly, and NiceGUI sends no integers at all."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Field:
         kind: How it is entered; ``json`` for what no other way fits.
         required: Whether the call fails without it.
         default: Json value; None also where there is none.
-        choices: Of a choice, and of each item of a list of choices.
+        choices: Of a choice, and of each item of a list of choices; no lists and no objects.
         integer: Whether only whole numbers are taken, also of each item of a list.
         numbers: Of a list, whether its items are numbers.
         fields: Of an object.
@@ -140,10 +142,10 @@ def _item(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Field | None:
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[Json, ...]:
-    if "const" in schema:
-        return (schema["const"],)
-    values = schema.get("enum")
-    return tuple(values) if isinstance(values, list) else ()
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(values, list) or any(isinstance(each, (list, dict)) for each in values):
+        return ()
+    return tuple(values)
 
 
 def _bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +155,9 @@ def _bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
         low = schema["exclusiveMinimum"] + 1
     if high is None and is_whole and "exclusiveMaximum" in schema:
         high = schema["exclusiveMaximum"] - 1
-    return {"minimum": low, "maximum": high, "step": schema.get("multipleOf") or (1 if is_whole else None)}
+    step = schema.get("multipleOf") or (1 if is_whole else None)
+    given = {"minimum": low, "maximum": high, "step": step}
+    return {name: each for name, each in given.items() if each is not None and abs(each) <= _LARGEST}
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -224,8 +228,12 @@ def _number(entered: Any, *, integer: bool) -> Json:
 
 
 def shown_value(field: Field, value: Json) -> Any:
-    """Return the first value of a field."""
+    """Return the value that a field shows; a device may have sent any."""
     match field.kind:
+        case "choice":
+            return value if not isinstance(value, (list, dict)) and value in field.choices else None
+        case "number":
+            return value if isinstance(value, (int, float)) and abs(value) <= _LARGEST else None
         case "list" if not field.choices:
             return "\n".join(map(str, value)) if isinstance(value, list) else ""
         case "list":

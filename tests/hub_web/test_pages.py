@@ -1,6 +1,7 @@
 """The pages in a hub of this process: under a base path, behind a proxy, and without NiceGUI."""
 
 import asyncio
+import gc
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -12,9 +13,11 @@ import pytest
 from websockets.asyncio.client import connect
 
 from agent_core.prompt import Household
+from contracts.errors import Conflict
 from hub_agent.settings import HttpSettings
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_web import open_web
+from hub_web.sockets import VIEW
 from tests.hub_agent.home import Home, open_home
 from tests.hub_registry.spokes import eventually
 
@@ -97,6 +100,48 @@ async def test_a_page_whose_browser_has_gone_is_deleted_once_when_its_session_en
         assert client.id not in Client.instances
         await asyncio.wait([task])
         assert task.cancelled()
+
+
+async def test_a_button_runs_once_and_tells_its_error_though_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with _opened(tmp_path / "home") as home:
+        from nicegui import Client, ui
+
+        headers = {"cookie": f"{SESSION_COOKIE}={await home.token()}"}
+        async with httpx.AsyncClient(timeout=60, headers=headers) as browser:
+            page = (await browser.get(f"{home.hub.url}/people", timeout=120)).text
+        client = Client.instances[_client_of(page)]
+        view = client.request.scope[VIEW]
+        view.enter()
+        go, runs, told = asyncio.Event(), 0, []
+
+        async def run() -> None:
+            nonlocal runs
+            runs += 1
+            await go.wait()
+            place.delete()
+            gc.collect()
+            raise Conflict("it is offline")
+
+        with client.content, ui.element("div") as place, ui.element("div"):
+            button = view.button("Run", run)
+        (listener,) = button._event_listeners
+        monkeypatch.setattr(
+            client.outbox, "enqueue_message", lambda kind, data, _: told.append((kind, data.get("message")))
+        )
+        for _ in range(2):
+            client.handle_event({"id": button.id, "listener_id": listener, "args": ["{}"]})
+        await eventually(lambda: runs)
+        go.set()
+        await eventually(lambda: ("notify", "it is offline") in told)
+        assert runs == 1
+
+        # A page may be deleted before it is built.
+        client.delete()
+        ending = set(view._until_closed)
+        view.run(run(), name="late")
+        assert view._until_closed == ending
 
 
 async def test_without_the_extra_the_start_page_says_how_to_get_it(

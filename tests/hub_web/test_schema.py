@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 from agent_core.skills.schema import method_schema
 from agent_core.skills.skill import MethodOptions
+from hub_web.pages.live.topic_tree import short
 from hub_web.parts.controls import controls_of
 from hub_web.parts.schema import BadValue, documented, fields_of, read_value, shown_value
 
@@ -127,3 +128,18 @@ def test_a_switch_is_made_of_two_methods_and_a_state() -> None:
         "turn_off",
         "toggle",
     ]
+
+
+def test_no_schema_and_no_state_of_a_device_breaks_a_page() -> None:
+    parts = {
+        "mode": {"enum": ["eco", ["warm"]]},
+        "way": {"enum": ["up", "down"]},
+        "level": {"type": "integer", "minimum": 0, "maximum": 10**30},
+    }
+    mode, way, level = fields_of({"properties": parts})
+    assert (mode.kind, level.is_bounded) == ("json", False)
+    states: list[Any] = ["up", "left", ["up"], {}]
+    assert [shown_value(way, each) for each in states] == ["up", None, None, None]
+    assert [shown_value(level, each) for each in (3, 10**30, "3")] == [3, None, None]
+    assert short({"blob": "lamp", "bytes": "many"}) == "blob lamp, bytes many"
+    assert short({"blob": "image/png", "bytes": 1200}) == "image/png, 1,200 bytes"

@@ -11,6 +11,7 @@ from contracts.access import covers
 from contracts.errors import InvalidTopic
 from contracts.text import shortened
 from contracts.topics import check_filter, is_exact
+from hub_web.texts import text
 
 _POINTS: Final = 60
 """Numbers of a topic that its small plot shows."""
@@ -209,8 +210,8 @@ def number_in(value: Any) -> float | None:
 
 def short(value: Any) -> str:
     """Return a value on one line, without what every message of the bus has."""
-    if isinstance(value, dict) and set(value) == {"blob", "bytes"}:
-        return f"{value['blob']}, {value['bytes']:,} bytes"
+    if isinstance(value, dict) and set(value) == {"blob", "bytes"} and isinstance(value["bytes"], int):
+        return f"{value['blob']}, {text('{n} bytes', n=text.number(value['bytes']))}"
     if isinstance(value, dict) and "value" in value and not isinstance(value["value"], dict | list):
         return f"{_plain(value['value'])} {value.get('unit') or ''}".strip()
     if isinstance(value, dict):
