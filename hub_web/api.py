@@ -149,8 +149,7 @@ class Api:
             finally:
                 # A route may end what it began when its client leaves; it is not cancelled for that.
                 exchange.leave()
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([running], timeout=5)
+                await asyncio.wait([running], timeout=5)
 
     def _scope(
         self, method: str, path: str, query: dict[str, Any], headers: dict[str, str]

@@ -34,6 +34,11 @@ class Feed:
     _ended: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def _is_over(self) -> bool:
+        """Return whether the last event has come, which no other one follows."""
+        return bool(self.events) and self.events[-1]["kind"] in ("final", "error")
+
     async def follow(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the events from the first to the last; followers do not wait for each other.
 
@@ -64,7 +69,8 @@ class Feed:
         path = f"/api/turns/{part(self.turn)}/confirmations/{part(question)}"
         await api.post(path, {"approve": approve})
         self._open.pop(question, None)
-        self._add({"kind": "answered", "id": question})
+        if not self._is_over:
+            self._add({"kind": "answered", "id": question})
 
     async def run(self, api: Api, body: dict[str, Any], headers: dict[str, str]) -> None:
         """Ask, and take in what comes."""
@@ -78,7 +84,7 @@ class Feed:
             code = "no_model" if is_kept else "refused"
             self._add({"kind": "error", "code": code, "message": error.message, "hint": error.hint})
         finally:
-            if not self.events or self.events[-1]["kind"] not in ("final", "error"):
+            if not self._is_over:
                 self._add({"kind": "error", "code": "cancelled", "message": "the turn was cancelled"})
             self._ended = True
             self._changed.set()

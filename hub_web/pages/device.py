@@ -63,6 +63,8 @@ class _Device:
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
         self._device = await view.api.get(self._path)
+        # Its name may change while the page is open.
+        self._path = f"/api/devices/{part(self._device['id'])}"
         view.title(self._device["name"])
         may_manage = view.is_admin
         self._head = row()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from contracts.wire import Json
+from hub_web.texts import text
 
 Kind = Literal["switch", "choice", "number", "text", "secret", "list", "object", "json"]
 
@@ -204,11 +205,11 @@ def read_value(field: Field, entered: Any) -> Json:
         case "list":
             return list(entered) if entered else None
         case "json":
-            text = str(entered or "").strip()
+            written = str(entered or "").strip()
             try:
-                value: Json = json.loads(text) if text else None
-            except ValueError as error:
-                raise BadValue(f"JSON: {error}") from None
+                value: Json = json.loads(written) if written else None
+            except (ValueError, RecursionError) as error:
+                raise BadValue(text("This is no JSON: {error}", error=error)) from None
             return value
         case "text" | "secret":
             return None if entered in (None, "") and not field.required else str(entered or "")
@@ -223,7 +224,7 @@ def _number(entered: Any, *, integer: bool) -> Json:
     try:
         number = float(str(entered).replace(",", "."))
     except ValueError:
-        raise BadValue(f"{entered} is no number") from None
+        raise BadValue(text("{value} is no number", value=entered)) from None
     return int(number) if integer and number.is_integer() else number
 
 

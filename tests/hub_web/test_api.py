@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from chat.http.errors import HANDLERS, error_response
 from chat.http.streams import Connections, EventStream, event
@@ -137,3 +138,29 @@ async def test_a_question_that_is_closed_is_asked_by_no_other_page() -> None:
             assert await anext(other) == {"kind": "answered", "id": "door"}
             goes_on.set()
             assert [each["kind"] async for each in feed.follow()] == ["answered", "final"]
+            # An answer whose turn has ended by then takes its end from nobody.
+            await feed.answer(api, "door", approve=True)
+            assert feed.events[-1] == {"kind": "final"}
+
+
+async def test_a_page_that_closes_while_it_leaves_a_stream_does_not_go_on() -> None:
+    leaving = asyncio.Event()
+
+    class Slow(Response):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await receive()
+            await receive()
+            leaving.set()
+            await asyncio.Event().wait()
+
+    async def leave() -> None:
+        async with _api(Route("/", lambda _: Slow())).stream("GET", "/"):
+            raise NotFound("gone meanwhile")
+
+    async with asyncio.timeout(60), open_tasks() as tasks:
+        page = tasks.create_task(leave())
+        await leaving.wait()
+        page.cancel()
+        await asyncio.wait([page])
+    assert page.cancelled()
