@@ -71,5 +71,6 @@ async def in_browser(function: str, *given: Any) -> None:
     if error := cast("dict[str, Any] | None", answered):
         if error.get("code") == "password_needed":
             raise PasswordNeeded(str(error.get("detail")))
-        message = text("Choose a file first") if error.get("code") == "no_file" else error.get("detail")
-        raise InvalidMessage(str(message), hint=str(error.get("hint", "")))
+        own = {"no_file": text("Choose a file first"), "unreachable": text("The hub does not answer.")}
+        message = own.get(str(error.get("code"))) or str(error.get("detail"))
+        raise InvalidMessage(message, hint=str(error.get("hint", "")))

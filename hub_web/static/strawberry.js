@@ -44,13 +44,21 @@
     });
   }
 
+  // A handler of the page waits for what a function returns: a hub that is away, a proxy that answers in its
+  // place and a file that cannot be read are an answer as well.
+  const answering = (work) => (...given) =>
+    work(...given).catch(() => {
+      leave(false);
+      return { code: "unreachable" };
+    });
+
   window.strawberry = {
     toEnd() {
       wasNear = true;
       requestAnimationFrame(() => scrollTo(0, document.documentElement.scrollHeight));
     },
     // What gives the browser another cookie is asked by the browser itself; returns why it was refused.
-    async ask(method, path, body, next) {
+    ask: answering(async (method, path, body, next) => {
       leave(true);
       const answer = await fetch(`${base}${path}`, {
         method,
@@ -60,9 +68,9 @@
       if (answer.ok) return location.assign(`${base}${next}`);
       leave(false);
       return await answer.json();
-    },
+    }),
     // Saves what a route answers as a file; returns null, or the error.
-    async save(path, body) {
+    save: answering(async (path, body) => {
       const answer = await fetch(base + path, {
         method: "POST",
         headers: { "content-type": "application/json" },
@@ -75,10 +83,10 @@
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
       return null;
-    },
+    }),
     // Sends the chosen file of an input in pieces, each with its place, to a path or, where that ends with a
     // slash, to the file's name below it; returns null, or the error.
-    async send(path, input, shown) {
+    send: answering(async (path, input, shown) => {
       const file = document.getElementById(input).files[0];
       if (!file) return { code: "no_file" };
       if (path.endsWith("/")) path += encodeURIComponent(file.name);
@@ -93,10 +101,10 @@
         document.getElementById(shown).textContent = `${Math.round(share * 100)} %`;
       }
       return null;
-    },
+    }),
     async logOut() {
       leave(true);
-      await fetch(`${base}/api/session`, { method: "DELETE" });
+      await fetch(`${base}/api/session`, { method: "DELETE" }).catch(() => null);
       location.assign(`${base}/login`);
     },
   };

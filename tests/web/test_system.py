@@ -28,8 +28,12 @@ def test_health_and_the_live_log(
         page.get_by_role("button", name="Download backup").click()
     expect(log).to_contain_text("a backup was made by")
     picture(page, "system-log")
-    visitor.expected.append("422")
+    visitor.expected += ["422", "ERR_FAILED"]
     expect(page.get_by_role("textbox", name="Passphrase, once more")).to_have_value("")
+    page.route("**/api/system/backup", lambda route: route.abort())
+    page.get_by_role("button", name="Download backup").click()
+    expect(page.get_by_text("The hub does not answer.")).to_be_visible()
+    page.unroute_all()
     page.get_by_role("textbox", name="Passphrase", exact=True).fill("short")
     page.get_by_role("textbox", name="Passphrase, once more").fill("short")
     page.get_by_role("button", name="Download backup").click()
