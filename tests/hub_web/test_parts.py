@@ -62,6 +62,18 @@ def test_markdown_is_rendered() -> None:
     assert "<td>1</td>" in shown
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{'|a' * 40}\n{'|-' * 40}\n{'||' * 1_000}\n" + "|\n" * 1_600,
+        f"> {'|a' * 40}\n> {'|-' * 40}\n" + "> |\n" * 1_600,
+        f"[a]:\n/{'x' * 5_000}\n\n" + "[a]" * 5_000,
+    ],
+)
+def test_no_markdown_grows_without_bound(text: str) -> None:
+    assert len(rendered(text)) < 20 * len(text)
+
+
 def test_nothing_hides_in_an_argument() -> None:
     assert escaped("front\u202eedoor\x1b[2K\u200b") == "front\\u202eedoor\\u001b[2K\\u200b"
 

@@ -9,6 +9,11 @@ from nicegui import ui
 
 _LINK: Final = re.compile(r"^(https?:|mailto:|/(?!/)|#)", re.IGNORECASE)
 """Addresses that a link may have; anything else, such as ``javascript:``, is shown as text."""
+_RULE: Final = " \t|:->*+.)0123456789"
+"""Of the line below the head of a table, also in a list or a quotation."""
+_MOST_CELLS: Final = 20_000
+"""Of tables; they are filled up with empty ones, which take 10 µs each."""
+_CHARS_OF_A_CELL: Final = 50
 
 
 def _renderer() -> MarkdownIt:
@@ -32,11 +37,26 @@ def _link(self, tokens, index, options, env) -> str:  # type: ignore[no-untyped-
 
 
 _MARKDOWN: Final = _renderer()
+_PLAIN: Final = _renderer().disable(["table", "reference"])
+
+
+def _cells(text: str) -> int:
+    """Return how many cells its tables may have, or as many as addresses that are named once and used often."""
+    cells = columns = longest = 0
+    for line in text.splitlines():
+        if not line.strip():
+            columns = 0
+        elif not line.strip(_RULE):
+            columns = max(columns, line.count("|") + 1)
+        cells += columns
+        longest = max(longest, len(line))
+    used = text.count("[") if "]:" in text else 0
+    return cells + used * longest // _CHARS_OF_A_CELL
 
 
 def rendered(text: str) -> str:
     """Return the HTML of a text: no HTML of its own, no images, links only to the web and to our pages."""
-    return str(_MARKDOWN.render(text))
+    return str((_MARKDOWN if _cells(text) <= _MOST_CELLS else _PLAIN).render(text))
 
 
 class Markdown(ui.html):
