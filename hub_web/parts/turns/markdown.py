@@ -41,7 +41,7 @@ _PLAIN: Final = _renderer().disable(["table", "reference"])
 
 
 def _cells(text: str) -> int:
-    """Return how many cells its tables may have, or as many as addresses that are named once and used often."""
+    """Return how many cells its tables may have; an address that is used often counts by its length."""
     cells = columns = longest = 0
     for line in text.splitlines():
         if not line.strip():
