@@ -142,14 +142,16 @@ class Home:
 
 def explained(error: OSError) -> tuple[str, str]:
     """Return what is wrong with a full disk or an unwritable directory, and what to do about it."""
-    file, home = Path(error.filename or ""), Home.named().directory
+    # A number is a file descriptor.
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
     hint = ""
     if error.errno == errno.ENOSPC:
         hint = "Free some space; 'strawberry doctor' shows where, and how much is needed."
-    elif error.filename and (home.is_relative_to(file) or file.is_relative_to(home)):
-        hint = "Give yourself the right to write there, or set STRAWBERRY_HOME to another directory."
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror or error}", hint
+    elif name and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        file, home = Path(name), Home.named().directory
+        if home.is_relative_to(file) or file.is_relative_to(home):
+            hint = "Give yourself the right to write there, or set STRAWBERRY_HOME to another directory."
+    return f"{name}: {error.strerror or error}" if name else error.strerror or str(error), hint
 
 
 def only_hub(home: Home) -> AbstractContextManager[None]:

@@ -1,5 +1,6 @@
 """What hinders a start is one line, and what to do about it."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.home.directory import explained
 from identity.keys import KeyPair
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
@@ -28,6 +30,18 @@ def test_a_data_directory_that_is_a_file(words: list[str], tmp_path: Path) -> No
     (tmp_path / "home").write_text("in the way")
     done = run(environment_of(tmp_path / "home"), *words)
     _assert_one_line_and_a_hint(done, "is a file")
+
+
+def test_only_a_missing_right_is_answered_with_the_right_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRAWBERRY_HOME", str(tmp_path))
+    file = tmp_path / "hub"
+    for name in (str(file), os.fsencode(file)):
+        for code in (errno.EACCES, errno.EPERM, errno.EROFS):
+            assert "right to write" in explained(OSError(code, "no", name))[1]
+        for code in (errno.ENOENT, errno.ENOTDIR, errno.EMFILE):
+            assert explained(OSError(code, "no", name)) == (f"{file}: no", "")
 
 
 def test_a_damaged_database(tmp_path: Path) -> None:
