@@ -45,8 +45,12 @@ def _account() -> None:
         shown = {"": text("as the household"), **{each: _LANGUAGES.get(each, each) for each in languages()}}
         begin = (user.language or "").split("-")[0]
         language = choice(text("Language"), shown, begin if begin in shown else "")
-        zones = {"": text("as the household"), **{each: each for each in sorted(available_timezones())}}
-        zone = choice(text("Time zone"), zones, user.time_zone or "")
+        # Not all that Python knows are listed.
+        present = user.time_zone or ""
+        zones = {
+            each: each or text("as the household") for each in sorted({"", present, *available_timezones()})
+        }
+        zone = choice(text("Time zone"), zones, present)
 
         async def save() -> None:
             given = {"name": name.value.strip(), "language": language.value, "time_zone": zone.value or ""}
