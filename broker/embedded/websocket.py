@@ -46,6 +46,7 @@ class WebSocketPeer:
         self._stream = stream
         self._hosts = hosts
         self._protocol = ServerProtocol(subprotocols=[_SUBPROTOCOL], max_size=most, logger=_SILENT)
+        self._data = memoryview(b"")
         self._inbox: list[bytes] = []
         self._ended = False
         self._outbox: list[bytes] = []
@@ -62,10 +63,8 @@ class WebSocketPeer:
         if not await self._stream.open(most=most):
             return False
         while self._protocol.state is State.CONNECTING:
-            data = await self._stream.read()
-            if not data:
+            if not await self._take():
                 return False
-            await self._take(data)
         return True
 
     def trust(self) -> None:
@@ -75,10 +74,8 @@ class WebSocketPeer:
     async def read(self) -> bytes:
         """Return the next bytes; none at the end of the stream, or after a text message."""
         while not self._inbox and not self._ended:
-            data = await self._stream.read()
-            if not data:
+            if not await self._take():
                 return b""
-            await self._take(data)
         data = b"".join(self._inbox)
         self._inbox.clear()
         return data
@@ -132,18 +129,24 @@ class WebSocketPeer:
             return self._protocol.reject(HTTPStatus.FORBIDDEN, "Pages of this site may not connect.\n")
         return None
 
-    async def _take(self, data: bytes) -> None:
-        for at in range(0, len(data), _PIECE):
-            self._protocol.receive_data(data[at : at + _PIECE])
-            if self._protocol.handshake_exc is not None:
-                raise HandshakeFailed("it sent no WebSocket request")
-            events = self._protocol.events_received()
-            self._digest(events)
-            if len(events) > 1:
-                await asyncio.sleep(self._frames.reserve(len(events)))
-            if self._stream.waiting > CHUNK and not self._inbox:
-                # Who sends pings and reads no answer has to wait for its answers to be gone.
-                await self._stream.drain()
+    async def _take(self) -> bool:
+        """Take the next piece apart; return False at the end of the stream."""
+        if not self._data:
+            self._data = memoryview(await self._stream.read())
+        piece, self._data = self._data[:_PIECE], self._data[_PIECE:]
+        if not piece:
+            return False
+        self._protocol.receive_data(bytes(piece))
+        if self._protocol.handshake_exc is not None:
+            raise HandshakeFailed("it sent no WebSocket request")
+        events = self._protocol.events_received()
+        self._digest(events)
+        if len(events) > 1:
+            await asyncio.sleep(self._frames.reserve(len(events)))
+        if self._stream.waiting > CHUNK and not self._inbox:
+            # Who sends pings and reads no answer has to wait for its answers to be gone.
+            await self._stream.drain()
+        return True
 
     def _digest(self, events: list[Event]) -> None:
         for event in events:

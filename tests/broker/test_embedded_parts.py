@@ -160,17 +160,26 @@ def test_the_file_of_the_first_version_is_still_read(tmp_path: Path) -> None:
     assert not revocations.covers(claims("pc"))
 
 
-async def test_others_have_their_turn_while_a_websocket_sends_thousands_of_short_frames() -> None:
+def web_socket(frames: bytes) -> WebSocketPeer:
+    """Return a client that sends its request and these frames at once, and then hangs up."""
     lines = ["GET / HTTP/1.1", "Host: 127.0.0.1", "Upgrade: websocket", "Connection: Upgrade"]
     lines += ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13"]
     request = "\r\n".join([*lines, "Sec-WebSocket-Protocol: mqtt", "", ""]).encode()
-    turns = 0
+    sent = [b"", request + frames]
 
     async def come(**_: int) -> bool:
         return True
 
     async def read() -> bytes:
-        return request + b"\x89\x80abcd" * 8_000
+        return sent.pop()
+
+    stream: Any = SimpleNamespace(address="", host="", waiting=0, open=come, read=read)
+    stream.write = stream.flush = lambda *_: None
+    return WebSocketPeer(stream, hosts=(), most=1000)
+
+
+async def test_others_have_their_turn_while_a_websocket_sends_thousands_of_short_frames() -> None:
+    turns = 0
 
     async def others() -> None:
         nonlocal turns
@@ -178,10 +187,20 @@ async def test_others_have_their_turn_while_a_websocket_sends_thousands_of_short
             await asyncio.sleep(0)
             turns += 1
 
-    stream: Any = SimpleNamespace(address="", host="", waiting=0, open=come, read=read)
-    stream.write = stream.flush = lambda *_: None
+    peer = web_socket(b"\x89\x80abcd" * 8_000)
     async with asyncio.TaskGroup() as tasks:
         counting = tasks.create_task(others())
-        assert await WebSocketPeer(stream, hosts=(), most=1000).open(most=1000)
+        assert await peer.open(most=1000)
+        assert not await peer.read()
         counting.cancel()
     assert turns > 5
+
+
+async def test_what_a_websocket_sent_first_is_handed_on_before_the_rest_is_taken_apart() -> None:
+    peer = web_socket(b"\x82\x81\0\0\0\0x" * 8_000)
+    assert await peer.open(most=1000)
+    pieces = [await peer.read()]
+    while pieces[-1]:
+        pieces.append(await peer.read())
+    assert b"".join(pieces) == b"x" * 8_000
+    assert len(pieces) > 10
