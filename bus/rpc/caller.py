@@ -232,7 +232,9 @@ class Caller:
 
     async def _publish_again(self) -> None:
         for open_call in list(self._open.values()):
-            if open_call.phase is Phase.RESERVED or open_call.outcome.done():
+            # While the one before it waited for room, it may have ended.
+            is_open = self._open.get(open_call.reply_topic) is open_call
+            if not is_open or open_call.phase is Phase.RESERVED or open_call.outcome.done():
                 continue
             if self._presence.epoch(open_call.request.device) == open_call.call.epoch:
                 with suppress(CallError):
@@ -256,8 +258,11 @@ class Caller:
 
     async def _cancel(self, open_call: OpenCall) -> None:
         """Cancel on the device and wait shortly for its confirmation."""
-        open_call.await_next()
-        self._sender.cancel(open_call.request.device, open_call.call)
+        has_begun = open_call.sent > 0
+        open_call.cancelled(self._sender.cancel(open_call.request.device, open_call.call))
+        if not has_begun:
+            # What the device holds, if anything, is a reservation that was never started.
+            return
         try:
             async with asyncio.timeout(self.settings.cancel_s):
                 outcome = await open_call.outcome

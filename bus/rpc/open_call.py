@@ -54,6 +54,7 @@ class OpenCall:
         silence: Ends a wait without any sign of life, where there is such a limit.
         sent: How often `outgoing` was published.
         repeated: Whether it was made again for a later epoch.
+        is_cancelled: Whether nobody waits for it any more, and it is only to be ended on the device.
         ran_ms: How long it ran, as the device says; None where it does not.
     """
 
@@ -70,6 +71,7 @@ class OpenCall:
     sent: int = 0
     next_progress: int = 0
     repeated: bool = False
+    is_cancelled: bool = False
     ran_ms: int | None = None
 
     @property
@@ -86,6 +88,11 @@ class OpenCall:
     def started(self, outgoing: Message) -> None:
         """Begin to run: from here on it never goes to another device."""
         self.phase, self.outgoing, self.sent = Phase.STARTED, outgoing, 0
+
+    def cancelled(self, outgoing: Message) -> None:
+        """Wait only for the device's word about the cancel, which from here on is all that is sent."""
+        self.await_next()
+        self.outgoing, self.is_cancelled = outgoing, True
 
     def made_again(self, again: "OpenCall") -> None:
         """Become the call that was made again for the device's new epoch; happens once."""
@@ -145,7 +152,11 @@ class OpenCall:
         request = self.request
         if not self.may_have_run:
             self.conclude(offline(request, "restarted before the call began"))
-        elif (request.read_only or request.idempotent) and not self.repeated and self.left_s > 0:
+        elif (
+            (request.read_only or request.idempotent)
+            and not (self.repeated or self.is_cancelled)
+            and self.left_s > 0
+        ):
             return True
         else:
             self.unknown("the device restarted")

@@ -99,16 +99,18 @@ class CallSender:
         """Make the ``start`` of a reserved call."""
         return self._control(open_call.request.device, open_call.call, "start")
 
-    def cancel(self, device: str, call: Call) -> None:
-        """Publish the ``cancel`` of a call."""
+    def cancel(self, device: str, call: Call) -> Message:
+        """Publish the ``cancel`` of a call, and return it."""
+        message = self._control(device, call, "cancel")
         try:
-            self._link.publish_nowait(self._control(device, call, "cancel"))
+            self._link.publish_nowait(message)
         except Disconnected as error:
             if self._link.connected:
                 # Too much is in flight. If this were dropped, the device would act although it was cancelled.
                 asyncio.get_running_loop().call_later(_ROOM_S, self.cancel, device, call)
-                return
-            _log.info("the cancel of call %s was not sent: %s", call.id, error)
+            else:
+                _log.info("the cancel of call %s was not sent: %s", call.id, error)
+        return message
 
     async def publish(self, open_call: OpenCall) -> None:
         """Publish a call, or its ``start``; waits while too much is in flight.

@@ -15,7 +15,7 @@ from bus.link import Link, Message
 from bus.rpc import Caller, CallRequest, EpochClock, ProgressSink, Responder, ResponderSettings
 from bus.rpc.responder import Admission
 from contracts import topics
-from contracts.devices.rpc import Actor, Call, Control, Failure, Reply, Result
+from contracts.devices.rpc import Accepted, Actor, Call, Control, Failure, Reply, Result
 from contracts.errors import CallError, Disconnected, ErrorCode
 from contracts.wire import Json, Wire
 from identity.envelope import Seal, unseal
@@ -47,6 +47,7 @@ class RecordingLink:
         self.waiting = asyncio.Event()
         self.lost = asyncio.Event()
         self._handlers: list[tuple[str, Handler]] = []
+        self.reconnected: Callable[[], Awaitable[None]]
 
     async def subscribe(self, filter_: str, handler: Handler) -> Callable[[], Awaitable[None]]:
         self._handlers.append((filter_.split("/")[2], handler))
@@ -56,7 +57,8 @@ class RecordingLink:
 
         return unsubscribe
 
-    def on_connected(self, _callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def on_connected(self, callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+        self.reconnected = callback
         return lambda: None
 
     async def send(self, message: Message) -> None:
@@ -169,6 +171,36 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_room_is_cancelled_on_
         await asyncio.wait([waiting])
         assert waiting.cancelled()
         assert len(hub.link.sent) == (2 if again else 0)
+
+
+async def test_of_a_cancelled_call_only_the_cancel_is_published_again() -> None:
+    async with open_hub() as hub:
+        waiting = await hub.call(idempotent=True)
+        waiting.cancel()
+        await hub.link.control.wait()
+        await hub.link.reconnected()
+        hub.caller.device_online(DEVICE, 1, 2)
+        assert [message.topic.split("/")[2] for message in hub.link.sent] == ["calls", *["control"] * 3]
+        hub.caller.device_online(DEVICE, 2, 1)
+        await asyncio.wait([waiting])
+        assert len(hub.link.sent) == 4
+
+
+async def test_a_call_whose_start_was_never_sent_is_not_said_to_have_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with open_hub() as hub, asyncio.TaskGroup() as tasks:
+        reserving = tasks.create_task(hub.caller.reserve(request("echo")))
+        await hub.link.published.wait()
+        hub.reply(Accepted)
+        reserved = await reserving
+        hub.link.choked = True
+        waiting = tasks.create_task(hub.caller.start(reserved))
+        await hub.link.waiting.wait()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert [message.topic.split("/")[2] for message in hub.link.sent] == ["calls", "control"]
+        assert "unknown" not in caplog.text
 
 
 @pytest.mark.parametrize("code", [ErrorCode.EXPIRED, ErrorCode.STALE_EPOCH])
