@@ -321,6 +321,7 @@ class Turns:
         except asyncio.CancelledError:
             # What is being recorded by now is recorded as stopped: nobody is there to follow it.
             turn.cancel()
+            begun.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
         return turn
 

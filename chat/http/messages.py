@@ -79,7 +79,7 @@ class ChatMessage(ForeignPart):
         parts = self.content if isinstance(self.content, list) else [{"type": "text", "text": self.content}]
         if self.images or any(part.get("type") not in _TEXTS for part in parts):
             raise InvalidMessage("the assistant takes text only", hint="Leave images and sound out.")
-        return "".join(str(part.get("text", "")) for part in parts)
+        return "".join(str(part.get("text") or "") for part in parts)
 
 
 class OfferedTool(ForeignPart):

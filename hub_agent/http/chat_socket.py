@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from chat.http.errors import expected
 from chat.http.streams import Connections
 from chat.turns import Turn
-from contracts.chat import TurnEvent
+from contracts.chat import TurnError, TurnEvent
 from contracts.chat.stream import (
     CLIENT_FRAME,
     Ask,
@@ -81,6 +81,9 @@ class _Followed:
             async with aclosing(self.turn.events()) as events:
                 async for event in events:
                     self._keep(event)
+        except Exception:  # noqa: BLE001  one turn must not end the hub
+            _log.exception("the events of turn %s cannot be sent", self.turn.id)
+            self._keep(TurnError(code="internal", message="an internal error occurred; see the log"))
         finally:
             self._ended = True
             self._tell()
@@ -189,10 +192,7 @@ class ChatSockets:
         return followed
 
     async def _run(self, followed: _Followed, key: tuple[str, str]) -> None:
-        try:
-            await followed.run()
-        except Exception:  # noqa: BLE001  one turn must not end the hub
-            _log.exception("the events of turn %s cannot be sent", followed.turn.id)
+        await followed.run()
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 await followed.given_up.wait()

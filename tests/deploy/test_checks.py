@@ -134,7 +134,7 @@ def test_a_hub_without_its_sandbox_is_told_how_to_get_it(tmp_path: Path) -> None
     (tmp_path / "hub" / "key.pem").touch()
     told = _told(tmp_path)
     assert not told["sandbox"]["ok"]
-    assert "`strawberry up`" in str(told["sandbox"]["hint"])
+    assert "'strawberry up'" in str(told["sandbox"]["hint"])
     assert "spoke join" not in str(told["hub"]["hint"])
     assert "SOUL.md" not in told
 

@@ -17,6 +17,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.devices.presence import State
 from contracts.errors import Disconnected, InvalidMessage, StrawberryError
+from contracts.rates import complaint_limit
 from contracts.wire import rfc3339
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.home_assistant.outward.configs import ON, Announcement, Command, Discovery, Handler, Place
@@ -80,6 +81,7 @@ class Publishing:
         self._all = True
         self._is_away = False
         self._wake = asyncio.Event()
+        self._complaints = complaint_limit()
 
     @property
     def entities(self) -> int:
@@ -132,19 +134,33 @@ class Publishing:
     def hear_state(self, sample: Sample) -> None:
         """Publish the state of a skill; for `Feed.follow`."""
         names = topics.STATE.match(sample.topic)
-        if names is None or names["device"] not in self.directory or len(sample.payload) > _MAX_PAYLOAD:
-            return
-        try:
-            state = topics.STATE.parse(sample.payload) if sample.payload else None
-        except InvalidMessage:
+        if names is None or names["device"] not in self.directory:
             return
         device, place, name = names["device"], (names["device"], names["skill"]), names["property"]
-        own = (len(known) for (of, _), known in self._values.items() if of == device)
-        if name not in self._values.get(place, ()) and sum(own) >= _STATES:
+        size = len(sample.payload)
+        try:
+            # A value that is too large is none, and not the one before it.
+            state = topics.STATE.parse(sample.payload) if 0 < size <= _MAX_PAYLOAD else None
+        except InvalidMessage:
+            return
+        if size > _MAX_PAYLOAD and self._complaints.take(device):
+            _log.warning("Home Assistant does not show %s: it has %d bytes", sample.topic, size)
+        if name not in self._values.get(place, ()) and not self._has_room(device):
+            if self._complaints.take(device):
+                _log.warning("Home Assistant does not show %s: it has %d others", sample.topic, _STATES)
             return
         self._values[place][name] = state
         if device in self._made:
             self.refresh(device)
+
+    def _has_room(self, device: str) -> bool:
+        """Return whether a property of a device can be remembered; those that went make room."""
+        own = [known for (of, _), known in self._values.items() if of == device]
+        if sum(map(len, own)) >= _STATES:
+            for known in own:
+                for gone in [name for name, state in known.items() if state is None]:
+                    del known[gone]
+        return sum(map(len, own)) < _STATES
 
     def hear_event(self, sample: Sample) -> None:
         """Publish an event of a device as one of its entities, if that is exposed; for `Feed.follow`."""

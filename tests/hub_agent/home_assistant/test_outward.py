@@ -303,10 +303,18 @@ def test_a_device_that_publishes_ever_new_properties_fills_no_memory() -> None:
     nothing: Any = None
     publishing = Publishing({"pc": nothing}, *[nothing] * 6)  # type: ignore[arg-type]
     payload = b'{"v": 1, "kind": "state", "value": 1, "at": "2026-01-01T00:00:00Z"}'
-    for number in range(3_000):
-        topic = topics.STATE.build(device="pc", skill=f"A{number % 3}Skill", property=f"p{number}")
+
+    def hear(skill: str, name: str, payload: bytes) -> None:
+        topic = topics.STATE.build(device="pc", skill=skill, property=name)
         publishing.hear_state(Sample("bus", topic, 0.0, payload))
+
+    for number in range(3_000):
+        hear(f"A{number % 3}Skill", f"p{number}", payload)
     assert sum(map(len, publishing._values.values())) == 1_000
+    hear("A0Skill", "p0", payload.replace(b"1,", b'"' + bytes(70_000) + b'",', 2))
+    assert publishing._values["pc", "A0Skill"]["p0"] is None
+    hear("A1Skill", "later", payload)
+    assert publishing._values["pc", "A1Skill"]["later"] is not None
 
 
 def assistant_of(ask: Any) -> Any:
