@@ -5,11 +5,12 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+import operator
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_core.search.nearest import suggestion
-from agent_core.skills.foreign_schema import kinds_of, resolved, worst_misfit
+from agent_core.skills.foreign_schema import TooLong, kinds_of, resolved, worst_misfit
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
@@ -26,6 +27,26 @@ _PLAIN: Final[dict[str, type | tuple[type, ...]]] = {
     "number": (int, float),
     "boolean": bool,
     "null": type(None),
+    "array": list,
+    "object": dict,
+}
+_OF_NUMBERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "minimum": operator.ge,
+    "maximum": operator.le,
+    "exclusiveMinimum": operator.gt,
+    "exclusiveMaximum": operator.lt,
+}
+_BOUNDS: Final[dict[str, dict[str, Callable[[Any, Any], bool]]]] = {
+    "integer": _OF_NUMBERS,
+    "number": _OF_NUMBERS,
+    "string": {
+        "minLength": lambda text, least: len(text) >= least,
+        "maxLength": lambda text, most: len(text) <= most,
+    },
+    "array": {
+        "minItems": lambda items, least: len(items) >= least,
+        "maxItems": lambda items, most: len(items) <= most,
+    },
 }
 _ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", "deprecated"})
 _OBJECT: Final = frozenset({"type", "properties", "required", "additionalProperties"})
@@ -81,12 +102,16 @@ def check_arguments(method: Method, args: Sequence[Json], kwargs: Mapping[str, J
     try:
         bound = bind(method, args, kwargs)
         properties = method.parameters.get("properties", {})
+        known: dict[int, set[str]] = {}
         loosened = {
-            name: _loosened(value, properties[name], method.parameters) for name, value in bound.items()
+            name: _loosened(value, properties[name], method.parameters, known)
+            for name, value in bound.items()
         }
         misfit = _misfit(method.parameters_json, loosened)
     except CallError:
         raise
+    except TooLong as error:
+        raise bad_arguments(method, str(error), hint="pass less at once") from error
     except Exception as error:  # a device may send any schema
         raise bad_arguments(method, f"its schema cannot be used ({type(error).__name__})") from error
     if misfit:
@@ -124,31 +149,38 @@ def _unknown(method: Method, name: str) -> CallError:
     return bad_arguments(method, f"has no parameter {name!r}", hint=hint)
 
 
-def _loosened(value: Json, schema: Json, root: Mapping[str, Json], depth: int = 0) -> Json:
-    """Convert text to the number or boolean that a schema asks for; leave everything else as it is."""
+def _loosened(
+    value: Json, schema: Json, root: Mapping[str, Json], known: dict[int, set[str]], depth: int = 0
+) -> Json:
+    """Convert text to the number or boolean that a schema asks for; leave everything else as it is.
+
+    Args:
+        known: As in `kinds_of`.
+    """
     if depth > _MAX_DEPTH:
         return value
     schema = resolved(schema, root)
     if isinstance(value, str):
-        kinds = kinds_of(schema, root)
+        kinds = kinds_of(schema, root, known)
         return value if "string" in kinds else _scalar(value, kinds)
     if isinstance(value, dict):
         properties = schema.get("properties", {})
         others = schema.get("additionalProperties")
         return {
-            key: _loosened(item, properties.get(key, others), root, depth + 1) for key, item in value.items()
+            key: _loosened(item, properties.get(key, others), root, known, depth + 1)
+            for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_loosened(item, schema.get("items"), root, depth + 1) for item in value]
+        return [_loosened(item, schema.get("items"), root, known, depth + 1) for item in value]
     if isinstance(value, (bool, int, float)) and value in (0, 1):
-        scalars = kinds_of(schema, root) & _SCALARS
+        scalars = kinds_of(schema, root, known) & _SCALARS
         if isinstance(value, bool):
             return int(value) if scalars and "boolean" not in scalars else value
         return bool(value) if scalars == {"boolean"} else value
     return value
 
 
-def _scalar(text: str, kinds: set[str]) -> Json:
+def _scalar(text: str, kinds: Set[str]) -> Json:
     stripped = text.strip()
     if kinds & {"integer", "number"}:
         with contextlib.suppress(ValueError):
@@ -177,27 +209,37 @@ def _parsed_schema(schema: str) -> Json:
 
 
 def _plainly_fits(schema: Json, value: Json) -> bool:
-    """Return whether a value certainly fits: named scalars and lists of them. False tells nothing.
+    """Return whether a value certainly fits: named scalars within bounds, lists of them. False tells nothing.
 
     The library takes 50 µs for what this does in 3, and 25 ms for its import.
     """
     if not isinstance(schema, dict):
         return schema is True
     constraints = schema.keys() - _ANNOTATIONS
-    kind = schema.get("type")
-    if constraints <= {"type"}:
-        if not constraints:
-            return True
-        is_boolean = isinstance(value, bool)
-        return isinstance(value, _PLAIN.get(str(kind), ())) and is_boolean == (kind == "boolean")
-    if kind == "array" and constraints == {"type", "items"}:
-        return isinstance(value, list) and all(_plainly_fits(schema["items"], each) for each in value)
-    if kind != "object" or not constraints <= _OBJECT or schema.get("additionalProperties") is not False:
+    if not constraints:
+        return True
+    kind = str(schema.get("type"))
+    if not isinstance(value, _PLAIN.get(kind, ())) or isinstance(value, bool) != (kind == "boolean"):
         return False
-    properties = schema.get("properties", {})
+    bounds = _BOUNDS.get(kind, {})
+    if not all(bounds[name](value, schema[name]) for name in constraints & bounds.keys()):
+        return False
+    constraints -= bounds.keys()
+    if constraints == {"type"}:
+        return True
+    if isinstance(value, list):
+        return constraints == {"type", "items"} and all(
+            _plainly_fits(schema["items"], each) for each in value
+        )
+    if not isinstance(value, dict) or not constraints <= _OBJECT:
+        return False
+    if schema.get("additionalProperties") is not False:
+        return False
+    properties, required = schema.get("properties", {}), schema.get("required", ())
     return (
-        isinstance(value, dict)
-        and all(name in value for name in schema.get("required", ()))
+        # A device may require one name a thousand times.
+        len(required) <= len(value)
+        and all(name in value for name in required)
         and all(name in properties and _plainly_fits(properties[name], each) for name, each in value.items())
     )
 

@@ -5,10 +5,11 @@ expression, or branch without end.
 """
 
 import functools
+import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,9 +25,22 @@ MAX_BRANCHES: Final = 2_000
 _VALUES_OF_A_BRANCH: Final = 100
 """Values of an ``enum`` that are compared in the time of a sub-schema."""
 
-_MAX_CHECKS: Final = 10_000
-"""Keywords that one check may apply; each takes up to 70 microseconds on a busy machine. A schema that leads
-back to itself may branch again at each level of a value."""
+_MAX_STEPS: Final = 150_000
+"""Steps that one check may take; each takes one to three microseconds of the processor. A schema that leads
+back to itself may branch again at each level of a value. An honest list of 10,000 values that are numbers or
+texts (``anyOf``) takes 110,000 steps."""
+
+_STEPS_OF_MISFIT: Final = 5
+"""Steps that making an error takes, without its text."""
+
+_STEPS_OF_REFERENCE: Final = 5
+"""Steps that looking up a definition takes."""
+
+_A_STEP: Final = 100
+"""Characters that are written, or members of a list that are compared, in the time of a step."""
+
+_COMPARED_IN_A_STEP: Final = 20
+"""Characters of a value, as canonical JSON, that are compared in the time of a step."""
 
 _OF_NAMES: Final = ("properties", "$defs", "dependentSchemas")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -42,16 +56,27 @@ _MAX_DEPTH: Final = 64
 """Sub-schemas inside each other; pydantic's own for nested models stay below ten."""
 
 
-_LEFT: Final[ContextVar[Iterator[int]]] = ContextVar("left")
-"""An item for each keyword that the present check may still apply."""
+_LEFT: Final[ContextVar[list[int]]] = ContextVar("left")
+"""The number of steps that the present check may still take, as the only item."""
+
+_MAX_MISFITS: Final = 100
+"""Places that do not fit, of which the worst is looked for."""
+
+_LONGEST_CHOICE: Final = 50
+"""Values of an ``enum`` that an error lists."""
 
 _LONGEST_PATH: Final = 200
 """Characters of the place of a text within a schema that are shown to the owner."""
 
 _WORD: Final = re.compile(r"[\w.+#%-]{0,32}")
 """What is short and has no blank cannot hold an instruction to a model."""
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _DEFINITION: Final = re.compile(r"#/\$defs/[^/~%]+$")
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+
+
+class TooLong(ValueError):
+    """A value has so many parts that its check would hold up the others."""
 
 
 def check_schema(schema: Mapping[str, Json]) -> None:
@@ -150,17 +175,20 @@ def worst_misfit(schema: str, value: Json) -> "ValidationError | None":
     References lead to the schema's own definitions only.
 
     Raises:
-        ValueError: It branches too much to be checked, or refers to something that is not a definition.
+        TooLong: The check takes too many steps.
+        ValueError: The schema branches too much, or refers to something that is not a definition.
     """
     # 25 ms to import, and no call is checked before the first call.
     from jsonschema.exceptions import best_match
 
-    checks = _LEFT.set(iter(range(_MAX_CHECKS)))
+    left = _LEFT.set([_MAX_STEPS])
     try:
-        misfit: ValidationError | None = best_match(_validator(schema).iter_errors(value))
+        misfit: ValidationError | None = best_match(
+            itertools.islice(_validator(schema).iter_errors(value), _MAX_MISFITS)
+        )
         return misfit
     finally:
-        _LEFT.reset(checks)
+        _LEFT.reset(left)
 
 
 @functools.lru_cache(maxsize=2_048)
@@ -175,21 +203,85 @@ def _validator(schema: str) -> "Validator":
 
 @functools.cache
 def _validator_class() -> "type[Validator]":
-    """Make the class of validators that count what they do."""
+    """Make the class of validators that count their steps."""
     from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
 
-    def counted(check: Callable[..., Any]) -> Callable[..., Any]:
-        def counting(*args: Any) -> Any:
-            if next(_LEFT.get(), None) is None:
-                raise ValueError("the value takes too long to check")
-            return check(*args)
+    def counted(keyword: str, check: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+            _take(_steps(keyword, wanted, instance))
+            for misfit in check(validator, wanted, instance, schema) or ():
+                # Most texts show the whole value, and some the whole schema.
+                _take(_STEPS_OF_MISFIT + len(misfit.message) // _A_STEP)
+                yield misfit
 
         return counting
 
-    checks = {keyword: counted(check) for keyword, check in Draft202012Validator.VALIDATORS.items()}
+    def compared(value: Json) -> str:
+        text = _canonical(value)
+        _take(1 + len(text) // _COMPARED_IN_A_STEP)
+        return text
+
+    # The library compares each value with each other one.
+    def unique(validator: Any, wanted: bool, instance: Any, _: Any) -> Iterator[ValidationError]:
+        is_list = wanted and validator.is_type(instance, "array")
+        if is_list and len(set(map(compared, instance))) < len(instance):
+            yield ValidationError(f"{instance!r} has non-unique elements")
+
+    def enum(_: Any, choices: dict[str, Json], instance: Any, __: Any) -> Iterator[ValidationError]:
+        if compared(instance) not in choices:
+            shown = list(choices.values()) if len(choices) <= _LONGEST_CHOICE else f"{len(choices)} values"
+            yield ValidationError(f"{instance!r} is not one of {shown}")
+
+    def const(_: Any, choices: dict[str, Json], instance: Any, __: Any) -> Iterator[ValidationError]:
+        if compared(instance) not in choices:
+            yield ValidationError(f"{next(iter(choices.values()))!r} was expected")
+
+    own = {**Draft202012Validator.VALIDATORS, "uniqueItems": unique, "enum": enum, "const": const}
+    checks = {keyword: counted(keyword, check) for keyword, check in own.items()}
     made: type[Validator] = extend(Draft202012Validator, checks)  # type: ignore[no-untyped-call]
     return made
+
+
+def _steps(keyword: str, wanted: Any, instance: Json) -> int:
+    """Return the steps that a keyword takes with a value, without those of the schemas inside it."""
+    if keyword == "$ref":
+        return _STEPS_OF_REFERENCE
+    parts = len(instance) if isinstance(instance, list | dict) else 0
+    named = len(wanted) if isinstance(wanted, list | dict) else 0
+    if keyword == "dependentRequired":
+        named += sum(map(len, wanted.values()))
+    if keyword in ("enum", "const"):
+        return 1
+    if keyword in _LISTS or keyword == "dependentSchemas":
+        return 1 + named
+    if keyword in _SINGLE or keyword == "properties":
+        return 1 + parts + named // _A_STEP
+    return 1 + (parts + named) // _A_STEP
+
+
+def _take(steps: int) -> None:
+    """Take steps from those that the present check has left."""
+    left = _LEFT.get()
+    left[0] -= steps
+    if left[0] < 0:
+        raise TooLong("the value takes too long to check")
+
+
+def _canonical(value: Json) -> str:
+    """Return the same text for values that are equal in JSON Schema: 1 and 1.0 are, 1 and true are not."""
+    return _CANONICAL.encode(_with_integers(value))
+
+
+def _with_integers(value: Json) -> Json:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return list(map(_with_integers, value))
+    if isinstance(value, dict):
+        return {name: _with_integers(each) for name, each in value.items()}
+    return value
 
 
 def branches(schema: Mapping[str, Json]) -> int:
@@ -245,21 +337,25 @@ def _children(schema: Mapping[str, Json]) -> list[tuple[str, Json]]:
     return named + listed + [(key, schema[key]) for key in _SINGLE if key in schema]
 
 
-def kinds_of(schema: Json, root: Mapping[str, Json], seen: set[int] | None = None) -> set[str]:
-    """Return the JSON types that a schema takes; empty means any."""
+def kinds_of(schema: Json, root: Mapping[str, Json], known: dict[int, set[str]] | None = None) -> Set[str]:
+    """Return the JSON types that a schema takes; empty means any.
+
+    Args:
+        known: Those of the sub-schemas by their identity, to look at each only once for many values.
+    """
     schema = resolved(schema, root)
     # Each sub-schema once: a few that refer to each other would branch without end.
-    seen = set() if seen is None else seen
-    if id(schema) in seen:
-        return set()
-    seen.add(id(schema))
+    known = {} if known is None else known
+    if id(schema) in known:
+        return known[id(schema)]
     kinds: set[str] = set()
+    known[id(schema)] = kinds
     declared = schema.get("type")
     kinds.update([declared] if isinstance(declared, str) else declared or ())
     for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
         kinds.add("string" if isinstance(value, str) else "other")
     for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-        kinds |= kinds_of(branch, root, seen)
+        kinds |= kinds_of(branch, root, known)
     return kinds
 
 
@@ -296,6 +392,10 @@ def _rebuilt(schema: Json) -> Any:
     if "patternProperties" in schema:
         # What they allowed would now count as additional.
         safe.pop("additionalProperties", None)
+    if "enum" in safe:
+        safe["enum"] = {_canonical(each): each for each in safe["enum"]}
+    if "const" in safe:
+        safe["const"] = {_canonical(safe["const"]): safe["const"]}
     for key in _OF_NAMES:
         if key in safe:
             safe[key] = {name: _rebuilt(child) for name, child in safe[key].items()}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agent_core.skills.foreign_schema import check_schema, worst_misfit
+from agent_core.skills.foreign_schema import TooLong, check_schema, worst_misfit
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,30 @@ def test_a_schema_that_branches_into_itself_does_not_check_without_end() -> None
         value = [value, "a"]
     with pytest.raises(ValueError, match="takes too long to check"):
         worst_misfit(json.dumps(schema), value)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_unique"),
+    [
+        ([1, 1.0], False),
+        ([{"a": [2], "b": 0}, {"b": 0, "a": [2.0]}], False),
+        ([1, True, "1", "true", [1], [True]], True),
+        # Compared each with each other one, these would take half an hour.
+        ([{"a": n} for n in range(30_000)], True),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_equal_values_are_found_without_comparing_each_with_each(
+    value: list[object], is_unique: bool
+) -> None:
+    misfit = worst_misfit(json.dumps({"uniqueItems": True}), value)
+    assert (misfit is None) == is_unique
+
+
+def test_what_one_keyword_costs_counts() -> None:
+    refusing = {"anyOf": [{"required": ["a"] * 1_000, "type": "string"}] * 900}
+    with pytest.raises(TooLong):
+        worst_misfit(json.dumps({"items": refusing}), [{"a": "b" * 1_000}] * 1_000)
 
 
 def test_a_reference_to_anything_but_a_definition_is_refused() -> None:

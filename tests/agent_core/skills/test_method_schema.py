@@ -259,6 +259,30 @@ def test_regular_expressions_are_left_to_the_device():
     assert check_arguments(contract, [{text: 1}], {}) == {"x": {text: 1}}
 
 
+@pytest.mark.parametrize(
+    ("items", "value"),
+    [
+        ({"type": "integer", "minimum": 0, "maximum": 255}, 255),
+        ({"type": "string", "minLength": 1, "maxLength": 4}, "four"),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "four"),
+        # Comparing each value with each choice would take half an hour.
+        ({"enum": [str(number) for number in range(100_000)]}, "99999"),
+    ],
+    ids=("integers", "texts", "unions", "choices"),
+)
+def test_a_long_list_is_checked_and_one_that_is_too_long_has_that_reason(items, value):
+    parameters = {"properties": {"x": {"type": "array", "items": items}}}
+    contract = Method(name="m", signature="m(x)", parameters=parameters, positional=["x"])
+    taken = [value] * 10_000
+    assert check_arguments(contract, [taken], {}) == {"x": taken}
+    with pytest.raises(CallError, match=r"x\[9999\]"):
+        check_arguments(contract, [[*taken[1:], [None]]], {})
+    if items.keys() & {"anyOf", "enum"}:
+        with pytest.raises(CallError, match="too long to check") as refused:
+            check_arguments(contract, [taken * 10], {})
+        assert refused.value.hint == "pass less at once"
+
+
 def test_a_type_may_refer_to_itself():
     class TreeSkill:
         def plant(self, tree: Branch) -> None: ...
