@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ ASIDE: Final = "replaced"
 """Where what was replaced is kept."""
 PARTIAL: Final = ".backup-"
 """What the names of temporary directories begin with."""
+_LEFT_S: Final = 600.0
+"""How old one is that a killed process has left; a new one may not be held yet."""
 
 IN_PARTS: Final = ("hub", "broker", "spoke")
 """Directories whose files are replaced one by one: the lock in each is held meanwhile."""
@@ -135,8 +138,9 @@ def temporary_directory(home: Home) -> Iterator[Path]:
     """Yield a directory for the time of a backup; remove those of processes that were killed."""
     for left in home.directory.glob(f"{PARTIAL}*"):
         # One that is held belongs to a backup that is made or checked right now.
-        if not is_held(left):
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            if left.stat().st_mtime < time.time() - _LEFT_S and not is_held(left):
+                shutil.rmtree(left, ignore_errors=True)
     with (
         tempfile.TemporaryDirectory(dir=home.directory, prefix=PARTIAL) as made,
         only_one(Path(made), what="a backup", hint="Try it again."),

@@ -70,6 +70,11 @@ def complete(home: Home) -> Path | None:
     return aside if aside.exists() else None
 
 
+def is_untouched(home: Home) -> bool:
+    """Return whether nothing of the home was moved yet for the restore that was decided."""
+    return not json.loads(home.restore_plan.read_bytes())["is_settled"]
+
+
 def discard(home: Home) -> None:
     """Remove what was unpacked or uploaded, unless it was decided to restore it."""
     if not home.restore_plan.exists():
@@ -84,7 +89,8 @@ def _settle(home: Home, files: Path, revoke: Collection[str]) -> None:
     except sqlite3.Error as error:
         raise ConfigError(
             f"the restored database cannot be written: {error}",
-            hint="Is the disk full? The next start continues the restore.",
+            hint="Is the disk full? The next start continues the restore. "
+            "'strawberry restore FILE' takes another backup instead.",
         ) from None
     file = files / "broker" / "revoked.json"
     make_private_directory(file.parent)

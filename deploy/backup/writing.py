@@ -68,7 +68,8 @@ def write_backup(
         )
     load_hub_key(home.hub)  # a backup without it could not be restored
     with temporary_directory(home) as copies:
-        files = [_copied(file, copies) for file in find_files(home, captures=captures)]
+        found = (_copied(file, copies) for file in find_files(home, captures=captures))
+        files = [file for file in found if file is not None]
         encrypted = AgeWriter(target, passphrase)
         # Neither a name nor a time of this machine in its header.
         sink = cast("BinaryIO", encrypted)
@@ -80,20 +81,23 @@ def write_backup(
             done, total = 0, sum(file.size for file in files)
             progress(done, total)
             for file in files:
-                done += _add(archive, file)
+                done += _add(archive, file, copies)
                 progress(done, total)
         encrypted.finish()
     return done
 
 
-def _copied(file: Found, copies: Path) -> Found:
-    """Return a file as it can be read in peace: of a database, a copy of one moment."""
+def _copied(file: Found, copies: Path) -> Found | None:
+    """Return a file as it can be read in peace: of a database, a copy of one moment; None if it is gone."""
     is_ours = file.name.parts[0] in IN_PARTS
     # Others call other things so: Thumbs.db of Windows is no database of SQLite.
-    if file.path.suffix != ".db" or not (is_ours or _is_database(file.path)):
-        return file
     copy = copies / str(file.name).replace("/", "__")
-    copy_database(file.path, copy)
+    try:
+        if file.path.suffix != ".db" or not (is_ours or _is_database(file.path)):
+            return file
+        copy_database(file.path, copy)
+    except FileNotFoundError:
+        return None
     return Found(copy, file.name, copy.stat().st_size)
 
 
@@ -116,7 +120,7 @@ def _add_manifest(archive: tarfile.TarFile, copies: Path, *, captures: bool) -> 
     archive.addfile(_entry(MANIFEST, len(text), executable=False), io.BytesIO(text))
 
 
-def _add(archive: tarfile.TarFile, file: Found) -> int:
+def _add(archive: tarfile.TarFile, file: Found, copies: Path) -> int:
     try:
         with file.path.open("rb") as content:
             # The size of this moment; a file that grows meanwhile is complete up to here.
@@ -124,6 +128,8 @@ def _add(archive: tarfile.TarFile, file: Found) -> int:
             executable = bool(status.st_mode & _EXECUTABLE)
             archive.addfile(_entry(str(file.name), status.st_size, executable=executable), content)
     except FileNotFoundError:
+        if file.path.is_relative_to(copies):
+            raise
         return 0  # removed since it was listed
     except OSError as error:
         if error.errno is not None:

@@ -1,7 +1,6 @@
 """``strawberry backup`` and ``restore``: all of a home in one encrypted file."""
 
 import argparse
-import getpass
 import os
 import sys
 import tempfile
@@ -15,9 +14,9 @@ from agent_core.sentences.responses import bytes_text
 from contracts.errors import ConfigError
 from deploy.backup.contents import temporary_directory
 from deploy.backup.reading import unpack
-from deploy.backup.restoring import complete, discard, has_data, plan
+from deploy.backup.restoring import complete, discard, has_data, is_untouched, plan
 from deploy.backup.writing import check_passphrase, write_backup
-from deploy.cli.terminal.asking import agreed, secret_in
+from deploy.cli.terminal.asking import agreed, secret_in, typed_unseen
 from deploy.cli.terminal.output import Output, note, progress_line
 from deploy.home.directory import Home, only_hub
 from hub_agent.system.host import BackupContents
@@ -60,7 +59,8 @@ def restore(options: argparse.Namespace) -> int:
     if options.check:
         return _check(home, options)
     with only_hub(home):
-        if home.restore_plan.exists():
+        is_decided = home.restore_plan.exists()
+        if is_decided and not is_untouched(home):
             note("An earlier restore was interrupted and is completed; this file is not read.")
             return _completed(home, options)
         if not options.replace and has_data(home):
@@ -68,6 +68,10 @@ def restore(options: argparse.Namespace) -> int:
                 f"{home.directory} is in use already",
                 hint="--replace keeps what is there aside, below replaced/; or set another STRAWBERRY_HOME.",
             )
+        if is_decided:
+            # Perhaps it cannot be carried out, and this file is the way out.
+            home.restore_plan.unlink()
+            note("An earlier restore, for which nothing was changed yet, is given up.")
         try:
             summary = _unpacked(home, options)
             revoke = _named(summary, options.revoke)
@@ -136,8 +140,8 @@ def _passphrase(file: str | None, *, twice: bool) -> SecretStr:
     if file is not None or not sys.stdin.isatty():
         text = secret_in(file or "-", what="passphrase")
     else:
-        text = getpass.getpass("Passphrase: ")
-        if twice and getpass.getpass("Once more: ") != text:
+        text = typed_unseen("Passphrase: ")
+        if twice and typed_unseen("Once more: ") != text:
             raise ConfigError("the two passphrases differ", hint="Run it again.")
     if not text:
         raise ConfigError("no passphrase was given", hint="Type it, or name a file with --passphrase-file.")

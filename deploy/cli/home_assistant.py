@@ -2,13 +2,13 @@
 
 import argparse
 import asyncio
-import getpass
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr, ValidationError
 
 from contracts.errors import ConfigError, StrawberryError
+from deploy.cli.terminal.asking import typed_unseen
 from deploy.cli.terminal.output import Output, waiting
 from deploy.home.directory import Home
 from deploy.settings.settings import HomeAssistantTable, read_table
@@ -38,7 +38,7 @@ def setup(options: argparse.Namespace) -> None:
     if options.token_stdin:
         token = sys.stdin.readline().strip()
     elif asks:
-        token = getpass.getpass(_TOKEN).strip()
+        token = typed_unseen(_TOKEN).strip()
     else:
         raise ConfigError("no token given", hint=_FLAGS)
     if not token.isascii() or not token:

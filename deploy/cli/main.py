@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = command(options) or 0
         sys.stdout.flush()  # here, where a reader that is gone is no error
         return code
-    except (KeyboardInterrupt, EOFError):
+    except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
     except BrokenPipeError:

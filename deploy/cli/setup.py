@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import getpass
 import os
 import sys
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from agent_core.models.writing import (
 from contracts.errors import ConfigError
 from contracts.validation import explain
 from deploy.cli.models import pull_model
-from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.asking import agreed, typed_unseen
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.home.directory import Home
 
@@ -246,7 +245,7 @@ def _ask_key(entry: ModelEntry, variables: dict[str, str], *, needed: bool) -> S
         return SecretStr(variables[variable])
     optional = "" if needed else "; empty if it asks for none"
     while True:
-        typed = getpass.getpass(f"Key, which is not shown{optional}: ").strip()
+        typed = typed_unseen(f"Key, which is not shown{optional}: ").strip()
         if typed or not needed:
             return SecretStr(typed) if typed else None
 

@@ -164,9 +164,12 @@ def _secrets(home: Home) -> Iterator[str]:
     try:
         yield from read_keys(home.directory, {}).values()
     except (StrawberryError, OSError):
-        yield from _lines(home.directory / KEYS_FILE)
+        yield from _assigned(home.directory / KEYS_FILE)
     yield from (value for name, value in os.environ.items() if _SECRET_NAME.search(name))
-    yield from _named_secrets(home.unchecked_settings())
+    try:
+        yield from _named_secrets(read_tables(home.directory))
+    except ConfigError:
+        yield from _assigned(home.directory / SETTINGS_FILE)
     for pattern in _SECRET_FILES:
         for file in (*home.directory.glob(pattern), *home.directory.glob(f"*/{pattern}")):
             if pattern != "*.json":
@@ -185,6 +188,17 @@ def _lines(file: Path) -> list[str]:
     except OSError:
         pass
     return []
+
+
+def _assigned(file: Path) -> Iterator[str]:
+    """Yield what may be a secret in a file of settings that cannot be read: all values, with their parts."""
+    for line in _lines(file):
+        yield line
+        name, is_assigned, value = line.partition("=")
+        if line.startswith(("#", "[")) or name.strip() in _SHOWN:
+            continue
+        for part in re.split(r"""["',{}\[\]]+""", value if is_assigned else line):
+            yield from _named_secrets(part.strip(), named=True)
 
 
 def _named_secrets(value: Any, *, named: bool = False) -> Iterator[str]:

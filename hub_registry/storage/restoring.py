@@ -73,16 +73,18 @@ def copy_database(source: Path, target: Path) -> None:
 
     Raises:
         ConfigError: If it cannot be read.
+        FileNotFoundError: If there is none.
     """
     try:
         with (
-            closing(sqlite3.connect(source, timeout=_BUSY_S)) as database,
+            _opened(source) as database,
             closing(sqlite3.connect(target)) as copy,
         ):
             database.backup(copy)
             # One file, whatever journal the original has.
             copy.execute("PRAGMA journal_mode=DELETE")
     except sqlite3.Error as error:
+        source.stat()  # raises where it went away meanwhile
         raise ConfigError(
             f"{source} cannot be read: {error}", hint="'strawberry doctor' looks at it."
         ) from None
@@ -128,8 +130,11 @@ def _bound(database: sqlite3.Connection) -> None:
     until = time.monotonic() + _CHECKED_S
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     database.set_progress_handler(lambda: time.monotonic() > until, 100_000)
-    if database.execute("SELECT 1 FROM sqlite_schema WHERE type = 'view'").fetchone():
-        raise ConfigError("the backup holds no database of a hub: it has views")
+    # Ours has three triggers, which keep the words of turns; others would act on what `settle` changes.
+    if database.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'view' OR (type = 'trigger' AND tbl_name != 'turn')"
+    ).fetchone():
+        raise ConfigError("the backup holds no database of a hub: it has views or triggers")
 
 
 def settle(path: Path, *, replaced: Path | None, revoke: Collection[str] = ()) -> Settled:

@@ -22,9 +22,11 @@ from pyrage import passphrase as other_program
 from broker.embedded.authentication import Revocations
 from contracts.claims import Claims, PrincipalKind
 from contracts.errors import ConfigError, Unauthorized
-from deploy.backup.reading import unpack
+from deploy.backup import writing
+from deploy.backup.reading import staged_files, unpack
 from deploy.backup.restoring import complete, has_data, plan
 from deploy.backup.writing import MANIFEST, write_backup
+from deploy.cli.main import main
 from deploy.home.directory import Home
 from deploy.home.maintenance import Maintenance
 from deploy.home.running import Restart
@@ -205,6 +207,40 @@ def test_two_backups_at_once_are_both_whole(home, tmp_path):
     assert names_in(target.getvalue()) == names_in(data[0])
 
 
+def test_a_directory_of_a_backup_is_removed_only_where_it_is_old(home):
+    new, old = home.directory / ".backup-new", home.directory / ".backup-old"
+    for each in (new, old):
+        each.mkdir()
+    os.utime(old, (0, 0))
+    backup_of(home)
+    assert (new.exists(), old.exists()) == (True, False)
+
+
+def test_a_backup_whose_copy_of_the_database_goes_away_is_no_backup(home):
+    def remove(done: int, _: int) -> None:
+        if not done:
+            (copy,) = home.directory.glob(".backup-*/hub__hub.db")
+            copy.unlink()
+
+    with pytest.raises(FileNotFoundError):
+        write_backup(home, io.BytesIO(), PASSPHRASE, progress=remove)
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_database_that_goes_away_meanwhile_is_left_out_and_not_made(looks, home, monkeypatch):
+    gone = home.directory / "notes.db"
+    gone.touch()
+
+    def is_database(path: Path) -> bool:
+        path.unlink()
+        return is_there(path) if looks else True
+
+    is_there = writing._is_database
+    monkeypatch.setattr(writing, "_is_database", is_database)
+    assert "notes.db" not in names_in(backup_of(home))
+    assert not gone.exists()
+
+
 def test_a_file_that_is_only_called_like_a_database_is_in_it_as_it_is(home):
     home.skills.mkdir()
     (home.skills / "Thumbs.db").write_bytes(b"of Windows")
@@ -342,15 +378,20 @@ def test_files_that_are_read_whole_are_small_and_one_is_not_the_folder_of_anothe
     refused(home, packed(manifest={"format": [[]] * 100}), "a format that this version does not know")
 
 
-def test_a_database_that_is_a_program_is_refused(home):
-    with closing(sqlite3.connect(home.hub / "hub.db")) as database, database:
-        database.execute("ALTER TABLE user RENAME TO person")
-        database.execute(
-            "CREATE VIEW user AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
-            "SELECT i AS id, i AS display_name, i AS created_at FROM n"
-        )
+STUCK = "CREATE TRIGGER stuck BEFORE UPDATE ON device BEGIN SELECT RAISE(ABORT, 'stuck'); END"
+ENDLESS = """
+    ALTER TABLE user RENAME TO person;
+    CREATE VIEW user AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+    SELECT i AS id, i AS display_name, i AS created_at FROM n;
+"""
+
+
+@pytest.mark.parametrize("program", [STUCK, ENDLESS])
+def test_a_database_that_is_a_program_is_refused(program, home):
+    with closing(sqlite3.connect(home.hub / "hub.db")) as database:
+        database.executescript(program)
     files = [(f"hub/{name}", (home.hub / name).read_bytes()) for name in ("key.pem", "hub.db")]
-    refused(home, packed(*files), "views")
+    refused(home, packed(*files), "views or triggers")
 
 
 def test_any_name_of_a_file_comes_back(home, tmp_path):
@@ -555,6 +596,24 @@ def test_what_was_decided_to_be_restored_is_not_replaced_by_another_upload(home)
         with pytest.raises(ConfigError, match="decided already"):
             again(PASSPHRASE)
     assert complete(home) is not None
+
+
+def test_a_restore_that_cannot_be_carried_out_gives_way_to_another(home, tmp_path, monkeypatch, capsys):
+    file, secret = tmp_path / "home.age", tmp_path / "passphrase"
+    joined(home, "TV")
+    file.write_bytes(backup_of(home))
+    secret.write_text(WORDS)
+    unpack(home, io.BytesIO(file.read_bytes()), PASSPHRASE)
+    with closing(sqlite3.connect(staged_files(home) / "hub" / "hub.db")) as database:
+        database.execute(STUCK)
+    plan(home)
+    with pytest.raises(ConfigError, match="stuck"):
+        complete(home)
+    monkeypatch.setenv("STRAWBERRY_HOME", str(home.directory))
+    words = ["restore", str(file), "--passphrase-file", str(secret), "--replace", "--yes"]
+    assert main(words) == 0
+    assert "is given up" in capsys.readouterr().err
+    assert not home.restore_plan.exists()
 
 
 def test_nothing_is_replaced_under_a_broker_that_runs(home):

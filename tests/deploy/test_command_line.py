@@ -1,6 +1,7 @@
 """The command line itself, before any hub is asked."""
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from bus.ports import listen
+from deploy.cli.main import main
 from deploy.cli.parser import make_parser
+from deploy.cli.terminal.asking import typed_unseen
 from identity.files import only_one
 from tests.deploy.strawberry import environment_of, run
 
@@ -96,6 +99,22 @@ def test_a_wrong_command_line_is_one_line_and_where_to_look(
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 2, done.stderr
+
+
+def test_ctrl_d_where_a_password_is_asked_for_ends_a_command_and_no_other_end_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = iter([EOFError(), asyncio.IncompleteReadError(b"", 1)])
+
+    def end(*_: object) -> None:
+        raise next(ends)
+
+    monkeypatch.setattr("getpass.getpass", end)
+    monkeypatch.setattr("deploy.cli.home.doctor", lambda _: typed_unseen("Key: "))
+    assert main(["doctor"]) == 130
+    monkeypatch.setattr("deploy.cli.home.doctor", end)
+    with pytest.raises(asyncio.IncompleteReadError):
+        main(["doctor"])
 
 
 def test_without_a_command_the_commands_are_shown(environment: dict[str, str]) -> None:

@@ -1,5 +1,6 @@
 """Whom the command line talks to: the spoke of this machine, or else its hub."""
 
+import argparse
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError, Unauthorized
-from deploy.cli.client import HubClient, find_nearest
+from deploy.cli.client import HubClient, find_nearest, is_local_spoke
 from deploy.home.directory import Home
 from identity.files import only_one
 from identity.keys import KeyPair
@@ -53,6 +54,18 @@ def say_where(home: Home, url: str) -> None:
 
 def test_the_spoke_of_this_machine_is_nearer_than_its_hub(home: Home, spoke: str) -> None:
     assert find_nearest(home).url == spoke
+
+
+def test_only_the_spoke_that_up_runs_is_one_that_invites_itself(
+    home: Home, spoke: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRAWBERRY_HOME", str(home.directory))
+    home.enrolment_file.write_text(json.dumps({"device": "garage_pc"}))
+    options = argparse.Namespace(hub=None)
+    assert not is_local_spoke(options, "garage_pc")
+    home.address_file.write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": os.getppid()}))
+    assert is_local_spoke(options, "garage_pc")
+    assert not is_local_spoke(options, "tv")
 
 
 def test_a_spoke_that_was_killed_is_passed_by_whoever_has_its_port_now(home: Home) -> None:

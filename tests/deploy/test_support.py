@@ -90,6 +90,13 @@ def test_no_secret_of_a_home_gets_into_the_bundle(tmp_path: Path) -> None:
     assert "asked with Bearer [secret]" in texts["log.txt"]
     assert Home(home).token_file.name in texts["files.txt"]
 
+    settings, again = home / "strawberry.toml", tmp_path / "again.zip"
+    settings.write_text(settings.read_text().replace('"pasted-secret-1"', "pasted-secret-1"))
+    assert "is written" in run(environment, "doctor", "--support", str(again)).stderr
+    with zipfile.ZipFile(again) as bundle:
+        assert json.loads(bundle.read("settings.json"))["strawberry.toml"].keys() == {"problem"}
+        assert "secret-" not in "".join(bundle.read(name).decode() for name in bundle.namelist())
+
 
 def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine.zip").write_text("mine")

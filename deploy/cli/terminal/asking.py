@@ -94,6 +94,14 @@ def number_up_to(most: int, question: str, *, otherwise: str) -> int:
         print(f"Please answer with a number from 1 to {most}.", file=sys.stderr)
 
 
+def typed_unseen(question: str) -> str:
+    """Ask at a terminal for what is not shown there; Ctrl-D ends the command, as Ctrl-C does."""
+    try:
+        return getpass.getpass(question)
+    except EOFError:
+        raise KeyboardInterrupt from None
+
+
 def ask_password(question: str, *, variable: str) -> "SecretStr":
     """Return a password from where no other user can see it: never from an argument.
 
@@ -108,7 +116,7 @@ def ask_password(question: str, *, variable: str) -> "SecretStr":
     # Taken out of the environment, so that no child finds it there.
     given = os.environ.pop(variable, "")
     if not given:
-        given = getpass.getpass(f"{question}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+        given = typed_unseen(f"{question}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not given:
         raise ConfigError("no password was given", hint=f"Type it, or set {variable}.")
     return SecretStr(given)
