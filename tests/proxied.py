@@ -27,6 +27,17 @@ async def read_request(
         raise
 
 
+async def forward(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, most: int | None = None
+) -> None:
+    """Pass on what comes, to its end or so many chunks: the first one is the answer to the handshake."""
+    passed = 0
+    while (chunk := await reader.read(65_536)) and passed != most:
+        passed += 1
+        writer.write(chunk)
+        await writer.drain()
+
+
 async def _message(reader: asyncio.StreamReader) -> bytes:
     """Read a whole message, whose body has a Content-Length or is none."""
     head = await reader.readuntil(b"\r\n\r\n")

@@ -2,6 +2,10 @@
 
 import argparse
 import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,17 +33,34 @@ def run(options: argparse.Namespace) -> int:
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Pass messages between standard input and output, and the hub's ``/mcp``, until the input ends."""
+    """Pass messages between standard input and output, and the hub's ``/mcp``, until the input ends.
+
+    Raises:
+        StrawberryError: If the hub does not answer a message, or another program has its address.
+    """
     if find_spec("mcp") is None:
         raise _MISSING
+    import anyio
+    import httpx2
+
     # Standard output belongs to the protocol.
     set_up_logging(debug=options.debug, quiet=True)
+    if not options.debug:
+        # What it logs with a traceback ends this with one line, or is in the answer.
+        logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
     client = hub_of(options)
     client.request("GET", "/api/health", timeout=_PROOF_S)
+    lost = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError)
     try:
         asyncio.run(_pipe(client))
-    except* StrawberryError as errors:
-        raise errors.exceptions[0] from None
+    except BaseExceptionGroup as errors:
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        if isinstance(first, (httpx2.HTTPError, *lost)):
+            client.prove(_PROOF_S)  # which raises why
+            first = StrawberryError(f"the hub at {client.url} broke off its answer", hint="Try again.")
+        raise first from None
     return 0
 
 
@@ -56,16 +77,28 @@ def list_servers(options: argparse.Namespace) -> int:
 
 
 async def _pipe(hub: HubClient) -> None:
+    import anyio
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
     from mcp.server.stdio import stdio_server
 
+    class ProvedHub(httpx2.Auth):
+        """Sends the token after the hub's proof: another program may have the port of a hub that stopped."""
+
+        async def async_auth_flow(
+            self, request: httpx2.Request
+        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            await asyncio.to_thread(hub.prove, _PROOF_S)
+            request.headers["Authorization"] = f"Bearer {hub.token}"
+            yield request
+
     timeout = httpx2.Timeout(30.0, read=_ANSWER_S)
-    headers = {"Authorization": f"Bearer {hub.token}"}
+    client_input: Any = _input()
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, verify=hub.trust()) as http,
+        httpx2.AsyncClient(auth=ProvedHub(), timeout=timeout, verify=hub.trust()) as http,
         streamable_http_client(f"{hub.url}/mcp", http_client=http) as (from_hub, to_hub),
-        stdio_server() as (from_client, to_client),
+        stdio_server(client_input) as (from_client, to_client),
+        to_client,  # whose end is the end of standard output
         asyncio.TaskGroup() as tasks,
     ):
 
@@ -74,12 +107,32 @@ async def _pipe(hub: HubClient) -> None:
                 if isinstance(message, Exception):
                     raise StrawberryError(f"the hub's answer cannot be read: {message}")
                 await to_client.send(message)
+            raise anyio.EndOfStream
 
         answering = tasks.create_task(answer(), name="answers")
         async for message in from_client:
             if not isinstance(message, Exception):
                 await to_hub.send(_stamped(message))
         answering.cancel()
+
+
+async def _input() -> AsyncIterator[str]:
+    """Yield the lines of standard input.
+
+    A daemon thread reads them: any other would hold up the end of the process until the input ends.
+    """
+    loop, lines = asyncio.get_running_loop(), asyncio.Queue[str]()
+
+    def read() -> None:
+        # Not `sys.stdin`, whose lock the end of the interpreter waits for.
+        with suppress(RuntimeError), open(0, encoding="utf-8", errors="replace", closefd=False) as file:
+            for line in file:
+                loop.call_soon_threadsafe(lines.put_nowait, line)
+            loop.call_soon_threadsafe(lines.put_nowait, "")
+
+    threading.Thread(target=read, name="standard input", daemon=True).start()
+    while line := await lines.get():
+        yield line
 
 
 def _stamped(message: "SessionMessage") -> "SessionMessage":

@@ -12,6 +12,7 @@ import pytest
 from tests.docs.test_documents import ROOT, blocks_of
 from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import LampSkill
+from tests.proxied import forward
 
 PAGE = ROOT / "docs" / "api.md"
 DONE = "The lamp is at 100 percent."
@@ -71,14 +72,3 @@ async def test_the_client_of_the_page_goes_on_after_a_lost_connection(home: Home
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         output = await run(PROGRAMS[-1], url=url, token=await home.token(scopes=("chat",)))
     assert (output, connections) == (DONE, 2)
-
-
-async def forward(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, most: int | None = None
-) -> None:
-    """Pass on what comes, to its end or so many chunks: the first one is the answer to the handshake."""
-    passed = 0
-    while (chunk := await reader.read(65_536)) and passed != most:
-        passed += 1
-        writer.write(chunk)
-        await writer.drain()

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import httpx2
@@ -20,9 +22,10 @@ from chat.questions import Questions
 from chat.tasks import open_tasks
 from contracts.claims import Scope
 from hub_agent.mcp.runs import ToolRuns
-from tests.hub_agent.home import Home, open_home, wait_for
+from tests.hub_agent.home import Home, open_home, wait_for, within_patience
 from tests.hub_agent.skills import FeedSkill, LampSkill, LockSkill, SlowSkill
 from tests.hub_registry.spokes import eventually
+from tests.proxied import forward
 
 ALL: tuple[Scope, ...] = ("chat", "call", "confirm")
 
@@ -299,6 +302,61 @@ async def test_standard_input_and_output_carry_the_same(home: Home) -> None:
         async with Client(command, mode=mode, elicitation_callback=callback) as mcp:
             assert "is open" in (await run(mcp, "devices.front_door.LockSkill.unlock()"))[1]
     assert lock.opened == ["front", "front"]
+
+
+async def bridge(home: Home, url: str, *, stdin: int) -> asyncio.subprocess.Process:
+    token = await home.token(home.hub.registry.admin, scopes=ALL)
+    command = (sys.executable, "-m", "deploy.cli.main", "mcp", "--hub", url)
+    environment = {"STRAWBERRY_TOKEN": token, "STRAWBERRY_HOME": str(home.directory)}
+    return await asyncio.create_subprocess_exec(
+        *command, env=environment, stdin=stdin, stdout=PIPE, stderr=PIPE
+    )
+
+
+@pytest.mark.slow
+async def test_the_end_of_standard_input_is_its_end(home: Home) -> None:
+    mcp = await bridge(home, home.hub.url, stdin=DEVNULL)
+    await within_patience(mcp.wait())
+    assert mcp.returncode == 0
+
+
+@pytest.mark.slow
+async def test_a_program_that_has_the_port_of_a_hub_that_stopped_gets_no_token(home: Home) -> None:
+    hub, is_stopped = urlsplit(home.hub.url), False
+    connections: list[asyncio.StreamWriter] = []
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if is_stopped:
+            heard.append(await reader.read(65_536))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            writer.close()
+            return
+        from_hub, to_hub = await asyncio.open_connection(hub.hostname, hub.port)
+        connections.extend((writer, to_hub))
+        with suppress(OSError):
+            await asyncio.gather(forward(reader, to_hub), forward(from_hub, writer))
+
+    async with await asyncio.start_server(listen, "127.0.0.1") as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        mcp = await bridge(home, url, stdin=PIPE)
+        assert mcp.stdin is not None
+        assert mcp.stdout is not None
+        assert mcp.stderr is not None
+        about = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        hello = {"method": "initialize", "params": {"protocolVersion": "2025-06-18", **about}}
+        mcp.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, **hello}).encode() + b"\n")
+        assert "result" in json.loads(await mcp.stdout.readline())
+        is_stopped = True
+        for writer in connections:
+            writer.transport.abort()
+        mcp.stdin.write(b'{"jsonrpc": "2.0", "id": 2, "method": "ping"}\n')
+        await within_patience(mcp.wait())
+        error = (await mcp.stderr.read()).decode()
+    assert mcp.returncode == 1
+    assert "the token was not sent" in error.splitlines()[0]
+    assert len(error.splitlines()) == 2
+    assert all(b"?challenge=" in request for request in heard)
 
 
 @both

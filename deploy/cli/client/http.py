@@ -72,10 +72,18 @@ class HubClient:
     def answers_within(self, seconds: float) -> bool:
         """Return whether it answers in this time, and proves who it is."""
         try:
-            self._open(seconds).close()
+            self.prove(seconds)
         except StrawberryError:
             return False
         return True
+
+    def prove(self, seconds: float) -> None:
+        """Have the server prove who it is, for a caller that sends the token in another way.
+
+        Raises:
+            StrawberryError: If it does not, or does not answer in this time.
+        """
+        self._open(seconds).close()
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> Any:
         """Send a request and return the JSON answer.
