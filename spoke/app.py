@@ -179,6 +179,7 @@ async def open_spoke(
             executor=host.execute,
             admission=host.admit,
             on_renamed=membership.renamed,
+            on_untimely=membership.untimely,
             clock=clock,
         )
         words = None

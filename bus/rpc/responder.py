@@ -86,6 +86,7 @@ class Responder:
         executor: Runs them.
         admission: Asked before a call is reserved.
         on_renamed: Called when the hub tells that the device is called something else.
+        on_untimely: Called when the hub sends what is late or from the future: its clock may have been set.
         clock: The hub's time.
 
     Attributes:
@@ -103,6 +104,7 @@ class Responder:
         executor: Executor,
         admission: Admission | None = None,
         on_renamed: Callable[[], None] = lambda: None,
+        on_untimely: Callable[[], None] = lambda: None,
         clock: EpochClock | None = None,
         settings: ResponderSettings | None = None,
     ) -> None:
@@ -116,6 +118,7 @@ class Responder:
         self._executor = executor
         self._admission = admission
         self._on_renamed = on_renamed
+        self._on_untimely = on_untimely
         self._clock = clock or EpochClock()
         self._settings = settings or ResponderSettings()
         self._seen = DedupCache(most=self._settings.remembered, size=self._settings.remembered_bytes)
@@ -203,7 +206,7 @@ class Responder:
         )
         if control.kind == "renamed":
             # Once, and soon: what is repeated would have the hub asked again and again.
-            is_late = self._clock.now() > incoming.issued_at + MAX_TTL_MS / 1000 + self._settings.skew_s
+            is_late = self._is_late(incoming, MAX_TTL_MS)
             is_old = known is not None or is_late or self._seen.forgot(incoming.issued_at)
             if control.epoch == self._epoch and not is_old:
                 self._seen.finish(incoming, b"")
@@ -250,14 +253,20 @@ class Responder:
     def _late(self, incoming: IncomingCall, call: Call) -> CallError | None:
         if call.epoch != self._epoch:
             return self._stale()
-        now = self._clock.now()
-        if now > incoming.issued_at + call.ttl_ms / 1000 + self._settings.skew_s:
+        if self._is_late(incoming, call.ttl_ms):
             return CallError(ErrorCode.EXPIRED, f"the call reached {self._device} too late")
         if self._seen.forgot(incoming.issued_at):
             return CallError(
                 ErrorCode.EXPIRED, f"{self._device} no longer knows whether it has seen this call"
             )
         return None
+
+    def _is_late(self, incoming: IncomingCall, ttl_ms: int) -> bool:
+        age, skew_s = self._clock.now() - incoming.issued_at, self._settings.skew_s
+        is_late = age > ttl_ms / 1000 + skew_s
+        if is_late or age < -skew_s:
+            self._on_untimely()
+        return is_late
 
     def _refusal(self, incoming: IncomingCall, call: Call) -> CallError | None:
         if self._seen.active >= self._settings.max_active:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -12,7 +11,7 @@ from pydantic_core import PydanticSerializationError
 
 from bus.link import Link, Message
 from bus.rpc.open_call import OpenCall, Phase, offline
-from bus.rpc.request import CallRequest, EpochClock
+from bus.rpc.request import CallRequest
 from contracts import topics
 from contracts.correlation import ids
 from contracts.devices.rpc import Call, Control
@@ -38,7 +37,6 @@ class CallSender:
         self._seal = seal
         self._instance = instance
         self._max_payload = max_payload
-        self._clock = EpochClock()
 
     def compose(self, request: CallRequest, epoch: int, ttl_ms: int, phase: Phase) -> OpenCall:
         """Make a call with a new id, signed and ready to be published.
@@ -53,8 +51,7 @@ class CallSender:
                 id=identifier,
                 instance=self._instance,
                 epoch=epoch,
-                # Spokes go on by the time from before the clock is set back, and would find all calls late.
-                issued_at=datetime.fromtimestamp(max(time.time(), self._clock.now()), UTC),
+                issued_at=datetime.now(UTC),
                 ttl_ms=ttl_ms,
                 accept=phase is Phase.RESERVING,
                 actor=request.actor,

@@ -114,6 +114,10 @@ class Membership:
         """Ask the hub with the next check: it told on the bus that this device is called something else."""
         self._is_renamed = True
 
+    def untimely(self) -> None:
+        """Ask the hub soon, and so for its time: a call was late or from the future."""
+        self._refresh_from = 0.0
+
     async def is_enrolled(self) -> bool:
         """Ask whether the hub still accepts this device.
 

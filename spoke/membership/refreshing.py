@@ -116,10 +116,10 @@ def refusal_of(hub: Hub, answer: HubAnswer) -> Unauthorized:
 
 
 def set_clock(clock: HubClock, answer: HubAnswer) -> None:
-    """Set the clock by an answer of the hub, and warn if this machine's is wrong."""
+    """Set the clock by an answer of the hub, and warn if it was wrong."""
     moved = clock.set_ahead(answer.clock_ahead_s)
     if moved:
-        _log.warning("this machine's clock is %.0f s off the hub's; using the hub's time", -moved)
+        _log.warning("the time here was %.0f s off the hub's; using the hub's time", -moved)
 
 
 def parsed(model: type[Answer], hub: Hub, body: object) -> Answer:

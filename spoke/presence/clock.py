@@ -19,18 +19,10 @@ Calls are allowed 5 s of skew; the rest of that is left to the hub."""
 
 
 class HubClock(EpochClock):
-    """The hub's time, from the ``Date`` of its first HTTP answer.
-
-    Later answers are ignored: a clock that could be moved might let an expired call run. Only `present`
-    follows them.
-
-    Attributes:
-        measured: Whether an answer has arrived.
-    """
+    """The hub's time, from the ``Date`` of its last HTTP answer, so that either clock may be set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.measured = False
         self._ahead = 0.0
         self._present_ahead = 0.0
 
@@ -39,7 +31,7 @@ class HubClock(EpochClock):
         return super().now() + self._ahead
 
     def present(self) -> float:
-        """Return the same by the last answer, for proofs: a clock that is set changes it."""
+        """Return the same for proofs, at once by this machine's clock where that is set."""
         return time.time() + self._present_ahead
 
     def set_ahead(self, ahead_s: float | None) -> float:
@@ -54,11 +46,11 @@ class HubClock(EpochClock):
         if ahead_s is None:
             return 0.0
         self._present_ahead = ahead_s if abs(ahead_s) > _TOLERANCE_S else 0.0
-        if self.measured:
+        moved = self.present() - self.now()
+        if abs(moved) <= _TOLERANCE_S:
             return 0.0
-        self.measured = True
-        self._ahead = self._present_ahead
-        return self._ahead
+        self._ahead += moved
+        return moved
 
 
 def next_epoch(directory: Path) -> int:

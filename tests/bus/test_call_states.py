@@ -242,18 +242,6 @@ async def test_as_many_calls_as_are_allowed_are_open_and_the_next_is_refused() -
         hub.caller.device_online(DEVICE, 2, 1)
 
 
-async def test_a_call_is_not_late_because_the_hubs_clock_was_set_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with open_hub() as hub:
-        started = time.time()
-        monkeypatch.setattr(time, "time", lambda: started - 7_200)
-        waiting = await hub.call()
-        assert hub.link.calls[-1].issued_at.timestamp() > started - 1
-        hub.reply(Result, value="ran")
-        assert await waiting == "ran"
-
-
 # The spoke's side
 
 

@@ -19,7 +19,7 @@ from identity.ids import uuid7
 from identity.keys import KeyPair
 from identity.proofs import ProofCheck
 from spoke.app import Spoke, open_spoke
-from tests.spoke.home import ANNA, DEVICE, HUB, BusSide, Place, StandInHub, wait_for
+from tests.spoke.home import ANNA, DEVICE, HUB, PATIENCE_S, BusSide, Place, StandInHub, wait_for
 
 WRITE = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="write")
 BURN = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="burn")
@@ -116,6 +116,27 @@ async def test_a_machine_without_a_clock_judges_deadlines_by_the_hubs(
         call = make_call(spoke, issued_at=datetime.now(UTC) - timedelta(hours=1), ttl_ms=10_000)
         await bus.link.publish(WRITE, bus.seal.seal(WRITE, call))
         await wait_for(lambda: place.journal == ["forged"], "the call to run")
+
+
+async def test_a_spoke_takes_the_hubs_time_anew_after_a_clock_was_set(
+    hub: StandInHub, bus: BusSide, spoke: Spoke, place: Place
+) -> None:
+    async def call_of_two_hours_ago() -> None:
+        call = make_call(spoke, issued_at=datetime.now(UTC) - timedelta(hours=2))
+        await bus.link.publish(WRITE, bus.seal.seal(WRITE, call))
+        await asyncio.sleep(0.05)
+
+    hub.clock_ahead_s = -7_200.0
+    async with asyncio.timeout(PATIENCE_S):
+        while not place.journal:
+            await call_of_two_hours_ago()
+    hub.clock_ahead_s = 0.0
+    # From the future, as the spoke still sees it; that does not keep it from running.
+    await settle(bus)
+    before = len(bus.seen)
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(b'"expired"' in message.payload for message in bus.seen[before:]):
+            await call_of_two_hours_ago()
 
 
 async def test_a_call_from_before_a_restart_does_not_run_after_it(
