@@ -14,13 +14,14 @@ from voice.sound.audio import Sound
 _END: Final = re.compile(r"(?<=[.!?…])[\"')\]]*\s+(?=\S)|\n+")
 """Between two sentences; a dot within a number has no blank after it."""
 _ABBREVIATION: Final = re.compile(r"(?:^|\s)(?:\w|Mr|Mrs|Ms|Dr|St|e\.g|i\.e|z\.B|ca|bzw|Nr|No)\.$|\d\.$")
+_LONGEST_ABBREVIATION: Final = len(" z.B.")
 _MOST: Final = 400
 """Characters of one sentence; a list without a full stop is spoken in pieces."""
 
 _CODE: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\([^)]*\)")
+_LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\([^)\[]*\)")
 _URL: Final = re.compile(r"https?://\S+")
-_MARK: Final = re.compile(r"[*_`#>|]+|^\s*(?:[-•]|\d+\.)\s+", re.MULTILINE)
+_MARK: Final = re.compile(r"[*_`#>|]+|^[ \t]*(?:[-•]|\d+\.)\s+", re.MULTILINE)
 _MOST_ARGUMENTS: Final = 6
 
 _TEXTS: Final[dict[str, dict[str, str]]] = {
@@ -89,7 +90,9 @@ class Sentences:
         done: list[str] = []
         at = 0
         for end in _END.finditer(self._waiting):
-            if not _ABBREVIATION.search(self._waiting[at : end.start()]):
+            # One character more, so that a word that only ends like an abbreviation is none.
+            begin = max(at, end.start() - _LONGEST_ABBREVIATION - 1)
+            if not _ABBREVIATION.search(self._waiting[begin : end.start()]):
                 done.append(self._waiting[at : end.start()])
                 at = end.end()
         self._waiting = self._waiting[at:]

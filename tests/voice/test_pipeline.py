@@ -1,6 +1,7 @@
 """From the wake word to the spoken answer: sound goes into a pipe and comes out of another one."""
 
 import asyncio
+from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from contracts.errors import HubUnreachable, SpeechError
 from tests.hub_registry.spokes import eventually
 from tests.voice.room import SETTINGS, Notes, Room, ScriptedChat
 from tests.voice.spoken import frames, spoken
-from voice import pipeline
+from voice import pipeline, speaking
 from voice.engines import Transcript
 from voice.engines.speech_to_text.pocketsphinx import PocketSphinx
 from voice.engines.text_to_speech.espeak import Espeak
@@ -25,7 +26,7 @@ from voice.pipeline import Pipeline
 from voice.settings import VoiceSettings
 from voice.sound.audio import RATE, Sound, resampled
 from voice.sound.files import FileLoudspeaker, FileMicrophone
-from voice.speaking import answers, error_phrase, is_yes, question, refusals, tone
+from voice.speaking import Sentences, answers, error_phrase, is_yes, question, refusals, tone
 
 HOME = Vocabulary(
     language="en",
@@ -302,6 +303,26 @@ async def test_espeak_is_ended_however_often_who_speaks_is_cancelled(is_heard):
     assert "espeak-ng" not in [each.name() for each in psutil.Process().children()]
 
 
+async def test_who_speaks_can_be_cancelled_at_the_end_of_a_sentence(monkeypatch):
+    wait = Process.wait
+
+    async def wait_then_cancel(process: Process) -> int:
+        code = await wait(process)
+        asyncio.get_running_loop().call_soon(task.cancel)
+        return code
+
+    async def speak() -> None:
+        async with aclosing(Espeak().say("one", language="en")) as sounds:
+            async for _ in sounds:
+                pass
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Process, "wait", wait_then_cancel)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(speak())
+    assert task.cancelled()
+
+
 class _Mute:
     async def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
         raise SpeechError("no voice")
@@ -365,6 +386,14 @@ def test_an_error_is_one_sentence_in_the_language_that_is_spoken(error, english,
     assert english in said["en"]
     assert german in said["de-AT"]
     assert all(text.count(".") == 1 for text in said.values())
+
+
+def test_an_answer_of_any_length_is_divided_and_stripped_of_its_marks():
+    # With a quadratic pattern, these would take hours.
+    for text, said in (("[](", "[]("), ("\n", ""), ("\n \t", "")):
+        assert speaking.spoken("[one](http://home)" + text * 300_000) == "one" + said * 300_000
+    sentences = Sentences()
+    assert [len(each) for each in sentences.add("a. " * 300_000 + "Abzw. e. ")] == [900_005]
 
 
 @pytest.mark.parametrize(

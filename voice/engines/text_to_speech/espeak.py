@@ -73,10 +73,15 @@ class Espeak:
             await process.wait()
         finally:
             ended = asyncio.gather(_end(starting), return_exceptions=True)
+            cancelled: asyncio.CancelledError | None = None
             while not ended.done():
-                # Cancelled once more, by its turn or its group, the process would outlive the loop.
-                with suppress(asyncio.CancelledError):
+                try:
                     await asyncio.wait((ended,))
+                except asyncio.CancelledError as error:
+                    # Passed on at once, by its turn or its group, the process would outlive the loop.
+                    cancelled = error
+            if cancelled is not None:
+                raise cancelled
 
 
 async def _end(starting: asyncio.Future[tuple[asyncio.subprocess.Process]]) -> None:
