@@ -438,9 +438,11 @@ class View:
         return stop
 
     def cancel_when_closed(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a task if it still runs when the page is closed."""
+        """Cancel a task if it still runs when the page is closed, or as the page is closed already."""
         self._until_closed.add(task)
         task.add_done_callback(self._until_closed.discard)
+        if self._is_closed:
+            task.cancel()
 
     def _close(self) -> None:
         self._is_closed = True

@@ -17,6 +17,7 @@ from contracts.errors import Conflict
 from hub_agent.settings import HttpSettings
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_web import open_web
+from hub_web.parts.files import in_browser
 from hub_web.sockets import VIEW
 from tests.hub_agent.home import Home, open_home
 from tests.hub_registry.spokes import eventually
@@ -142,6 +143,9 @@ async def test_a_button_runs_once_and_tells_its_error_though_it_is_gone(
         ending = set(view._until_closed)
         view.run(run(), name="late")
         assert view._until_closed == ending
+        async with asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(in_browser("ask", "DELETE", "/api/sessions", None, "/login"))
+        assert asked.cancelled()
 
 
 async def test_without_the_extra_the_start_page_says_how_to_get_it(
