@@ -82,10 +82,8 @@ def _serve(
     options: argparse.Namespace, restart: Restart, serve: Callable[..., Coroutine[Any, Any, None]]
 ) -> None:
     """Run what gets a ``report`` until it is stopped."""
-    manager = restart.manager
-    report = Reporter(lambda line: print(line, flush=True), as_json=options.json, manager=manager)
-    on_stop = partial(report.state, "stopping")
-    run_until_stopped(serve(report=report), manager=manager, on_stop=on_stop, follow=restart.follow)
+    report = Reporter(lambda line: print(line, flush=True), as_json=options.json, manager=restart.manager)
+    run_until_stopped(serve(report=report), restart=restart, on_stop=partial(report.state, "stopping"))
 
 
 def _complete_restore(home: Home) -> None:

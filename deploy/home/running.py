@@ -82,23 +82,57 @@ class Reporter:
         self._manager.ready(status)
 
 
+class Restart:
+    """Whether this process is to be followed by another one of the same command.
+
+    Attributes:
+        manager: The service manager, which the other one reports to.
+    """
+
+    def __init__(self, manager: ServiceManager) -> None:
+        self.manager = manager
+        self._wanted = asyncio.Event()
+        self._is_stopped = False
+
+    def request(self) -> None:
+        """End what runs in its order, then start again."""
+        self._wanted.set()
+
+    def prevent(self) -> None:
+        """Start nothing again, whatever is requested: the process is to stop."""
+        self._is_stopped = True
+
+    async def requested(self) -> None:
+        """Wait until it is requested."""
+        await self._wanted.wait()
+
+    def follow(self) -> None:
+        """Become the other process, if one was requested; what ran has ended by now."""
+        if self._is_stopped or not self._wanted.is_set():
+            return
+        self.manager.give_back(os.environ)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # -P: as in `deploy.service.plan`; the command itself was no module, and had no such directory either.
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "deploy.cli.main", *sys.argv[1:]])  # noqa: S606
+
+
 def run_until_stopped(
     main: Coroutine[Any, Any, None],
     *,
-    manager: ServiceManager | None = None,
+    restart: Restart | None = None,
     on_stop: Callable[[], None] = lambda: None,
-    follow: Callable[[], None] = lambda: None,
 ) -> None:
     """Run ``main`` to its end; SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel it, which is a clean end.
 
     What ``main`` has entered is left in order. A second signal cancels that, too.
 
     Args:
-        manager: The service manager, which gets signs of life and is notified when the end begins.
+        restart: Followed where the process ends at once, because a task does not; a signal prevents it. Its
+            service manager gets signs of life and is notified when the end begins.
         on_stop: Called with the first signal.
-        follow: Called where the process would end at once, because a task does not.
     """
-    informed = manager or ServiceManager()
+    again = restart or Restart(ServiceManager())
 
     async def run() -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -106,7 +140,8 @@ def run_until_stopped(
 
         def stop() -> None:
             is_first = not task.cancelling()
-            informed.stopping()
+            again.prevent()
+            again.manager.stopping()
             task.cancel()
             if is_first:
                 on_stop()
@@ -121,17 +156,23 @@ def run_until_stopped(
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             loop.add_signal_handler(signal.SIGHUP, stop)
         with contextlib.suppress(asyncio.CancelledError):
-            async with informed.kept_informed():
+            async with again.manager.kept_informed():
                 await main
         with contextlib.suppress(asyncio.CancelledError):
             # Of a second cancellation that came as the last thing ended, the task itself would be cancelled.
             await asyncio.sleep(0)
         if await _stuck_tasks():
             # The end of the event loop would wait for them without a limit.
-            sys.stdout.flush()
-            logging.shutdown()
-            follow()
-            os._exit(0)
+            code = 1
+            try:
+                sys.stdout.flush()
+                logging.shutdown()
+                again.follow()
+                code = 0
+            except OSError as error:
+                _log.error("this process could not start again: %s", error)
+            finally:
+                os._exit(code)
 
     asyncio.run(run())
 
@@ -169,33 +210,3 @@ async def forever() -> NoReturn:
     """Wait until cancelled."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("that future is never resolved")
-
-
-class Restart:
-    """Whether this process is to be followed by another one of the same command.
-
-    Attributes:
-        manager: The service manager, which the other one reports to.
-    """
-
-    def __init__(self, manager: ServiceManager) -> None:
-        self.manager = manager
-        self._wanted = asyncio.Event()
-
-    def request(self) -> None:
-        """End what runs in its order, then start again."""
-        self._wanted.set()
-
-    async def requested(self) -> None:
-        """Wait until it is requested."""
-        await self._wanted.wait()
-
-    def follow(self) -> None:
-        """Become the other process, if one was requested; what ran has ended by now."""
-        if not self._wanted.is_set():
-            return
-        self.manager.give_back(os.environ)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # -P: as in `deploy.service.plan`; the command itself was no module, and had no such directory either.
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "deploy.cli.main", *sys.argv[1:]])  # noqa: S606

@@ -2,9 +2,9 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -60,22 +60,38 @@ def test_a_second_cancellation_as_the_last_thing_ends_is_a_clean_end() -> None:
     run_until_stopped(serve())
 
 
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [("undisturbed", ["again", 0]), ("no program", [1]), ("stopped meanwhile", [0])],
+)
 def test_a_server_that_is_to_start_again_does_so_although_a_task_does_not_end(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, how: str, expected: list[str | int]
 ) -> None:
-    ended: list[str] = []
+    ended: list[str | int] = []
 
     async def deaf() -> None:
         while not ended:
-            with suppress(asyncio.CancelledError):
+            try:
                 await forever()
+            except asyncio.CancelledError:
+                if how == "stopped meanwhile":
+                    signal.raise_signal(signal.SIGTERM)
 
     async def serve() -> None:
         tasks.append(asyncio.get_running_loop().create_task(deaf()))
         await asyncio.sleep(0)
+        restart.request()
+
+    def execute(*_: object) -> None:
+        if how == "no program":
+            raise FileNotFoundError(sys.executable)
+        ended.append("again")
 
     tasks: list[asyncio.Task[None]] = []
-    monkeypatch.setattr(running, "_STUCK_S", 0.01)
-    monkeypatch.setattr(os, "_exit", lambda _: ended.append("exit"))
-    run_until_stopped(serve(), follow=lambda: ended.append("again"))
-    assert ended == ["again", "exit"]
+    restart = Restart(ServiceManager())
+    # The signal ends the wait.
+    monkeypatch.setattr(running, "_STUCK_S", 60 if how == "stopped meanwhile" else 0.01)
+    monkeypatch.setattr(os, "execv", execute)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    run_until_stopped(serve(), restart=restart)
+    assert ended == expected
