@@ -202,6 +202,7 @@ async def test_a_right_that_is_missing_is_in_the_audit_with_its_token(home: Home
     device = await home.device("Hall", LampSkill())
     body = {"device": "hall", "skill": "LampSkill", "method": "turn_on"}
     async with home.client(device.token) as client:
+        assert (await client.post("/api/devices", json={"name": "mine"})).status_code == 403
         for _ in range(60):
             assert (await client.post("/api/skills/call", json=body)).status_code == 403
     async with home.client() as person:
@@ -216,7 +217,7 @@ async def test_a_right_that_is_missing_is_in_the_audit_with_its_token(home: Home
     # Attempts that cost nothing do not fill the disk.
     assert 0 < len(refused) < 30
     assert {(row.method, row.through, row.token_name) for row in refused} == {
-        ("POST /api/skills/call", device.id, device.id)
+        (route, device.id, device.id) for route in ("POST /api/devices", "POST /api/skills/call")
     }
     (made,) = (row for row in rows if row.outcome == "result")
     assert (made.through, made.confirmed_by) == (None, None)
