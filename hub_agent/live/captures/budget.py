@@ -40,6 +40,7 @@ class CaptureFile:
     Attributes:
         capture: Id of the capture.
         changed: When it was last written, Unix seconds.
+        device: The disk that it is on.
         removable: Whether it is not the one that is written.
     """
 
@@ -48,25 +49,25 @@ class CaptureFile:
     name: str
     size: int
     changed: float
+    device: int | None
     removable: bool
 
 
 def capture_files(captures: Mapping[str, Kept]) -> list[CaptureFile]:
     """Return the files of captures, given by id; each folder is looked through once; blocks."""
-    folders: dict[tuple[Path, tuple[str, ...]], dict[str, os.stat_result]] = {}
+    folders: dict[tuple[Path, tuple[str, ...]], tuple[int | None, dict[str, os.stat_result]]] = {}
     files: list[CaptureFile] = []
     for capture, kept in captures.items():
         series = kept.series
         folder = (series.root, series.parts[:-1])
         if folder not in folders:
-            folders[folder] = series.found()
-        numbers = series.numbers(folders[folder])
+            folders[folder] = series.device(), series.found()
+        device, found = folders[folder]
+        numbers = series.numbers(found)
         last = max(numbers, default=0) if kept.active else 0
         for number, name in numbers.items():
-            status = folders[folder][name]
-            files.append(
-                CaptureFile(capture, series, name, status.st_size, status.st_mtime, removable=number != last)
-            )
+            size, changed = found[name].st_size, found[name].st_mtime
+            files.append(CaptureFile(capture, series, name, size, changed, device, removable=number != last))
     return files
 
 

@@ -26,6 +26,7 @@ class Capture:
         problem: Why it does not run although it should.
         published: The state that is retained on the bus.
         stored: The row as it is in the database.
+        device: The disk that its files were last seen on.
     """
 
     row: CaptureRow
@@ -36,6 +37,7 @@ class Capture:
     problem: str = ""
     published: CaptureState | None = None
     stored: dict[str, Any] | None = None
+    device: int | None = None
 
     @classmethod
     def of(cls, row: CaptureRow) -> "Capture":
@@ -62,6 +64,12 @@ class Capture:
     def kept(self) -> Kept:
         """Return the part that is kept with its files."""
         return Kept(self.series, self.state == "active", self.spec.max_files, self.spec.keep_days)
+
+    def is_gone(self) -> bool:
+        """Return whether it has no files any more, or never had any; blocks. In doubt it has."""
+        if self.device is None:
+            return not (self.row.messages or self.row.gaps)
+        return self.series.is_gone(self.device)
 
     def described(self, files: Collection[CaptureFile], feed: Feed) -> CaptureInfo:
         """Return it as people see it.

@@ -305,7 +305,7 @@ class Captures:
                 capture = self._captures.get(name)
                 if capture is None or capture.state != "stopped":
                     continue
-                if await self._shared.in_thread(capture.series.is_gone):
+                if await self._shared.in_thread(capture.is_gone):
                     await self._forget(name)
             await self._save()
 
@@ -454,6 +454,9 @@ class Captures:
         own: dict[str, list[CaptureFile]] = {each.row.id: [] for each in captures}
         for file in await self._files({each.row.id: each.kept for each in captures}):
             own[file.capture].append(file)
+        for each in captures:
+            if files := own[each.row.id]:
+                each.device = files[0].device
         return [each.described(own[each.row.id], self._shared.feed) for each in captures]
 
     def _sees(self, user: str) -> Callable[[LinkName], Callable[[str], bool]]:

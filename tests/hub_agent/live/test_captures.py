@@ -486,7 +486,7 @@ async def test_files_and_numbers_are_read_over_http_by_those_whose_they_are(home
 
 
 async def test_a_stopped_capture_is_known_until_its_files_are_gone_and_not_only_its_disk(home: Home) -> None:
-    await start(home)
+    await start(home, path="in/disk.jsonl")
     captures, away = home.hub.live.captures, home.directory / "away"
 
     async def files() -> list[int]:
@@ -494,16 +494,26 @@ async def test_a_stopped_capture_is_known_until_its_files_are_gone_and_not_only_
         return [each.files for each in await captures.list(home.hub.registry.admin)]
 
     async def files_are(count: int) -> bool:
-        known = captures._captures.get("disk")
+        known = captures._captures.get("in_disk")
         return await files() == [count] and known.published.files == count
 
     async with home.client() as client:
-        await client.delete("/api/captures/disk")
+        await client.delete("/api/captures/in_disk")
     folder_of(home).rename(away)
     await eventually(partial(files_are, 0))
     away.rename(folder_of(home))
     await eventually(partial(files_are, 1))
-    (folder_of(home) / "disk.jsonl").unlink()
+    capture = captures._captures["in_disk"]
+    assert capture.device is not None
+    folder_of(home).rename(away)
+    # Moved elsewhere, and linked.
+    (away / "in").rename(home.directory / "moved")
+    (away / "in").symlink_to(home.directory / "moved")
+    away.rename(folder_of(home))
+    assert not capture.is_gone()
+    (folder_of(home) / "in").unlink()
+    # What is where its disk was is another one.
+    assert not capture.series.is_gone(capture.device + 1)
 
     async def is_forgotten() -> bool:
         return not await files()

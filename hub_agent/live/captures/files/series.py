@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -95,10 +95,30 @@ class Series:
         except (Forbidden, OSError):
             return {}
 
-    def is_gone(self) -> bool:
-        """Return whether there are no files of it, and not only no disk."""
+    def device(self) -> int | None:
+        """Return which disk the directory is on, or the root where it is not made; None without both."""
+        for place in (self.path.parent, self.root):
+            with suppress(OSError):
+                return place.stat().st_dev
+        return None
+
+    def is_gone(self, device: int) -> bool:
+        """Return whether there are no files of it, and not only no way to them.
+
+        Args:
+            device: The disk that they were on; without it, an empty directory may be in its place.
+        """
         # Looked at before and after: a disk may come or go meanwhile.
-        return self.root.is_dir() and not self.numbers(self.found()) and self.root.is_dir()
+        return self.device() == device and not self._may_be_there() and self.device() == device
+
+    def _may_be_there(self) -> bool:
+        try:
+            with self.directory() as directory:
+                return bool(self.numbers(directory.files()))
+        except FileNotFoundError:
+            return False
+        except (Forbidden, OSError):
+            return True
 
     def directory(self, *, create: bool = False) -> AbstractContextManager[Directory]:
         """Open the directory of the files; see `identity.confined.open_below`."""
