@@ -143,7 +143,8 @@ class Timers:
 
     @staticmethod
     def _checked(row: TimerRow) -> TimerRow:
-        """Return a row whose schedule, if it has one, can be read."""
+        """Return a row that can be shown, and whose schedule, if it has one, can be read."""
+        TimerSummary.model_validate(row)
         if row.schedule is not None:
             Schedule.parse(row.schedule)
         return row

@@ -7,13 +7,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final, NotRequired
 
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from agent_core.tools.skill_calls import shown_arguments
+from contracts import topics
 from contracts.rates import Backoff
 from contracts.wire import Json, Part, Timestamp
 from hub_agent.live.topics import LinkName
-from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, DecisionSummary, calls_of
+from hub_agent.live.watchers.decisions.evaluation import (
+    DecisionEntry,
+    DecisionSummary,
+    calls_of,
+    state_of,
+)
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import (
     LEAST_EVERY_S,
@@ -27,6 +34,7 @@ from hub_agent.live.watchers.predicates.firing import Firing
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 
+_DONE: Final = TypeAdapter(list[str])
 _RECHECK_S: Final = 60.0
 _LONGEST_RECHECK_S: Final = 900.0
 """While a predicate stays true and there is something left to do, the model is asked again about new values,
@@ -148,6 +156,27 @@ class CheckedPredicate(TypedDict):
     predicate: str | None
     note: str
     latest: dict[str, Json]
+
+
+def checked_row(row: WatcherRow) -> WatcherRow:
+    """Return a row of which can be read what it sees, may do, has done and shows.
+
+    Raises:
+        ValueError: If it was altered; likewise an AttributeError, TypeError or InvalidTopic.
+    """
+    topics.WATCHER.build(watcher=row.name)
+    _DONE.validate_python(row.done), state_of(row, None), summary_of(row, None, None)
+    return row
+
+
+def checked_decision(row: DecisionRow) -> DecisionRow:
+    """Return a decision that can be shown.
+
+    Raises:
+        ValueError: If it was altered.
+    """
+    DecisionEntry.model_validate(row)
+    return row
 
 
 def summary_of(row: WatcherRow, watched: Watched | None, last: DecisionRow | None) -> WatcherSummary:

@@ -17,7 +17,7 @@ from hub_agent.live.topics import Feed
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_agent.live.watchers.decisions.approved import approve
-from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, Evaluations, checked_row
+from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, Evaluations
 from hub_agent.live.watchers.decisions.model import Seen, problem_of
 from hub_agent.live.watchers.definition import (
     By,
@@ -39,6 +39,8 @@ from hub_agent.live.watchers.watched import (
     WatcherSummary,
     WatcherWithHistory,
     calls_json,
+    checked_decision,
+    checked_row,
     summary_of,
     values_json,
 )
@@ -125,6 +127,7 @@ class Watchers:
             # Stored first: what a person is told has failed must not run.
             await self._store.add(row, replace=row.name in self._rows)
             self._rows[row.name], self._drafts[row.name] = row, request
+            self._evaluations.limits.forget(row.name)
             if is_active:
                 await self._try_start(row)
                 await self._recordings.keep(self._rows.values())
@@ -398,7 +401,8 @@ class Watchers:
         await self._recordings.keep(self._rows.values())
         await self._recordings.recall(self._rows.values())
         for row in self._rows.values():
-            if earlier := await self._store.history(row.name, limit=_EARLIER, gaps=False):
+            stored = await self._store.history(row.name, limit=_EARLIER, gaps=False)
+            if earlier := readable(stored, checked_decision):
                 self._store.last[row.name] = earlier[0]
             if is_watching(row):
                 await self._try_start(row, earlier)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NotRequired
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 from typing_extensions import TypedDict
 
 from contracts import topics
@@ -24,7 +24,7 @@ from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed
 from hub_agent.live.watchers.decisions.approved import ApprovedCall
 from hub_agent.live.watchers.decisions.model import Decision, Seen, WatcherModel, problem_of
-from hub_agent.live.watchers.definition import Allowed, sources_of
+from hub_agent.live.watchers.definition import Allowed
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 from hub_agent.settings import WatcherSettings
@@ -38,7 +38,6 @@ _EARLIER: Final = 5
 """Decisions that a model is shown: enough to see that something was done already."""
 _DAY_S: Final = 86_400.0
 _MOST_OUTCOME: Final = 500
-_DONE: Final = TypeAdapter(list[str])
 
 NOTIFY: Final = "notify"
 
@@ -90,7 +89,7 @@ class EvaluationLimits:
         return bucket
 
     def forget(self, name: str) -> None:
-        """Drop a watcher that was removed."""
+        """Drop a watcher that was removed, or made again."""
         self._actions.pop(name, None)
 
     def check_tokens(self) -> None:
@@ -115,7 +114,7 @@ class Announcer:
 
     async def state(self, row: WatcherRow, last: DecisionRow | None = None) -> None:
         """Publish what a watcher is doing, retained. Its reasons are in its owner's events."""
-        await self._retain(row.name, _state_of(row, last).model_dump_json().encode())
+        await self._retain(row.name, state_of(row, last).model_dump_json().encode())
 
     async def gone(self, name: str) -> None:
         """Empty the retained state of a watcher that was removed."""
@@ -365,18 +364,8 @@ def calls_of(row: WatcherRow) -> list[ApprovedCall]:
     return [ApprovedCall.model_validate(each) for each in row.allow]
 
 
-def checked_row(row: WatcherRow) -> WatcherRow:
-    """Return a row of which can be read what it sees, may do, has done and shows.
-
-    Raises:
-        ValueError: If it was altered; likewise an AttributeError, TypeError or InvalidTopic.
-    """
-    topics.WATCHER.build(watcher=row.name)
-    sources_of(row), calls_of(row), _state_of(row, None), _DONE.validate_python(row.done)
-    return row
-
-
-def _state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
+def state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
+    """Return what is published of a watcher."""
     return WatcherState.model_validate(
         {
             "name": row.name,

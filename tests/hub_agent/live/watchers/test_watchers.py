@@ -324,6 +324,16 @@ async def test_actions_beyond_those_of_an_hour_are_told_and_not_done(
     assert last["decision"] == "notify"
     assert "used up" in last["reason"]
     assert watching.camera.stopped == ["camera"]
+    # One that is made in its place has its own.
+    await watching.ask("PATCH", "/full", {"instruction": "Stop it."})
+    again = call("hub", "WatcherSkill.create_watcher", name="full", topics={"disk": watching.topic()})
+    again["kwargs"] |= {"instruction": "Stop it.", "predicate": "disk > 95", "on_change": True}
+    again["kwargs"]["actions"] = [{"path": STOP, "arguments": {"node": "camera"}}]
+    _, error = await post(watching.client, again)
+    assert (await post(watching.client, {**again, "confirmation": error["confirmation"]}))[0] == 200
+    await watching.disk(98)
+    assert [each["decision"] for each in await watching.decided(1)] == ["act"]
+    assert watching.camera.stopped == ["camera"] * 2
 
 
 async def test_an_owner_who_cannot_be_read_keeps_it_from_one_evaluation_only(
@@ -742,12 +752,15 @@ async def test_a_row_that_was_altered_keeps_no_other_watcher_or_capture_from_goi
     rows = [WatcherRow(name=name, instruction="Tell me.", **about, **row) for name, row in altered.items()]
     capture = CaptureRow(id="lost", spec=spec, root=str(home.directory), **about)
     entry: Any = {"watcher": "lost", "at": now(), "decision": "act", "tokens": "many"}
-    added = [*rows, capture, DecisionRow(**entry)]
+    shown = {**entry, "watcher": "good", "tokens": 1}
+    decisions = [DecisionRow(**each) for each in (entry, shown, {**shown, "actions": {}})]
+    added = [*rows, capture, *decisions]
     await home.hub.registry.store.write(lambda session: session.add_all(added))
     await home.hub.live.watchers.load()
     await home.hub.live.captures.resume()
     async with home.client() as client:
-        assert [each["name"] for each in (await client.get("/api/watchers")).json()] == ["good"]
+        [good] = (await client.get("/api/watchers")).json()
+        assert (good["name"], good["last"]["decision"]) == ("good", "act")
         assert (await client.get("/api/captures")).json() == []
 
 
