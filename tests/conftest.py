@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import signal
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
@@ -27,6 +28,9 @@ _OF_ITSELF = ("web", "voice", "tray", "home_assistant")
 
 def pytest_configure() -> None:
     """Spare the workers what the product would do again and again in them."""
+    # Under nohup, or in the background of a script, they are ignored, and would be in all that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     forkserver.install()
     reused.install()
 
