@@ -8,14 +8,16 @@ import json
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Final
+from typing import Final, Literal, cast, get_args
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, Response
 
 from chat.http.guard import page_policy
 from hub_web.texts import LANGUAGE, text
-from hub_web.view import theme_of
+
+Theme = Literal["auto", "light", "dark"]
+THEME_COOKIE: Final = "strawberry_theme"
 
 ASSETS: Final = "/_strawberry/"
 """Path of our static files."""
@@ -101,6 +103,12 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
 </html>
 """
     return HTMLResponse(content, headers=_HEADERS)
+
+
+def theme_of(connection: HTTPConnection) -> Theme:
+    """Return the theme that was chosen in this browser."""
+    chosen = connection.cookies.get(THEME_COOKIE)
+    return cast(Theme, chosen) if chosen in get_args(Theme) else "auto"
 
 
 def _field(name: str, label: str, *, kind: str = "text", autocomplete: str, required: bool = False) -> str:

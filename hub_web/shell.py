@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
-from hub_web.door import asset
+from hub_web.door import THEME_COOKIE, Theme, asset
 from hub_web.parts.layout import Words, empty, icon_button, note, problem
 from hub_web.texts import text
-from hub_web.view import SEEN_COOKIE, THEME_COOKIE, Theme, view
+from hub_web.view import SEEN_COOKIE, view
 
 Width = Literal["normal", "wide", "full"]
 Build = Callable[..., Awaitable[Any]]

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, cast
 from zoneinfo import ZoneInfo
 
 from nicegui import Client, ui
@@ -20,6 +20,7 @@ from contracts.errors import PasswordNeeded, StrawberryError, Unauthorized
 from contracts.rates import Backoff
 from hub_registry.access.accounts import User
 from hub_web.api import Api
+from hub_web.door import theme_of
 from hub_web.feeds import Feeds
 from hub_web.parts import times
 from hub_web.parts.forms import text_field
@@ -32,9 +33,7 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[], Awaitable[Any] | Any]
 Show = Callable[[], Awaitable[None]]
 """Reads something and shows it."""
-Theme = Literal["auto", "light", "dark"]
 
-THEME_COOKIE: Final = "strawberry_theme"
 SEEN_COOKIE: Final = "strawberry_seen"
 
 _RETRY_S: Final = (0.5, 15.0)
@@ -480,12 +479,6 @@ async def _handled(handler: Handler) -> None:
     # To await a dialog, which ``close`` returns, would open it again; a page that is left answers no script.
     if inspect.isawaitable(result) and not isinstance(result, (ui.element, AwaitableResponse)):
         await result
-
-
-def theme_of(connection: HTTPConnection) -> Theme:
-    """Return the theme that was chosen in this browser."""
-    chosen = connection.cookies.get(THEME_COOKIE)
-    return cast(Theme, chosen) if chosen in get_args(Theme) else "auto"
 
 
 _VIEW: Final[ContextVar[View]] = ContextVar("view")

@@ -8,7 +8,7 @@ an answer is spoken cuts it, and the turn with it, short.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Final, Literal, Protocol, Self, TypeVar
 
@@ -20,7 +20,7 @@ from voice.opening import Engines
 from voice.settings import VoiceSettings
 from voice.sound.audio import FRAME_S, LOUDNESS_FRAMES, Loudspeaker, Microphone, Sound, level
 from voice.speaking import Sentences, Tone, answers, error_phrase, is_yes, phrase, question, refusals, tone
-from voice.vad import Detector, Endpointer, Pauses, Phase, load_vad
+from voice.vad import Detector, Endpointer, Pauses, Phase, Utterance, load_vad
 
 T = TypeVar("T")
 
@@ -31,8 +31,6 @@ Activity = Literal["listening", "hearing", "thinking", "talking"]
 MayAnswer = Callable[[str, float], Awaitable[bool]]
 """Says whether this device answers to a wake word, which it heard this loud (`voice.sound.audio.level`)."""
 
-_BEFORE: Final = round(0.4 / FRAME_S)
-"""Frames before speech that belong to it: its first sound is soft."""
 _OF_WAKE_WORD: Final = round(0.5 / FRAME_S)
 """Frames before a wake word is found that a grammar gets: a command said at once begins before that. With a
 second of them, more sentences were taken for another."""
@@ -78,73 +76,6 @@ class Observer(Protocol):
     def problem(self, engine: str, problem: str) -> None:
         """Report why an engine failed; empty where it works again."""
         ...
-
-
-class Utterance:
-    """Speech, from the wake word to its end; its frames can be read more than once.
-
-    Attributes:
-        wake_word: What began it; empty where a button or a question did.
-        loudness: Of the wake word; see `voice.sound.audio.level`.
-        overlap: Frames before it, which may have its own beginning in them.
-        follows: How many questions in a row it follows, without a wake word between them.
-    """
-
-    def __init__(
-        self,
-        endpointer: Endpointer,
-        *,
-        wake_word: str = "",
-        loudness: float = 0.0,
-        overlap: Iterable[bytes] = (),
-        follows: int = 0,
-    ) -> None:
-        self.wake_word = wake_word
-        self.loudness = loudness
-        self.overlap = tuple(overlap)
-        self.follows = follows
-        self._endpointer = endpointer
-        self._frames: list[bytes] = []
-        self._more = asyncio.Condition()
-        self.ended = False
-
-    async def put(self, frame: bytes) -> None:
-        """Add the next frame."""
-        phase = self._endpointer.heard(frame)
-        self._frames.append(frame)
-        if phase is Phase.BEFORE:
-            if len(self._frames) > _BEFORE:
-                del self._frames[:-_BEFORE]
-                self.overlap = ()
-        else:
-            self.ended = phase in (Phase.ENDED, Phase.NOTHING)
-            async with self._more:
-                self._more.notify_all()
-
-    async def close(self) -> None:
-        """End it here."""
-        async with self._more:
-            self.ended = True
-            self._more.notify_all()
-
-    async def began(self) -> bool:
-        """Wait for speech; return False where none comes."""
-        async with self._more:
-            await self._more.wait_for(lambda: self.ended or self._endpointer.phase is not Phase.BEFORE)
-        return self._endpointer.phase in (Phase.SPEECH, Phase.ENDED)
-
-    async def frames(self, *, with_overlap: bool = False) -> AsyncIterator[bytes]:
-        """Yield the frames from the first one on, to the end of the speech."""
-        at = 0
-        for frame in self.overlap if with_overlap else ():
-            yield frame
-        while True:
-            async with self._more:
-                await self._more.wait_for(lambda at=at: self.ended or len(self._frames) > at)  # type: ignore[misc]
-            if at == len(self._frames):
-                return
-            yield self._frames[at]
-            at += 1
 
 
 class Pipeline:

@@ -1,11 +1,13 @@
 """Where speech begins and ends, by Silero's voice activity detection."""
 
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
 from voice.installed import installed
-from voice.sound.audio import RATE
+from voice.sound.audio import FRAME_S, RATE
 
 _CHUNK_BYTES: Final = 1_024
 """What the model takes at once: 32 ms."""
@@ -16,6 +18,8 @@ _SILENCE: Final = 0.35
 """Probability below which speech has paused; between the two it goes on as it was."""
 _BEGIN_S: Final = 0.09
 """A click or a cough is shorter."""
+_BEFORE: Final = round(0.4 / FRAME_S)
+"""Frames before speech that belong to it: its first sound is soft."""
 
 
 @dataclass(frozen=True)
@@ -101,3 +105,70 @@ class Endpointer:
         self._silent_s = self._silent_s + _CHUNK_S if probability < _SILENCE else 0.0
         if self._silent_s >= pauses.silence_s or self._heard_s >= pauses.longest_s:
             self.phase = Phase.ENDED
+
+
+class Utterance:
+    """Speech, from the wake word to its end; its frames can be read more than once.
+
+    Attributes:
+        wake_word: What began it; empty where a button or a question did.
+        loudness: Of the wake word; see `voice.sound.audio.level`.
+        overlap: Frames before it, which may have its own beginning in them.
+        follows: How many questions in a row it follows, without a wake word between them.
+    """
+
+    def __init__(
+        self,
+        endpointer: Endpointer,
+        *,
+        wake_word: str = "",
+        loudness: float = 0.0,
+        overlap: Iterable[bytes] = (),
+        follows: int = 0,
+    ) -> None:
+        self.wake_word = wake_word
+        self.loudness = loudness
+        self.overlap = tuple(overlap)
+        self.follows = follows
+        self._endpointer = endpointer
+        self._frames: list[bytes] = []
+        self._more = asyncio.Condition()
+        self.ended = False
+
+    async def put(self, frame: bytes) -> None:
+        """Add the next frame."""
+        phase = self._endpointer.heard(frame)
+        self._frames.append(frame)
+        if phase is Phase.BEFORE:
+            if len(self._frames) > _BEFORE:
+                del self._frames[:-_BEFORE]
+                self.overlap = ()
+        else:
+            self.ended = phase in (Phase.ENDED, Phase.NOTHING)
+            async with self._more:
+                self._more.notify_all()
+
+    async def close(self) -> None:
+        """End it here."""
+        async with self._more:
+            self.ended = True
+            self._more.notify_all()
+
+    async def began(self) -> bool:
+        """Wait for speech; return False where none comes."""
+        async with self._more:
+            await self._more.wait_for(lambda: self.ended or self._endpointer.phase is not Phase.BEFORE)
+        return self._endpointer.phase in (Phase.SPEECH, Phase.ENDED)
+
+    async def frames(self, *, with_overlap: bool = False) -> AsyncIterator[bytes]:
+        """Yield the frames from the first one on, to the end of the speech."""
+        at = 0
+        for frame in self.overlap if with_overlap else ():
+            yield frame
+        while True:
+            async with self._more:
+                await self._more.wait_for(lambda at=at: self.ended or len(self._frames) > at)  # type: ignore[misc]
+            if at == len(self._frames):
+                return
+            yield self._frames[at]
+            at += 1
