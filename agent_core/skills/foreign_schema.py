@@ -25,7 +25,7 @@ MAX_BRANCHES: Final = 2_000
 _VALUES_OF_A_BRANCH: Final = 100
 """Values of an ``enum`` that are compared in the time of a sub-schema."""
 
-_MAX_STEPS: Final = 150_000
+_MAX_STEPS: Final = 125_000
 """Steps that one check may take; each takes one to three microseconds of the processor. A schema that leads
 back to itself may branch again at each level of a value. An honest list of 10,000 values that are numbers or
 texts (``anyOf``) takes 110,000 steps."""
@@ -33,7 +33,7 @@ texts (``anyOf``) takes 110,000 steps."""
 _STEPS_OF_MISFIT: Final = 5
 """Steps that making an error takes, without its text."""
 
-_STEPS_OF_REFERENCE: Final = 5
+_STEPS_OF_REFERENCE: Final = 10
 """Steps that looking up a definition takes."""
 
 _A_STEP: Final = 100

@@ -90,9 +90,9 @@ def write_backup(
 def _copied(file: Found, copies: Path) -> Found | None:
     """Return a file as it can be read in peace: of a database, a copy of one moment; None if it is gone."""
     is_ours = file.name.parts[0] in IN_PARTS
-    # Others call other things so: Thumbs.db of Windows is no database of SQLite.
     copy = copies / str(file.name).replace("/", "__")
     try:
+        # Others call other things so: Thumbs.db of Windows is no database of SQLite.
         if file.path.suffix != ".db" or not (is_ours or _is_database(file.path)):
             return file
         copy_database(file.path, copy)
