@@ -90,10 +90,10 @@ test-all: $(DEV)  ## All tests
 	@$(MAKE) --no-print-directory test-web test-voice test-tray test-home-assistant
 
 chaos: $(DEV)  ## Random kills for CHAOS_SECONDS=600 on each kind of broker
-	@STRAWBERRY_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -s tests/chaos
+	@STRAWBERRY_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -s --timeout 0 tests/chaos
 
 fuzz: $(DEV)  ## FUZZ_MESSAGES=20000 hostile messages, others in each run, and an adversary for a minute
-	@STRAWBERRY_FUZZ_MESSAGES=$(FUZZ_MESSAGES) STRAWBERRY_ADVERSARY_SECONDS=60 $(BIN)/python -m pytest -s tests/adversary
+	@STRAWBERRY_FUZZ_MESSAGES=$(FUZZ_MESSAGES) STRAWBERRY_ADVERSARY_SECONDS=60 $(BIN)/python -m pytest -s --timeout 0 tests/adversary
 
 lint: $(EXTRAS)  ## Format, lint, types, layers; the sandbox's TypeScript too
 	$(BIN)/ruff format --check .

@@ -1,7 +1,5 @@
 """Every kind of broker that can be our bus, with the same face: whom it is told of may log in."""
 
-import shutil
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,16 +11,17 @@ from pydantic import SecretStr
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.logins import BusLogin
-from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
+from broker.mosquitto.config import MosquittoListener
 from broker.mosquitto.logins import MosquittoLogins
-from broker.mosquitto.own_logins import admin_login, hub_login, keep_admin
+from broker.mosquitto.own_logins import hub_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
-from broker.mosquitto.provisioning import open_security, provision
+from broker.mosquitto.provisioning import open_security
 from bus.link import LinkSettings
 from contracts.access import Principal
 from identity import tokens
 from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
+from tests.ports import free_port
 from tests.requirements import require
 
 HUB_ID: Final = "home-1"
@@ -30,21 +29,7 @@ INSTANCE: Final = "main"
 LIFETIME_S: Final = 600
 
 
-def has_engine() -> bool:
-    """Whether a container engine answers on this machine."""
-    program = shutil.which("docker")
-    if program is None:
-        return False
-    # Not the client library: where no engine answers, it leaves its socket open.
-    asked = subprocess.run([program, "version", "--format", "{{.Server.Version}}"], capture_output=True)
-    return asked.returncode == 0
-
-
-KINDS: Final = ("embedded", "mosquitto", *(["container"] if has_engine() else []))
-"""Those that can be tried here."""
-
-_IMAGE: Final = "eclipse-mosquitto:2.0"
-_IN_CONTAINER: Final = Path("/mosquitto/data")
+KINDS: Final = ("embedded", "mosquitto")
 
 Admit = Callable[[BusLogin], Awaitable[None]]
 
@@ -64,14 +49,14 @@ class Bus:
 
     Attributes:
         admit: Lets one in.
-        web: Where it listens for WebSockets, if it does.
+        web: Where it listens for WebSockets.
     """
 
     kind: str
     url: str
     hub: KeyPair
     admit: Admit = field(repr=False)
-    web: str | None = None
+    web: str
 
     async def credentials(self, principal: Principal, *, suffix: str = "") -> Credentials:
         """Let one in, and give its login."""
@@ -125,9 +110,6 @@ async def open_bus(kind: str, directory: Path) -> AsyncIterator[Bus]:
             require(find_mosquitto() is not None, HINT)
             async with _mosquitto(directory, hub) as bus:
                 yield bus
-        case "container":
-            async with _container(directory, hub) as bus:
-                yield bus
 
 
 @asynccontextmanager
@@ -144,44 +126,14 @@ async def _nothing_to_do(_login: BusLogin) -> None:
 
 @asynccontextmanager
 async def _mosquitto(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
-    listeners = (MosquittoListener(port=0), MosquittoListener(port=0, transport="websocket"))
+    listeners = (
+        MosquittoListener(port=free_port()),
+        MosquittoListener(port=free_port(), transport="websocket"),
+    )
     settings = MosquittoSettings(data_dir=directory, hub_id=HUB_ID, key=hub, listeners=listeners)
     async with (
         open_mosquitto(settings) as broker,
         open_security(broker.url, hub_login(hub, INSTANCE)) as security,
     ):
-        web = f"ws://127.0.0.1:{broker.ports[1]}"
-        yield Bus("mosquitto", broker.url, hub, MosquittoLogins(security).allow, web)
-
-
-@asynccontextmanager
-async def _container(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
-    # Only here: the import alone looks for an engine.
-    from testcontainers.core.container import DockerContainer
-    from testcontainers.core.waiting_utils import wait_for_logs
-
-    config = MosquittoConfig(
-        listeners=(MosquittoListener(host="0.0.0.0", insecure=True),),
-        plugin=Path("/usr/lib/mosquitto_dynamic_security.so"),
-        security_file=_IN_CONTAINER / "dynsec.json",
-        data_dir=_IN_CONTAINER,
-    )
-    directory.mkdir(exist_ok=True)
-    (directory / "mosquitto.conf").write_text(render(config))
-    keep_admin(directory / "dynsec.json", admin_login(hub))
-    # The user mosquitto of the image is nobody on this machine.
-    directory.chmod(0o777)
-    for each in directory.iterdir():
-        each.chmod(0o666)
-    container = (
-        DockerContainer(_IMAGE)
-        .with_volume_mapping(str(directory), str(_IN_CONTAINER), "rw")
-        .with_command(f"mosquitto -c {_IN_CONTAINER}/mosquitto.conf")
-        .with_exposed_ports(1883)
-    )
-    with container:
-        wait_for_logs(container, "running")
-        url = f"mqtt://{container.get_container_host_ip()}:{container.get_exposed_port(1883)}"
-        await provision(url, admin_login(hub), hub_id=HUB_ID, key=hub, instance=INSTANCE)
-        async with open_security(url, hub_login(hub, INSTANCE)) as security:
-            yield Bus("container", url, hub, MosquittoLogins(security).allow)
+        url = f"ws://127.0.0.1:{broker.ports[1]}"
+        yield Bus("mosquitto", broker.url, hub, MosquittoLogins(security).allow, url)

@@ -36,6 +36,7 @@ from contracts.devices.presence import Revocation
 from contracts.errors import Conflict, Disconnected, LinkError, NotFound
 from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
+from tests.ports import free_port
 from tests.requirements import require
 
 KEY = KeyPair.generate()
@@ -70,7 +71,7 @@ class World:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     require(find_mosquitto() is not None, HINT)
     settings = MosquittoSettings(
-        data_dir=tmp_path, hub_id="home-1", key=KEY, listeners=(MosquittoListener(port=0),)
+        data_dir=tmp_path, hub_id="home-1", key=KEY, listeners=(MosquittoListener(port=free_port()),)
     )
     hub = hub_login(KEY, "main")
     async with open_mosquitto(settings) as broker:

@@ -30,6 +30,7 @@ from contracts.errors import ConfigError, Disconnected, PortTaken
 from identity.certificates import Authority, ServerCertificate
 from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
+from tests.ports import free_port
 from tests.requirements import require
 
 KEY = KeyPair.generate()
@@ -43,7 +44,7 @@ def _installed() -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> MosquittoSettings:
-    listeners = (MosquittoListener(port=0),)
+    listeners = (MosquittoListener(port=free_port()),)
     return MosquittoSettings(data_dir=tmp_path / "broker", hub_id="home-1", key=KEY, listeners=listeners)
 
 
@@ -147,7 +148,7 @@ async def test_it_dies_with_a_parent_that_is_killed(settings: MosquittoSettings,
             settings = MosquittoSettings(
                 data_dir=pathlib.Path({str(settings.data_dir)!r}), hub_id="home-1",
                 key=KeyPair.load(pathlib.Path({str(tmp_path / "key.pem")!r})),
-                listeners=(MosquittoListener(port=0),),
+                listeners=(MosquittoListener(port={free_port()}),),
             )
             async with open_mosquitto(settings) as broker:
                 print(broker.pid, flush=True)
@@ -207,7 +208,7 @@ async def test_the_first_listener_has_to_be_one_that_our_programs_can_use(
         with pytest.raises(ConfigError, match="first listener"):
             async with open_mosquitto(replace(settings, listeners=(first,))):
                 pass
-    everywhere = MosquittoListener(host="0.0.0.0", port=0, insecure=True)
+    everywhere = MosquittoListener(host="0.0.0.0", port=free_port(), insecure=True)
     async with open_mosquitto(replace(settings, listeners=(everywhere,))) as broker, hub_link(broker):
         assert broker.url.startswith("mqtt://127.0.0.1:")
 
@@ -261,10 +262,10 @@ async def test_others_connect_by_tls_and_by_websocket(
     settings: MosquittoSettings, certificate: ServerCertificate, tmp_path: Path
 ) -> None:
     listeners = (
-        MosquittoListener(port=0),
-        MosquittoListener(host="0.0.0.0", port=0, tls=certificate),
-        MosquittoListener(host="0.0.0.0", port=0, transport="websocket", tls=certificate),
-        MosquittoListener(port=0, transport="websocket"),
+        MosquittoListener(port=free_port()),
+        MosquittoListener(host="0.0.0.0", port=free_port(), tls=certificate),
+        MosquittoListener(host="0.0.0.0", port=free_port(), transport="websocket", tls=certificate),
+        MosquittoListener(port=free_port(), transport="websocket"),
     )
     login = hub_login(KEY, "main")
     ca = Authority.load_or_create(tmp_path / "certs").pem
@@ -290,7 +291,7 @@ async def test_others_connect_by_tls_and_by_websocket(
 async def test_it_can_be_provisioned_over_tls_by_who_trusts_its_authority(
     settings: MosquittoSettings, certificate: ServerCertificate, tmp_path: Path
 ) -> None:
-    listeners = (MosquittoListener(port=0), MosquittoListener(port=0, tls=certificate))
+    listeners = (MosquittoListener(port=free_port()), MosquittoListener(port=free_port(), tls=certificate))
     ca = Authority.load_or_create(tmp_path / "certs").pem
     async with open_mosquitto(replace(settings, listeners=listeners)) as broker:
         url, admin = f"mqtts://localhost:{broker.ports[1]}", admin_login(KEY)
@@ -306,7 +307,10 @@ async def test_it_can_be_provisioned_over_tls_by_who_trusts_its_authority(
 async def test_what_is_for_this_machine_listens_nowhere_else(
     settings: MosquittoSettings, transport: Literal["tcp", "websocket"]
 ) -> None:
-    listeners = (MosquittoListener(port=0), MosquittoListener(port=0, transport=transport))
+    listeners = (
+        MosquittoListener(port=free_port()),
+        MosquittoListener(port=free_port(), transport=transport),
+    )
     async with open_mosquitto(replace(settings, listeners=listeners)) as broker:
         listening = psutil.Process(broker.pid).net_connections("tcp")
         hosts = {each.laddr.ip for each in listening if each.status == psutil.CONN_LISTEN}
@@ -314,7 +318,7 @@ async def test_what_is_for_this_machine_listens_nowhere_else(
 
 
 async def test_every_address_of_the_machine_means_both_kinds(settings: MosquittoSettings) -> None:
-    everywhere = MosquittoListener(host="::", port=0, insecure=True)
+    everywhere = MosquittoListener(host="::", port=free_port(), insecure=True)
     async with open_mosquitto(replace(settings, listeners=(everywhere,))) as broker:
         listening = psutil.Process(broker.pid).net_connections("tcp")
         hosts = {each.laddr.ip for each in listening if each.status == psutil.CONN_LISTEN}
@@ -333,8 +337,10 @@ def _shown(port: int) -> bytes:
 async def test_a_renewed_certificate_is_shown_once_it_was_reloaded(
     settings: MosquittoSettings, certificate: ServerCertificate, tmp_path: Path, transport: str
 ) -> None:
-    lan = MosquittoListener(port=0, transport=transport, tls=certificate)  # type: ignore[arg-type]
-    async with open_mosquitto(replace(settings, listeners=(MosquittoListener(port=0), lan))) as broker:
+    lan = MosquittoListener(port=free_port(), transport=transport, tls=certificate)  # type: ignore[arg-type]
+    async with open_mosquitto(
+        replace(settings, listeners=(MosquittoListener(port=free_port()), lan))
+    ) as broker:
         before = await asyncio.to_thread(_shown, broker.ports[1])
         lost = asyncio.Event()
         async with hub_link(broker) as link:

@@ -4,13 +4,11 @@ import asyncio
 import shutil
 from urllib.parse import urlsplit
 
-import pytest
-
 from broker.probe import ProbeLogin, open_probe
 from bus.link import Message, open_link
 from contracts import topics
 from contracts.access import Principal
-from tests.brokers import INSTANCE, Bus, has_engine
+from tests.brokers import INSTANCE, Bus
 from tests.requirements import require
 
 LAMP = Principal("device", "lamp_pi", "anna")
@@ -20,11 +18,6 @@ EVENT = topics.EVENT.build(device="lamp_pi", name="pressed")
 STATE = topics.STATE.build(device="lamp_pi", skill="LampSkill", property="on")
 CALL = topics.CALL.build(device="lamp_pi", skill="LampSkill", method="turn_on")
 READER = Principal("client", "explorer", "anna")
-
-
-def test_a_container_engine_answers_so_that_mosquittos_image_is_tried_too() -> None:
-    if not has_engine():
-        pytest.skip("no container engine answers: nothing here ran on Mosquitto in a container")
 
 
 async def test_the_last_will_of_a_device_that_vanishes_is_published_and_retained(any_bus: Bus) -> None:
@@ -75,8 +68,6 @@ async def test_mosquitto_sub_sees_the_house_and_no_calls(any_bus: Bus) -> None:
 
 
 async def test_a_reader_sees_the_same_over_a_websocket(any_bus: Bus) -> None:
-    if any_bus.web is None:
-        pytest.skip(f"{any_bus.kind} has no listener for WebSockets here")
     login = await any_bus.credentials(READER)
     probe = ProbeLogin(any_bus.web, login.client_id, login.username, login.password)
     async with open_link(await any_bus.link_settings(HUB)) as hub, open_probe(probe) as reader:

@@ -327,10 +327,6 @@ def test_what_is_no_broker_address_is_refused(url: str) -> None:
         open_link(settings(url))
 
 
-def test_a_free_port_is_a_port() -> None:
-    assert 0 < free_port() < 65536
-
-
 async def test_a_broker_that_stays_away_is_told_about_once(caplog: pytest.LogCaptureFixture) -> None:
     url = f"mqtt://127.0.0.1:{free_port()}"
     with caplog.at_level(logging.DEBUG, logger="bus.link"):

@@ -32,6 +32,7 @@ from identity.envelope import Seal
 from identity.keys import KeyPair, PublicKey
 from tests.hub_registry.spokes import FakeSpoke, eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.ports import free_port
 from tests.proofs import Authorization, bus_password, proof_of
 from tests.requirements import require
 from tests.reused import put_database
@@ -215,7 +216,7 @@ async def _enter_broker(
     if kind == "shared":
         directory.mkdir()
         return stack.enter_context(Mosquitto(directory)).url
-    listeners = (MosquittoListener(port=0),)
+    listeners = (MosquittoListener(port=free_port()),)
     ours = MosquittoSettings(data_dir=directory, hub_id=hub_id, key=key, listeners=listeners)
     return (await stack.enter_async_context(open_mosquitto(ours))).url
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -61,7 +62,8 @@ def _socket(house: House, token: str, client: str) -> Iterator[ClientConnection]
 
 def _said(socket: ClientConnection, beginning: str) -> Any:
     """Return the JSON of the next message that begins so; the others are passed over."""
-    while not (message := str(socket.recv(PATIENCE_S))).startswith(beginning):
+    deadline = time.monotonic() + PATIENCE_S
+    while not (message := str(socket.recv(max(0, deadline - time.monotonic())))).startswith(beginning):
         if message == "2":
             socket.send("3")
     return json.loads(message[len(beginning) :])
