@@ -6,6 +6,7 @@ that the checks need.
 
 import argparse
 import asyncio
+import faulthandler
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -56,6 +57,8 @@ _LOOK_START_S: Final = 0.005
 def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
     """Set up what every server process needs, and return its data directory, owner-only."""
     home = Home.find()
+    # systemd aborts a service that is silent; this writes where each thread was.
+    faulthandler.enable(2)
     make_private_directory(home.directory)
     set_up_logging(debug=options.debug, quiet=quiet, as_json=_logs_json(home))
     return home

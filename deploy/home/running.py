@@ -1,4 +1,4 @@
-"""Running a server process: what it reports, its end by a signal, and its restart."""
+"""Running a server process: what it reports, its end by a signal, its restart, and the watch on its loop."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,10 @@ import logging
 import os
 import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
+from itertools import islice
 from typing import Any, Final, NoReturn
 
 from deploy.logs.terminal import discard_output, visible
@@ -18,6 +21,16 @@ _log = logging.getLogger(__name__)
 
 _STUCK_S: Final = 1.0
 """How long tasks may take to end that are left when all is closed; skills have had their own time."""
+
+_TICK_S: Final = 5.0
+_HUNG_TICKS: Final = 6
+"""Ticks of the watch without a turn of the event loop: 30 s. A process that was stopped, or a machine that
+slept, adds one tick at most, however long that was."""
+_STARTING_TICKS: Final = 24
+"""The same until a server is ready: a small machine may import for long."""
+_FRAMES: Final = 12
+_SAY_S: Final = 2.0
+"""How long the log may take; the thread that hangs may hold its lock."""
 
 
 class Reporter:
@@ -108,11 +121,16 @@ class Restart:
 
     def follow(self) -> None:
         """Become the other process, if one was requested; what ran has ended by now."""
-        if self._is_stopped or not self._wanted.is_set():
+        if not self._is_stopped and self._wanted.is_set():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            self.become_again()
+
+    def become_again(self) -> None:
+        """Become the other process at once, whatever runs; do nothing if this one is to stop."""
+        if self._is_stopped:
             return
         self.manager.give_back(os.environ)
-        sys.stdout.flush()
-        sys.stderr.flush()
         # -P: as in `deploy.service.plan`; the command itself was no module, and had no such directory either.
         os.execv(sys.executable, [sys.executable, "-P", "-m", "deploy.cli.main", *sys.argv[1:]])  # noqa: S606
 
@@ -125,11 +143,12 @@ def run_until_stopped(
 ) -> None:
     """Run ``main`` to its end; SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel it, which is a clean end.
 
-    What ``main`` has entered is left in order. A second signal cancels that, too.
+    What ``main`` has entered is left in order. A second signal cancels that, too. A process whose event loop
+    does not turn for 30 s writes where it hangs into the log and ends hard.
 
     Args:
-        restart: Followed where the process ends at once, because a task does not; a signal prevents it. Its
-            service manager gets signs of life and is notified when the end begins.
+        restart: Followed where the process ends at once, because a task or the event loop hangs; a signal
+            prevents it. Its service manager gets signs of life and is notified when the end begins.
         on_stop: Called with the first signal.
     """
     again = restart or Restart(ServiceManager())
@@ -155,7 +174,8 @@ def run_until_stopped(
         # The terminal was closed. `nohup` ignores that, and so does what it starts.
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             loop.add_signal_handler(signal.SIGHUP, stop)
-        with contextlib.suppress(asyncio.CancelledError):
+        watching = _watched(again, may_follow=restart is not None)
+        with contextlib.suppress(asyncio.CancelledError), watching:
             async with again.manager.kept_informed():
                 await main
         with contextlib.suppress(asyncio.CancelledError):
@@ -189,6 +209,55 @@ async def _stuck_tasks() -> bool:
     if stuck:
         _log.warning("ending although this still runs: %s", ", ".join(stuck))
     return bool(stuck)
+
+
+@contextlib.contextmanager
+def _watched(restart: Restart, *, may_follow: bool) -> Iterator[None]:
+    """End this process when its event loop hangs, while the context is open.
+
+    Args:
+        may_follow: Whether it starts again itself; a child process is started again by its parent.
+    """
+    loop, thread, left = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
+
+    def watch() -> None:
+        turned, silent = threading.Event(), 0
+        turned.set()
+        # Ticks are counted, not the clock, which also runs while this process does not.
+        while not left.wait(_TICK_S):
+            if turned.is_set():
+                silent = 0
+                turned.clear()
+                with contextlib.suppress(RuntimeError):  # the loop was closed just now
+                    loop.call_soon_threadsafe(turned.set)
+                continue
+            silent += 1
+            is_starting = may_follow and restart.manager.is_starting
+            if silent >= (_STARTING_TICKS if is_starting else _HUNG_TICKS):
+                _end_hung(thread, restart if may_follow else None, silent * _TICK_S)
+
+    threading.Thread(target=watch, name="watch the event loop", daemon=True).start()
+    try:
+        yield
+    finally:
+        left.set()
+
+
+def _end_hung(thread: int, restart: Restart | None, silent_s: float) -> NoReturn:
+    """Log where a thread is, and end this process or become the next one."""
+    frames = islice(traceback.walk_stack(sys._current_frames()[thread]), _FRAMES)
+    where = ", from ".join(
+        f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames
+    )
+    said = "the event loop has not turned for %.0f s, so this process is ended; it hangs at %s"
+    saying = threading.Thread(target=_log.critical, args=(said, silent_s, where), daemon=True)
+    saying.start()
+    saying.join(_SAY_S)
+    try:
+        if restart is not None:
+            restart.become_again()
+    finally:
+        os._exit(1)
 
 
 @contextlib.contextmanager

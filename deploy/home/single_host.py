@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from hub_agent.settings import BusSettings
 
 _LOOK_S: Final = 0.05
-_LOOKS: Final = 20
+_LOOKS: Final = 120
+"""6 s: the embedded broker of a run that was killed may write for 5 s."""
 
 _KINDS = {
     "embedded": "embedded, run elsewhere",

@@ -31,11 +31,12 @@ class ServiceManager:
     Attributes:
         address: Its socket: a path, or ``@name`` for an abstract one; None where there is none.
         watchdog_s: After how long a silence it starts this process again; None where it does not look.
+        is_starting: Whether this process was not ready yet.
     """
 
     address: str | None = None
     watchdog_s: float | None = None
-    _is_starting: bool = True
+    is_starting: bool = True
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str] = os.environ) -> Self:
@@ -56,7 +57,7 @@ class ServiceManager:
 
     def ready(self, status: str) -> None:
         """Report that the service is ready."""
-        self._is_starting = False
+        self.is_starting = False
         self._send("READY=1", _status(status))
 
     def status(self, text: str) -> None:
@@ -86,9 +87,9 @@ class ServiceManager:
     async def _beat(self) -> NoReturn:
         every = self.watchdog_s / _BEATS_PER_WATCHDOG if self.watchdog_s is not None else _STARTING_BEAT_S
         while True:
-            more = [f"EXTEND_TIMEOUT_USEC={_MORE_TIME_S * 1_000_000:.0f}"] if self._is_starting else []
+            more = [f"EXTEND_TIMEOUT_USEC={_MORE_TIME_S * 1_000_000:.0f}"] if self.is_starting else []
             self._send("WATCHDOG=1", *more)
-            await asyncio.sleep(min(every, _STARTING_BEAT_S) if self._is_starting else every)
+            await asyncio.sleep(min(every, _STARTING_BEAT_S) if self.is_starting else every)
 
     def _send(self, *lines: str) -> None:
         if self.address is None or sys.platform == "win32":

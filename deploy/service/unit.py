@@ -8,8 +8,9 @@ from typing import Final
 from contracts.errors import ConfigError
 from deploy.service.plan import ServicePlan
 
-WATCHDOG_S: Final = 30
-"""A small machine under load holds up an event loop for seconds, never for this long."""
+WATCHDOG_S: Final = 60
+"""Longer than the 30 s after which a process ends itself (`deploy.home.running`): for one whose watch stands
+still, too, because a thread keeps the interpreter's lock."""
 STOP_S: Final = 45
 """`up` gives its spoke 15 s, of which that gives its skills 5 s; then the hub, the broker and the sandbox."""
 _START_S: Final = 120
