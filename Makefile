@@ -24,7 +24,7 @@ help:  ## This list
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "Strawberry needs Python 3.11 or newer. Name one: make run PYTHON=python3.12"; exit 1; }
-	@echo "Setting up $(VENV) (once; about a minute) …"
+	@echo "Setting up $(VENV) (once; one to three minutes) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) -e '.[hub]'
 	@# A start that compiles all of it takes a quarter longer.

@@ -58,10 +58,25 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Escape half characters in what a test logged: a worker cannot send them to the main process."""
     report = yield
+    if report.skipped:
+        _note_skipped(report.nodeid)
     report.sections = [
         (title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections
     ]
     return report
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Note modules that are skipped as a whole."""
+    if report.skipped:
+        _note_skipped(report.nodeid)
+
+
+def _note_skipped(test: str) -> None:
+    """Add a test to the file of those that the gate runs once more, when all that they need is installed."""
+    if file := os.environ.get("STRAWBERRY_SKIPPED"):
+        with Path(file).open("a", encoding="utf-8") as skipped:
+            skipped.write(f"{test}\n")
 
 
 @pytest.fixture(scope="session")

@@ -93,7 +93,8 @@ async def _check(home: Home, url: str | None, *, trust: bool) -> list[Finding]:
     if url is None:
         # What runs, what was set up, and only then what the settings name.
         known = running_broker(home)
-        if known is None and read_table(home, "broker", BrokerTable) is None:
+        table = read_table(home, "broker", BrokerTable)
+        if known is None and (table is None or table.url is None):
             known = provisioned_broker(home)
         url = known.urls[0] if known is not None else None
     bus = await choose_bus(home, url, trust=trust)

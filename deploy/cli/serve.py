@@ -105,10 +105,13 @@ def run_broker(options: argparse.Namespace) -> int:
     home = _start(options, quiet=options.with_parent)
     if options.with_parent:
         return _run_broker_child(home)
-    ports, lan = _broker_ports(options), _lan(options)
-    check_broker_ports(ports, lan)
     with quick_imports():
         from deploy.home.brokers import embedded
+        from deploy.settings.settings import read_broker_port
+    lan = _lan(options)
+    ports, moved = check_broker_ports(_broker_ports(options), lan, setting=read_broker_port(home))
+    if moved is not None:
+        note(moved)
     _serve(options, Restart(ServiceManager.take()), partial(embedded.run_broker, home, ports=ports, lan=lan))
     return 0
 

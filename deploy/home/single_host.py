@@ -8,6 +8,7 @@ two cores one is theirs: three processes that import at once would keep each oth
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
@@ -40,7 +41,7 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
         ConfigError: If a setting is wrong, a port is taken or a file cannot be used, or the broker is not
             one of ours.
     """
-    wanted = options.hub.broker or (None if "broker" in home.unchecked_settings() else "embedded")
+    wanted = options.hub.broker or (None if _names_broker(home) else "embedded")
     if wanted is not None and "://" not in wanted and wanted not in ("embedded", "mosquitto"):
         raise ConfigError(
             f"{wanted!r} is not a broker",
@@ -58,12 +59,14 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
         with quick_imports():
             from importlib.metadata import version
 
-            from deploy.settings.settings import check_settings
+            from deploy.settings.settings import check_settings, read_broker_port
         check_settings(home)
         check_hub_ports(options.hub)
+        moved = None
         if wanted in ("embedded", "mosquitto"):
             await _released(home)
-            check_broker_ports(options.ports, options.hub.lan)
+            ports, moved = check_broker_ports(options.ports, options.hub.lan, setting=read_broker_port(home))
+            options = replace(options, ports=ports)
         release = version("strawberry-home")
         report.state(
             "starting",
@@ -71,7 +74,15 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
             version=release,
             home=str(home.directory),
         )
+        if moved is not None:
+            report.state("port", f"  {moved}", port=options.ports.mqtt)
         await _run(stack, home, wanted, options, broker, report, restart)
+
+
+def _names_broker(home: Home) -> bool:
+    """Return whether the settings name a broker, not only the port of ours."""
+    table = home.unchecked_settings().get("broker", {})
+    return not isinstance(table, dict) or bool(table.keys() - {"port"})
 
 
 async def _released(home: Home) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from bus.ports import listen
@@ -10,6 +10,9 @@ from contracts.addresses import BROKER_PORTS, HTTP_PORT, HTTPS_PORT, LOOPBACK
 from contracts.errors import PortTaken
 
 PORT_OPTIONS: Final = "--mqtt-port, --mqtts-port or --ws-port"
+
+_NEXT_PORTS: Final = 10
+"""Ports tried from the default on: after a restart the same one is found again."""
 
 Exposure = Literal["loopback", "tls", "insecure"]
 """Who can connect: this machine only, other machines over TLS, or other machines without encryption."""
@@ -40,11 +43,12 @@ class BrokerPorts:
     """Ports of a broker of our own; 0 takes any free one.
 
     Attributes:
+        mqtt: None for the default, or the next free one where another program uses it.
         mqtts: MQTT over TLS; used only with ``--lan``.
         websocket: None for no such listener.
     """
 
-    mqtt: int = BROKER_PORTS["mqtt"]
+    mqtt: int | None = None
     mqtts: int = BROKER_PORTS["mqtts"]
     websocket: int | None = None
 
@@ -94,18 +98,48 @@ def check_hub_ports(options: HubOptions) -> None:
             _check(ANY, options.lan.https_port, purpose="HTTP", option="--https-port")
 
 
-def check_broker_ports(ports: BrokerPorts, lan: LanOptions) -> None:
+def check_broker_ports(
+    ports: BrokerPorts, lan: LanOptions, *, setting: int | None
+) -> tuple[BrokerPorts, str | None]:
     """Check that a broker of our own can listen, before anything that takes long.
+
+    Args:
+        setting: ``port`` of ``[broker]``, which counts where no option chose the port.
+
+    Returns:
+        The ports to listen on, and why that of MQTT is not the default, where another program uses it.
 
     Raises:
         ConfigError: If it cannot; names the option that chooses another port.
     """
-    _check(lan.host, ports.mqtt, purpose="MQTT", option="--mqtt-port")
+    moved = None
+    if ports.mqtt is None:
+        ports = replace(ports, mqtt=setting)
+    if ports.mqtt is None:
+        port, moved = _default_or_next(lan.host)
+        ports = replace(ports, mqtt=port)
+    else:
+        _check(lan.host, ports.mqtt, purpose="MQTT", option="--mqtt-port")
     if lan.exposure == "tls":
         _check(ANY, ports.mqtts, purpose="MQTT over TLS", option="--mqtts-port")
     if ports.websocket is not None:
         host = LOOPBACK if lan.exposure == "loopback" else ANY
         _check(host, ports.websocket, purpose="MQTT over WebSocket", option="--ws-port")
+    return ports, moved
+
+
+def _default_or_next(host: str) -> tuple[int, str | None]:
+    """Return the default port of MQTT, or the next free one and why; 0 if none of them is free."""
+    default = BROKER_PORTS["mqtt"]
+    taken = None
+    for port in range(default, default + _NEXT_PORTS):
+        try:
+            _check(host, port, purpose="MQTT", option="--mqtt-port")
+        except PortTaken as error:
+            taken = taken or error.message
+        else:
+            return port, taken and f"{taken}; using port {port}"
+    return 0, f"{taken}; using any free port"
 
 
 def _check(host: str, port: int, *, purpose: str, option: str) -> None:

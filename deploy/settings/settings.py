@@ -1,10 +1,10 @@
 """What the user set in ``strawberry.toml`` and ``.env``."""
 
 import os
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import tzlocal
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agent_core.models.entries import (
     SETTINGS_FILE,
@@ -85,14 +85,13 @@ class EmbeddingsTable(_SettingsTable):
 
 
 class LoginTable(_SettingsTable):
-    """A broker, and the login on it.
+    """A login on a broker.
 
     Attributes:
         password_env: Name of the variable, in ``.env`` or the environment, that holds the password.
         ca: File with the certificate authority of an ``mqtts`` address, seen from the data directory.
     """
 
-    url: _BrokerUrl
     username: Annotated[str, Field(min_length=1)] | None = None
     password_env: VariableName | None = None
     ca: str | None = None
@@ -143,15 +142,27 @@ class HomeAssistantTable(_SettingsTable):
 
 
 class BrokerTable(LoginTable):
-    """``[broker]``: the bus, where it is not the embedded broker.
+    """``[broker]``: the bus.
 
     Attributes:
+        url: Of a broker that runs elsewhere; None for the one that Strawberry runs.
+        port: Of the one that Strawberry runs; 0 takes any free one.
         trust: Use it although Strawberry did not set it up, as ``--trust-broker`` says.
         addresses: Given to devices instead of ``url``, where they reach the broker under another name.
     """
 
+    url: _BrokerUrl | None = None
+    port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     trust: bool = False
     addresses: tuple[_BrokerUrl, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_broker(self) -> Self:
+        if self.url is None and self.model_fields_set - {"port"}:
+            raise ValueError("url is missing: the other settings are for a broker that runs elsewhere")
+        if self.url is not None and self.port is not None:
+            raise ValueError("port is for the broker that Strawberry runs itself: leave out port, or url")
+        return self
 
 
 _OF_A_SPOKE: Final[dict[str, type[BaseModel]]] = {
@@ -223,6 +234,16 @@ def read_voice(home: Home) -> VoiceSettings:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
     return read_table(home, "voice", VoiceSettings) or VoiceSettings()
+
+
+def read_broker_port(home: Home) -> int | None:
+    """Read on which port the broker that Strawberry runs listens; None where no setting names one.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    table = read_table(home, "broker", BrokerTable)
+    return None if table is None else table.port
 
 
 def read_embeddings(home: Home) -> Model | None:

@@ -91,6 +91,14 @@ def test_a_mistake_names_the_file_and_the_field(tmp_path: Path, text: str, said:
     [
         ('[broker]\nurl = "http://x"\n', "broker.url must be an address such as mqtt://host:1883"),
         (
+            "[broker]\ntrust = true\n",
+            "url is missing: the other settings are for a broker that runs elsewhere",
+        ),
+        (
+            '[broker]\nurl = "mqtt://nas"\nport = 1\n',
+            "port is for the broker that Strawberry runs itself: leave out port, or url",
+        ),
+        (
             '[home_assistant]\nurl = "nope"\n',
             "home_assistant.url must be an address without a path, such as http://host:8123",
         ),
@@ -165,7 +173,7 @@ def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[broker]\ntrust = true\n", "setting 'url' is missing in broker"),
+        ("[broker]\ntrust = true\n", "broker: url is missing"),
         ('[broker]\nurl = "http://nas"\n', "broker.url must"),
         ('[broker]\nurl = "mqtt://nas"\npassword = "secret"\n', "unknown setting 'password' in broker"),
         ('[home_broker]\nurl = "mqtt://nas"\ntrust = true\n', "unknown setting 'trust' in home_broker"),

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from contracts.addresses import BROKER_PORTS
+from contracts.errors import PortTaken
 from deploy.home.directory import explained
+from deploy.settings.options import BrokerPorts, LanOptions, check_broker_ports
 from identity.keys import KeyPair
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
@@ -70,6 +73,20 @@ def test_a_wrong_setting_and_a_busy_port_are_found_before_anything_starts(tmp_pa
     (tmp_path / "strawberry.toml").write_text("[household]\nlangage = 'de'\n")
     done = run(environment_of(tmp_path), "up")
     _assert_one_line_and_a_hint(done, "unknown setting 'langage' in household; did you mean 'language'?")
+
+
+def test_a_broker_whose_default_port_is_taken_uses_the_next_free_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setitem(BROKER_PORTS, "mqtt", port)
+        ports, moved = check_broker_ports(BrokerPorts(), LanOptions(), setting=None)
+        assert ports.mqtt is not None
+        assert port < ports.mqtt < port + 10
+        assert moved is not None
+        assert (f"port {port}: it is in use" in moved, f"using port {ports.mqtt}" in moved) == (True, True)
+        for chosen, setting in ((BrokerPorts(mqtt=port), None), (BrokerPorts(), port)):
+            with pytest.raises(PortTaken):
+                check_broker_ports(chosen, LanOptions(), setting=setting)
 
 
 def test_a_server_ends_by_a_signal_also_where_the_reader_of_its_output_went_away(tmp_path: Path) -> None:

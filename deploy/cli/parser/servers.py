@@ -26,14 +26,15 @@ up (serve:up): run a broker, a hub and a local spoke
                               running broker, for example mqtt://127.0.0.1:1883
   + +trust
   --http-port N:port = {HTTP_PORT}   default %(default)s; 0 for any free one
-  --mqtt-port N:port = {_MQTT}   default %(default)s; 0 for any free one
+  --mqtt-port N:port          default: port of [broker] in strawberry.toml, else {_MQTT}, or the next free
+                              one where another program uses it; 0 for any free one
   + +lan
   --https-port N:port = {HTTPS_PORT}  with --lan; default %(default)s; 0 for any free one
   + +listeners
   --no-spoke                  do not run a local spoke
 
 hub (serve:run_hub): run the hub alone
-  --broker URL                default: url of [broker] in strawberry.toml, else mqtt://127.0.0.1:1883
+  --broker URL                default: url of [broker] in strawberry.toml, else the broker of this home
   + +trust
   --http-port N:port = {HTTP_PORT}   default %(default)s; 0 for any free one
   + +lan
@@ -95,7 +96,8 @@ service remove: stop a service and remove it
 
 broker ACTION (broker): run, set up and check a broker; logins for MQTT programs
 broker run (serve:run_broker): run the embedded broker alone
-  --mqtt-port N:port = {_MQTT}  default %(default)s; 0 for any free one
+  --mqtt-port N:port          default: port of [broker] in strawberry.toml, else {_MQTT}, or the next free
+                              one where another program uses it; 0 for any free one
   + +lan
   + +listeners
   --with-parent              (hidden)

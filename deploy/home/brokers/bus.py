@@ -11,13 +11,17 @@ from bus.link.tls_failure import connect_failure
 from contracts.addresses import BROKER_PORTS, LOOPBACK, broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import ConfigError
-from deploy.home.brokers.registry import OurBroker, by_number, find_ours, is_local, refuse_readable
+from deploy.home.brokers.registry import (
+    OurBroker,
+    by_number,
+    find_ours,
+    is_local,
+    refuse_readable,
+    running_broker,
+)
 from deploy.home.directory import Home
-from deploy.settings.settings import BrokerTable, HomeBrokerTable, LoginTable, read_table
+from deploy.settings.settings import BrokerTable, HomeBrokerTable, LoginTable, read_broker_port, read_table
 from hub_agent.settings import BusSettings, HomeLinkSettings
-
-DEFAULT_URL: Final = f"mqtt://{LOOPBACK}:{BROKER_PORTS['mqtt']}"
-"""Where ``strawberry broker run`` listens."""
 
 _SHARED_PREFIX: Final = "strawberry/"
 """On a broker that others use, too, all of ours stands together."""
@@ -29,16 +33,18 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
     """Decide how the hub uses the broker at an address.
 
     Args:
-        url: None takes the one of ``[broker]``, else that of the embedded broker.
+        url: None takes the one of ``[broker]``, else that of this home's own broker.
         trust: Whether a broker that Strawberry did not set up may be used.
 
     Raises:
         ConfigError: If it is such a broker without that word, or the settings cannot be used.
     """
     table = read_table(home, "broker", BrokerTable)
+    if table is not None and table.url is None:
+        table = None
     if url is None:
-        url = table.url if table is not None else DEFAULT_URL
-    if table is not None and by_number(table.url) != by_number(url):
+        url = (table.url if table is not None else None) or _own_url(home)
+    if table is not None and by_number(table.url or "") != by_number(url):
         table = None
     addresses = table.addresses if table is not None else ()
     ours = find_ours(home, url)
@@ -69,6 +75,13 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
         )
     # Nothing listens there yet: the embedded broker of this home may start, and no other broker is used.
     return own_bus(home, url, OurBroker("embedded", urls=(url,)), addresses)
+
+
+def _own_url(home: Home) -> str:
+    """Return where this home's own broker listens, or will."""
+    if (running := running_broker(home)) is not None:
+        return running.urls[0]
+    return f"mqtt://{LOOPBACK}:{read_broker_port(home) or BROKER_PORTS['mqtt']}"
 
 
 def choose_home_link(home: Home, bus: BusSettings) -> HomeLinkSettings | None:
