@@ -85,6 +85,7 @@ class Hub:
         url: Where its HTTP API is reached on this machine, base path included.
         http_port: The port of it.
         live: The live home.
+        turns: The turns that run.
         own: The hub's own skills.
         app: The HTTP API, without the guard in front of it for others.
         pages: What answers where the API has no route.
@@ -100,6 +101,7 @@ class Hub:
     link: Link
     gateway: LiveGateway
     live: Live
+    turns: Turns
     own: OwnSkills
     app: ASGIApp
     pages: Pages
@@ -325,6 +327,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             link=bus.link,
             gateway=gateway,
             live=live,
+            turns=turns,
             own=own,
             app=app,
             pages=pages,

@@ -96,6 +96,8 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
         finally:
             stop()
             sockets.close()
+            # Before the pages leave their turns, which would count as stopped by the person.
+            hub.turns.interrupt()
             await core.app.stop()
             core.loop = None
 

@@ -136,6 +136,10 @@ def _frame(info: PageInfo) -> Iterator[None]:
         _bar(info, drawer)
     progress = ui.element("div").classes("sb-progress sb-hidden").props("role=progressbar")
     progress.props["aria-label"] = text("Working")
+    # Shown by the browser alone while it has no connection.
+    Words(
+        "p", text("The hub is away. Your home goes on; this page reconnects by itself."), "sb-away-bar"
+    ).props("role=alert")
     with ui.element("div").classes(f"sb-page sb-{info.width}") as content:
         title = Words("h1", text(info.title), "sb-h1")
     view.show_in(client, title=title, progress=progress)

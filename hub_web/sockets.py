@@ -147,8 +147,12 @@ class Sockets:
         self._end(lambda session: session.id in revocation.tokens)
 
     def close(self) -> None:
-        """End all: the hub stops."""
-        self._end(lambda _: True)
+        """End all: the hub stops.
+
+        Their pages are not deleted: the browsers would empty what they show until the hub is back.
+        """
+        for socket in tuple(self._open):
+            socket.end()
 
     def _end(self, concerned: Callable[[WebSession], bool]) -> None:
         for socket in tuple(self._open):

@@ -3,6 +3,8 @@
 (() => {
   const { base, words } = document.currentScript.dataset;
   const said = JSON.parse(words);
+  // What a person had begun to write is not for the next one.
+  sessionStorage.clear();
   const form = document.querySelector("form");
   const error = document.getElementById("error");
   const button = form.querySelector("button");

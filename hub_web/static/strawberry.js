@@ -26,7 +26,24 @@
     if (!window.socket) return setTimeout(attach, 50);
     window.socket.on("disconnect", look);
     window.socket.on("connect_error", look);
+    window.socket.on("disconnect", () => document.body.classList.toggle("sb-away", !leaving));
+    window.socket.on("connect", () => document.body.classList.remove("sb-away"));
     keepEnd();
+    takeDraft();
+  }
+
+  // What is written and not sent stays in this tab while its page is loaded again; a question that is being
+  // changed is no new message.
+  const box = () => document.querySelector(".sb-composer:not(:has(.sb-editing > *)) textarea");
+  addEventListener("pagehide", () => {
+    if (box()) sessionStorage.setItem("draft", JSON.stringify([location.pathname, box().value]));
+  });
+
+  function takeDraft() {
+    const [path, draft] = JSON.parse(sessionStorage.getItem("draft") ?? "[]");
+    if (path !== location.pathname || !box() || box().value) return;
+    box().value = draft;
+    box().dispatchEvent(new Event("input", { bubbles: true }));
   }
 
   // Where the end of a conversation is in sight, it stays in sight while the answer grows.

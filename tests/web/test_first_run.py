@@ -1,6 +1,7 @@
 """A new home: its admin chooses a password, logs in and out, and finds what was said after a restart."""
 
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -89,11 +90,18 @@ def test_a_page_comes_back_with_its_hub_and_shows_what_was_interrupted(
     page.get_by_role("textbox", name="Message").fill("Water the garden")
     page.keyboard.press("Enter")
     expect(page.locator(".sb-turn")).to_contain_text("I begin")
+    page.get_by_role("textbox", name="Message").fill("And then the")
     asked = len(model.requests)
-    new_house.kill("up")
+    new_house.send("up", signal.SIGTERM)
+    new_house.processes["up"].wait()
+    expect(page.get_by_role("alert").filter(has_text="The hub is away")).to_be_visible()
+    expect(page.locator(".sb-turn")).to_contain_text("I begin")
+    picture(page, "chat-hub-away")
     new_house.start_again("up")
     wait_for(lambda: new_house.log("up").count("Ready") == 2 or new_house.ended("up"), what="the hub")
     expect(page.locator(".sb-turn")).to_contain_text("Interrupted: the hub was restarted")
+    expect(page.locator(".sb-turn")).to_contain_text("I begin")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("And then the")
     assert len(model.requests) == asked
     picture(page, "chat-interrupted")
 
