@@ -7,7 +7,7 @@ from typing import Final
 
 from agent_core.search.finder import SkillFinder
 from contracts.devices.joining import EnrolAnswer
-from contracts.errors import Conflict, NotFound
+from contracts.errors import NotFound
 from contracts.rates import TokenBuckets
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.clients import Clients
@@ -21,6 +21,7 @@ from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal, read_back
 from hub_registry.devices.review import digest_of
 from hub_registry.settings import RegistrySettings
+from hub_registry.shown import check_shown
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair
 
@@ -69,11 +70,12 @@ class Registry:
         Raises:
             Conflict: If something else waits by now.
         """
-        if digest != digest_of(entry.items):
-            raise Conflict(
-                f"{entry.display_name} declares something else by now",
-                hint=f"See 'strawberry devices review {entry.key}'.",
-            )
+        check_shown(
+            digest,
+            digest_of(entry.items),
+            name=entry.display_name,
+            hint=f"See 'strawberry devices review {entry.key}'.",
+        )
         if approve:
             self.directory.approvals.approve(entry.id, entry.registered.values())
         else:

@@ -21,6 +21,7 @@ from hub_registry.access.enrolment import Enrolment, Joined, key_taken
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Device, DeviceChange, Devices
 from hub_registry.settings import JoiningBounds
+from hub_registry.shown import check_shown
 from hub_registry.storage.tables import now
 from identity.keys import PublicKey
 
@@ -206,21 +207,27 @@ class Joining:
             if each.state == "waiting"
         ]
 
-    async def approve(self, code: str, *, owner: str, name: str | None = None) -> Approved:
+    async def approve(
+        self, code: str, *, owner: str, name: str | None = None, fingerprint: str | None = None
+    ) -> Approved:
         """Approve the device with this code: add it, bind its key, and keep its token for it.
 
         Args:
             code: As it is shown; case, blanks and dashes do not matter.
             owner: Id of the user who approves it and owns it from now on.
             name: What it shall be called instead of what it asked for.
+            fingerprint: As the person was shown it; None where nothing was shown.
 
         Raises:
             NotFound: If no device is waiting with this code.
             TooManyRequests: If this user tried too many wrong codes.
-            Conflict: If another device has its name or its key.
+            Conflict: If another device has its name or its key, or it has another fingerprint.
             LinkError: If the broker refuses its login; it goes on waiting.
         """
         request = self._find(code, by=owner)
+        if fingerprint is not None:
+            hint = "'strawberry devices approve' lists those that wait."
+            check_shown(fingerprint, self._fingerprint(request), name=request.name, hint=hint)
         request.state = "deciding"
         try:
             joined = await self._let_in(request, owner, name)

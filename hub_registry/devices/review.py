@@ -8,8 +8,6 @@ sees names and signatures without documentation.
 
 import ast
 import functools
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +20,7 @@ from agent_core.sentences.templates import free_sentences
 from agent_core.skills.foreign_schema import without_text
 from contracts.devices.registration import Method, MethodFlags
 from contracts.wire import Part
+from hub_registry.shown import shown_digest
 
 Kind = Literal["flags", "sentence", "provider", "documentation"]
 
@@ -79,7 +78,7 @@ class Item:
     @property
     def digest(self) -> str:
         """SHA-256 of exactly what would be approved."""
-        return _sha256([self.kind, self.skill, self.method, self.after])
+        return shown_digest([self.kind, self.skill, self.method, self.after])
 
 
 class Known(Part):
@@ -219,12 +218,12 @@ def without_documentation(method: Method) -> tuple[dict[str, object], str]:
 def definition_digest(skill: RegisteredSkill) -> str:
     """Return the SHA-256 of all that a registration declares, without what a signature adds."""
     # Without defaults: a field that a later release adds does not make all that was approved unknown.
-    return _sha256(skill.registration.model_dump(mode="json", exclude_defaults=True))
+    return shown_digest(skill.registration.model_dump(mode="json", exclude_defaults=True))
 
 
 def digest_of(items: Iterable[Item]) -> str:
     """Return one digest for all that waits, so that only what was shown is approved."""
-    return _sha256(sorted(item.digest for item in items))
+    return shown_digest(sorted(item.digest for item in items))
 
 
 def _ranked(skill: RegisteredSkill, known: Known, *, trusted: bool) -> RegisteredSkill:
@@ -264,7 +263,3 @@ def _is_plain(signature: str) -> bool:
             if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
         )
     )
-
-
-def _sha256(document: object) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

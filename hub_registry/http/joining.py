@@ -14,8 +14,14 @@ from identity.keys import PublicKey
 
 
 class ApproveBody(Strict):
-    """How a device shall be called, if not as it would like."""
+    """A yes to a device that asks to join.
 
+    Attributes:
+        fingerprint: As it was shown, for comparison with the screen of the device.
+        name: What it shall be called, if not as it would like.
+    """
+
+    fingerprint: str
     name: str | None = None
 
 
@@ -49,9 +55,11 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def approve(request: Request) -> Answer[ApprovedAnswer]:
         bearer = await gate.require_admin(request)
-        body = await read(request, ApproveBody, optional=True)
+        body = await read(request, ApproveBody)
         code = request.path_params["code"]
-        approved = await joining.approve(code, owner=bearer.user.id, name=body.name)
+        approved = await joining.approve(
+            code, owner=bearer.user.id, name=body.name, fingerprint=body.fingerprint
+        )
         device = approved.device
         return answer(
             ApprovedAnswer(

@@ -186,7 +186,8 @@ def _compare(asking: dict[str, Any], box: ui.dialog) -> None:
 
     async def approve() -> None:
         path = f"/api/devices/join/{part(asking['code'])}/approve"
-        approved = await view.api.post(path, {"name": name.value.strip()})
+        body = {"fingerprint": asking["fingerprint"], "name": name.value.strip()}
+        approved = await view.api.post(path, body)
         if shared.value:
             await view.api.patch(f"/api/devices/{part(approved['id'])}", {"shared": True})
         box.close()

@@ -267,6 +267,7 @@ OWN_BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PATCH", "/api/conversations/{conversation}"): {"title": "mine now"},
     ("PATCH", "/api/watchers/{name}"): {"instruction": "mine now"},
     ("POST", "/api/turns/{turn}/confirmations/{question}"): {"approve": True},
+    ("POST", "/api/watchers/{name}/approve"): {"digest": ""},
     ("POST", "/api/watchers/{name}/snooze"): {"seconds": 60},
     ("POST", "/api/watchers/{name}/test"): {"capture": "annas"},
     ("POST", "/api/watchers/{name}/predicate"): {"predicate": "changed(hub)"},

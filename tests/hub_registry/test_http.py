@@ -131,7 +131,7 @@ ADMIN_ONLY = [
     ("DELETE", "/api/users/ada", None),
     ("POST", "/api/users/ada/code", None),
     ("GET", "/api/devices/join", None),
-    ("POST", "/api/devices/join/AAAA-AAAA/approve", {}),
+    ("POST", "/api/devices/join/AAAA-AAAA/approve", {"fingerprint": ""}),
     ("DELETE", "/api/devices/join/AAAA-AAAA", None),
     ("GET", "/api/clients", None),
     ("POST", "/api/clients", {"name": "explorer"}),

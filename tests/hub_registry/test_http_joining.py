@@ -42,7 +42,9 @@ async def test_a_device_joins_by_code_and_is_told_all_it_needs(client, hub_key):
         fingerprint,
     )
     assert waiting["source"] == "127.0.0.1"
-    approved = await client("POST", f"/api/devices/join/{asked.code}/approve", {"name": "Office PC"})
+    path, shown = f"/api/devices/join/{asked.code}/approve", {"fingerprint": fingerprint}
+    await client("POST", path, {"fingerprint": "another"}, status=409)
+    approved = await client("POST", path, {**shown, "name": "Office PC"})
     assert approved == {
         "id": "office_pc",
         "key": "office_pc",
@@ -68,7 +70,8 @@ async def test_an_admin_turns_a_device_away(client):
     await client("DELETE", f"/api/devices/join/{asked['code']}", status=204)
     answer = await client.http.post("/api/devices/join/poll", json={"secret": asked["secret"]})
     assert answer.json() == {"state": "refused", "enrolment": None}
-    await client("POST", f"/api/devices/join/{asked['code']}/approve", status=404)
+    path = f"/api/devices/join/{asked['code']}/approve"
+    await client("POST", path, {"fingerprint": "none"}, status=404)
 
 
 async def test_wrong_secrets_are_unknown_and_polling_too_often_is_throttled(client):

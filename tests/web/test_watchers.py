@@ -116,15 +116,18 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page.get_by_role("button", name="Approve").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text('nas.NasSkill.stop(node="camera")')).to_be_visible()
-    # A program that changes it meanwhile does not change what the person says yes to.
+    # What a program changes meanwhile is not what the person says yes to.
     shown = client.request("GET", "/api/watchers/full")
     client.request("PATCH", "/api/watchers/full", {"allow": [STOP_ANY], "instruction": "Stop all."})
     dialog.get_by_role("button", name="Yes").click()
+    expect(page.get_by_text("full was changed meanwhile")).to_be_visible()
+    back = {field: shown[field] for field in ("allow", "instruction")}
+    assert client.request("PATCH", "/api/watchers/full", back)["state"] == "draft"
+    expect(page.get_by_text("Stop all.")).to_have_count(0)
+    page.get_by_role("button", name="Approve").click()
+    page.get_by_role("dialog").get_by_role("button", name="Yes").click()
     expect(page.get_by_text("full is active")).to_be_visible()
-    approved = client.request("GET", "/api/watchers/full")
-    assert approved["predicate"] == "disk > 90"
-    for field in ("allow", "instruction", "topics"):
-        assert approved[field] == shown[field]
+    assert client.request("GET", "/api/watchers/full")["predicate"] == "disk > 90"
     fill(97)
     expect(
         page.get_by_role("table", name="History").or_(page.get_by_text("The disk is at 97 %."))

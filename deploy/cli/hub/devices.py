@@ -187,8 +187,8 @@ def approve(options: argparse.Namespace) -> int:
             client.request("DELETE", api("devices", "join", found["code"]))
             note("The device was refused, and its code is void.")
             return 1
-    named = {} if options.name is None else {"name": options.name}
-    approved = client.request("POST", api("devices", "join", found["code"], "approve"), named)
+    body = {"fingerprint": found["fingerprint"], "name": options.name}
+    approved = client.request("POST", api("devices", "join", found["code"], "approve"), body)
     wanted = {"trusted": options.trust_skills, "shared": options.shared}
     if any(wanted.values()):
         client.request("PATCH", api("devices", approved["id"]), wanted)

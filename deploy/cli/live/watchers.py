@@ -45,7 +45,7 @@ def add(options: argparse.Namespace) -> int:
         question = f"Approve {made['name']}?"
         otherwise = f"It is a draft. 'strawberry watchers approve {made['name']} --yes' approves it."
         if options.yes or (not options.json and agreed(question, otherwise=otherwise)):
-            made = _post(client, made["name"], "approve")
+            made = _post(client, made["name"], "approve", {"digest": made["digest"]})
     if options.json:
         Output(as_json=True).result(made)
     elif made["state"] == "draft":
@@ -96,7 +96,7 @@ def approve(options: argparse.Namespace) -> int:
             note("Nothing was changed.")
             return 1
     given = {name: value for name, value in change.items() if name in ("predicate", "dry_run")}
-    _say(options, _post(client, options.name, "approve", given))
+    _say(options, _post(client, options.name, "approve", {**given, "digest": watcher["digest"]}))
     return 0
 
 

@@ -169,13 +169,23 @@ class Edit(Strict):
         Raises:
             InvalidMessage: If it could not be made like this.
         """
-        given = self.model_dump(exclude_none=True)
+        given = self.model_dump(exclude_none=True, exclude={"digest"})
         kept = ["name", "instruction", "topics", "predicate", "missed", "dry_run"]
         if not given.keys() & {"every_s", "on_change", "schedule"}:
             kept += ["every_s", "schedule"]
             given["on_change"] = not (row.every_s or row.schedule)
         asked = {each: getattr(row, each) for each in kept} | {"allow": calls} | given
         return validated(WatcherRequest, {**asked, "predicate": asked["predicate"] or None}, what="field")
+
+
+class Approval(Edit):
+    """A yes to a watcher, with changes of the person who says it.
+
+    Attributes:
+        digest: Of the watcher as it was shown; see `watched.digest_of`.
+    """
+
+    digest: Annotated[str, Field(max_length=64)]
 
 
 def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:

@@ -13,7 +13,7 @@ from contracts.wire import Strict
 from hub_agent.live.times import parse_since
 from hub_agent.live.watchers.backtest import Report
 from hub_agent.live.watchers.decisions.evaluation import DecisionEntry
-from hub_agent.live.watchers.definition import By, Edit, WatcherRequest
+from hub_agent.live.watchers.definition import Approval, By, Edit, WatcherRequest
 from hub_agent.live.watchers.timers import Timers, TimerSummary
 from hub_agent.live.watchers.watched import CheckedPredicate, WatcherSummary, WatcherWithHistory
 from hub_agent.live.watchers.watchers import Watchers
@@ -100,8 +100,8 @@ def watcher_routes(
 
     async def approve(request: Request) -> Answer[WatcherSummary]:
         name, person = await changing(request)
-        edit = await read(request, Edit, optional=True)
-        return answer(await watchers.approve(name, person, edit))
+        approval = await read(request, Approval)
+        return answer(await watchers.approve(name, person, approval.digest, approval))
 
     async def pause(request: Request) -> Answer[WatcherSummary]:
         return answer(await watchers.pause(*await changing(request)))

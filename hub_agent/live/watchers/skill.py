@@ -76,13 +76,17 @@ class WatcherSkill(HubSkill):
         }
         request = validated(WatcherRequest, given)
         if not self.asking.confirmed:
-            await self._watchers.create(request, self._by, as_draft=True)
+            # The same draft stays: an open question shows its predicate, and a new one could be another.
+            if not self._watchers.digest_shown(request):
+                await self._watchers.create(request, self._by, as_draft=True)
             self.asking.need_confirmation(
                 f"the watcher {name} is a draft until a person confirms its predicate and its actions",
                 hint=f"{name} is a draft: 'strawberry watchers approve {name}' shows it and lets it begin.",
                 shown=await self._watchers.shown_to_confirm(name, self._by),
             )
-        return (await self._watchers.approve(name, self._by, shown=request)).model_dump(mode="json")
+        return (
+            await self._watchers.approve(name, self._by, self._watchers.digest_shown(request))
+        ).model_dump(mode="json")
 
     @skill_method(read_only=True, untrusted_output=True)
     async def list(self) -> Rows:

@@ -33,7 +33,12 @@ from hub_agent.live.watchers.predicates import Evaluator, Verdict
 from hub_agent.live.watchers.predicates.firing import Firing
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
+from hub_registry.shown import shown_digest
 
+_APPROVED: Final = {
+    *("name", "owner", "created_at", "instruction", "topics", "every_s", "schedule", "missed"),
+    *("predicate", "allow", "dry_run", "actions_per_hour"),
+}
 _DONE: Final = TypeAdapter(list[str])
 _RECHECK_S: Final = 60.0
 _LONGEST_RECHECK_S: Final = 900.0
@@ -119,9 +124,14 @@ class WatchedTopic(TypedDict):
 
 
 class WatcherSummary(Part):
-    """A watcher as people and programs read it."""
+    """A watcher as people and programs read it.
+
+    Attributes:
+        digest: Of all that an approval is for; to be sent with it.
+    """
 
     name: str
+    digest: str
     state: str
     owner: str
     instruction: str
@@ -195,6 +205,7 @@ def summary_of(row: WatcherRow, watched: Watched | None, last: DecisionRow | Non
             reason = "it waits to be evaluated: the evaluations of a minute are used up"
         watched.count()
     more = {
+        "digest": digest_of(row),
         "truth": verdict.truth if verdict is not None else None,
         "reason": reason,
         "topics": topics_json(sources_of(row)),
@@ -203,6 +214,11 @@ def summary_of(row: WatcherRow, watched: Watched | None, last: DecisionRow | Non
         "last": last,
     }
     return WatcherSummary.model_validate({**row.model_dump(), **more})
+
+
+def digest_of(row: WatcherRow) -> str:
+    """Return the digest of all that a watcher is approved for."""
+    return shown_digest(row.model_dump(mode="json", include=_APPROVED))
 
 
 def calls_json(row: WatcherRow) -> list[Json]:

@@ -41,12 +41,14 @@ from hub_agent.live.watchers.watched import (
     calls_json,
     checked_decision,
     checked_row,
+    digest_of,
     summary_of,
     values_json,
 )
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_registry.registry import Registry
+from hub_registry.shown import check_shown
 from hub_registry.storage.tables import now, readable
 
 _log = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ class Watchers:
         self._registry = registry
         self._settings = settings
         self._rows: dict[str, WatcherRow] = {}
-        self._drafts: dict[str, WatcherRequest] = {}
+        self._drafts: dict[str, tuple[WatcherRequest, str]] = {}
         self._one = asyncio.Lock()
 
     async def create(self, request: WatcherRequest, by: By, *, as_draft: bool = False) -> WatcherSummary:
@@ -126,7 +128,7 @@ class Watchers:
             check_room(self._rows, request.name, by.user, as_draft=as_draft)
             # Stored first: what a person is told has failed must not run.
             await self._store.add(row, replace=row.name in self._rows)
-            self._rows[row.name], self._drafts[row.name] = row, request
+            self._rows[row.name], self._drafts[row.name] = row, (request, digest_of(row))
             self._evaluations.limits.forget(row.name)
             if is_active:
                 await self._try_start(row)
@@ -145,26 +147,28 @@ class Watchers:
             "latest": values_json(seen),
         }
 
-    async def approve(
-        self, name: str, by: By, edit: Edit | None = None, *, shown: WatcherRequest | None = None
-    ) -> WatcherSummary:
+    def digest_shown(self, request: WatcherRequest) -> str:
+        """Return the digest of the draft that was made of a request; empty where it is another by now."""
+        row, (made, digest) = self._rows.get(request.name), self._drafts.get(request.name, (None, ""))
+        is_same = row is not None and row.state == "draft" and (made, digest) == (request, digest_of(row))
+        return digest if is_same else ""
+
+    async def approve(self, name: str, by: By, digest: str, edit: Edit | None = None) -> WatcherSummary:
         """Approve a watcher, with changes, and let it begin.
 
         Its calls then count as confirmed, so this is only for people who may confirm calls.
 
         Args:
-            shown: The request whose draft the person saw; see `shown_to_confirm`.
+            digest: Of what the person saw; see `watched.digest_of`.
 
         Raises:
-            Conflict: If that is no draft any more, or was made again otherwise.
+            Conflict: If it was changed meanwhile.
             Forbidden: If it makes calls and the person may not confirm calls here.
             StrawberryError: As by `change`.
         """
         async with self._changing(name, by, "approved") as (row, assign):
-            if shown is not None and (row.state != "draft" or self._drafts.get(name) != shown):
-                raise Conflict(
-                    f"{name} was changed meanwhile", hint=f"'strawberry watchers show {name}' shows it."
-                )
+            hint = f"'strawberry watchers show {name}' shows it."
+            check_shown(digest, digest_of(row), name=name, hint=hint)
             edited = await self._edited(row, edit or Edit(), by)
             if edited["allow"] and not by.may_confirm:
                 raise cannot_confirm()
@@ -191,8 +195,6 @@ class Watchers:
             if all(value == getattr(row, field) for field, value in edited.items() if field != "note"):
                 return self._shown(row)
             assign(edited)
-            # A question that is open shows the old one.
-            self._drafts.pop(name, None)
             if row.allow:
                 self._engine.stop(name)
                 assign({"state": "draft", "snoozed_until": None, "next_at": None})

@@ -236,21 +236,19 @@ class _Watcher:
 
     async def _approve(self) -> None:
         predicate = (self._predicate.value or "").strip()
-        shown = self._approvable()
+        shown = self._watcher
         calls = "\n".join(map(called, shown["allow"]))
         if calls and not await view.ask(
             text("Approve {name}?", name=self._name), text("It may then call, without asking:") + f"\n{calls}"
         ):
             return
-        approved = await view.api.post(f"{self._path}/approve", {**shown, "predicate": predicate})
+        approved = await view.api.post(
+            f"{self._path}/approve", {"digest": shown["digest"], "predicate": predicate}
+        )
         # Before the button goes that stands for this handler.
         view.notify(text("{name} is active", name=self._name))
         self._checked.clear()
         await self._show(approved)
-
-    def _approvable(self) -> dict[str, Any]:
-        """Return what the person sees, so that nothing else is approved if a program changed it meanwhile."""
-        return {name: self._watcher[name] for name in ("instruction", "topics", "allow")}
 
     # -- the back-test ----------------------------------------------------------------------------
 
@@ -305,7 +303,8 @@ class _Watcher:
         return lambda: self._do("snooze", {"seconds": hours * 3_600})
 
     async def _toggle_dry_run(self) -> None:
-        await self._do("approve", {**self._approvable(), "dry_run": not self._watcher["dry_run"]})
+        shown = self._watcher
+        await self._do("approve", {"digest": shown["digest"], "dry_run": not shown["dry_run"]})
 
     async def _run(self) -> None:
         decided = await view.api.post(f"{self._path}/run")

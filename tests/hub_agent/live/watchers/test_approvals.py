@@ -1,11 +1,13 @@
 """What is approved for a watcher stays what a person has said, whatever a model reads."""
 
 import asyncio
+import os
 
 import pytest
 
 from hub_agent.live.watchers.decisions.approved import ApprovedCall
 from hub_agent.live.watchers.definition import By
+from tests.forkserver import COMMAND
 from tests.hub_agent.home import Home
 from tests.hub_agent.live.watchers.watching import STOP, Watching, decides, script, stops
 from tests.hub_agent.skills import FeedSkill
@@ -135,6 +137,29 @@ async def test_calls_that_were_not_approved_are_not_made_while_their_approval_is
     assert (shown["state"], shown["allow"], shown["model_calls"]) == ("active", [], 1)
 
 
+async def test_what_is_approved_is_what_was_shown(watching: Watching, model: ScriptedModel) -> None:
+    program = await watching.home.token(scopes=("chat", "call"))
+    url, unlock = watching.home.hub.url, {"allow": [{"path": "devices.nas.CameraSkill.unlock"}]}
+    async with watching.home.client(program) as other:
+        shown = await watching.add(client=other, predicate="disk > 95")
+        # The command shows it and asks; before the answer, the program has it do something else.
+        command = await asyncio.create_subprocess_exec(
+            *(*COMMAND, "watchers", "approve", "full", "--hub", url),
+            env={**os.environ, "STRAWBERRY_TOKEN": watching.home.admin_token},
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        asked = await command.stderr.readuntil(b"[y/N]")
+        await watching.ask("PATCH", "/full", unlock, client=other)
+        _, refused = await command.communicate(b"y\n")
+    assert (b"CameraSkill.stop" in asked, command.returncode) == (True, 1)
+    assert b"full was changed meanwhile" in refused
+    old = {"digest": shown["digest"]}
+    assert await watching.ask("POST", "/full/approve", old) == "conflict"
+    assert (await watching.client.post("/api/watchers/full/approve", json={})).status_code == 422
+    assert (await watching.show())["state"] == "draft"
+
+
 async def test_what_was_approved_through_a_device_ends_with_the_device(
     watching: Watching, model: ScriptedModel
 ) -> None:
@@ -143,7 +168,8 @@ async def test_what_was_approved_through_a_device_ends_with_the_device(
     phone = await home.device("Phone", FeedSkill())
     await watching.add(predicate="disk > 95")
     through = By(registry.admin, registry.authority.check(phone.token).jti, may_confirm=True, of_all=True)
-    await home.hub.live.watchers.approve("full", through)
+    digest = (await watching.show())["digest"]
+    await home.hub.live.watchers.approve("full", through, digest)
     await watching.disk(96)
     assert [each["decision"] for each in await watching.decided(1)] == ["act"]
     await watching.disk(50)

@@ -205,8 +205,9 @@ async def test_a_scheduled_time_that_was_missed_is_told_or_run(
     model.script = script(decides("notify", "It is time."))
     body = {"name": "morning", "instruction": "Wake me.", "schedule": "every day at 7", "missed": missed}
     async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
-        assert (await client.post("/api/watchers", json=body)).json()["state"] == "draft"
-        await client.post("/api/watchers/morning/approve")
+        made = (await client.post("/api/watchers", json=body)).json()
+        assert made["state"] == "draft"
+        await client.post("/api/watchers/morning/approve", json={"digest": made["digest"]})
     async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
         rows = WatcherStore(store, instance="main")
         [row] = await rows.watchers()

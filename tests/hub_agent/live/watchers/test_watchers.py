@@ -431,9 +431,10 @@ async def test_an_interval_that_passed_while_the_hub_was_stopped_is_not_waited_f
         opened = open_home(tmp_path / "home", model_url=model.base_url)
         async with opened as home, home.client() as client:
             await client.post("/api/watchers", json=body)
+            watching = Watching(home, None, None, client)
             if count == 1:
-                await client.post("/api/watchers/daily/approve")
-            await Watching(home, None, None, client).decided(count, "daily")
+                await watching.ask("POST", "/daily/approve")
+            await watching.decided(count, "daily")
             await home.hub.registry.store.write(lambda session: session.exec(yesterday))
 
 

@@ -68,7 +68,9 @@ class Watching:
         return topics.STATE.build(device=self.device.id, skill="SystemSkill", property=name)
 
     async def ask(self, method: str, path: str = "", body: Any = None, *, client: Any = None) -> Any:
-        """Send a request; an error becomes its code."""
+        """Send a request; an error becomes its code. An approval is of what is there."""
+        if path.endswith("/approve"):
+            body = {"digest": (await self.show(path.split("/")[1]))["digest"], **(body or {})}
         response = await (client or self.client).request(method, f"/api/watchers{path}", json=body)
         given = response.json()
         return given["code"] if response.is_error else given
