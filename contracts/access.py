@@ -168,6 +168,11 @@ def overlaps(one: str, other: str) -> bool:
     return len(ours) == len(theirs) or theirs[len(ours) :] == ["#"]
 
 
+def is_for_people(topic: str) -> bool:
+    """Return whether a person can read a topic of the bus at all; of others nothing is kept."""
+    return any(covers(each, topic) for each in (*_VISIBLE, topics.USER_EVENT.filter()))
+
+
 def allowed(given: tuple[Right, ...], action: Action, topic: str) -> bool:
     """Return whether one of these rights permits the action on a topic or, to subscribe, on a filter."""
     return any(right.action == action and covers(right.filter, topic) for right in given)

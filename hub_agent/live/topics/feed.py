@@ -14,7 +14,7 @@ from sqlmodel import Session, select
 
 from bus.link import Link
 from chat.tasks import happens, open_tasks
-from contracts.access import covers
+from contracts.access import covers, is_for_people
 from contracts.errors import NotFound, StorageError
 from contracts.topics import check_filter, check_topic, is_exact
 from contracts.wire import Json
@@ -161,7 +161,9 @@ class Feed:
         heard = asyncio.Event()
         self._ask(source, filter_)
         if not was_followed and source.link.connected:
-            with self.follow(filter_, lambda _: heard.set() if is_exact(filter_) else None, link=link):
+            with self.follow(
+                filter_, lambda _: heard.set() if is_exact(filter_) else None, link=link, sees=_kept(link)
+            ):
                 await source.settled()
                 await happens(heard, within_s=_RETAINED_S)
         return self.known(filter_, link)
@@ -234,7 +236,7 @@ class Feed:
             follower, timer = self._asked.pop(key)
             timer.cancel()
         else:
-            follower = Follower(filter_, _ignore, None)
+            follower = Follower(filter_, _ignore, _kept(source.name))
             source.add(follower)
         kept_s = _KEPT_S if is_exact(filter_) else _KEPT_WILD_S
         timer = asyncio.get_running_loop().call_later(kept_s, self._stop_asking, key)
@@ -336,6 +338,11 @@ async def open_feed(
             yield feed
         finally:
             await asyncio.shield(heard.write(connected()))
+
+
+def _kept(link: LinkName) -> Callable[[str], bool] | None:
+    """Return what says whether a topic that was only asked for is kept: each result of a call has one."""
+    return is_for_people if link == "bus" else None
 
 
 def _ignore(_: Sample) -> None:

@@ -90,10 +90,15 @@ _TOPIC_BYTES: Final = 1_024
 
 @dataclass(eq=False, slots=True)
 class Ring:
-    """The recent samples of one topic, oldest first; only `SampleMemory` adds and removes."""
+    """The recent samples of one topic, oldest first; only `SampleMemory` adds and removes.
+
+    Attributes:
+        once: Whether all that was heard of it is one message, which the broker does not retain.
+    """
 
     samples: deque[Sample] = _field(default_factory=deque)
     size: int = _TOPIC_BYTES
+    once: bool = False
 
 
 class SampleMemory:
@@ -127,6 +132,7 @@ class SampleMemory:
     def add(self, ring: Ring, sample: Sample) -> bool:
         """Add a sample; return False where whole topics had to go for it."""
         size = len(sample.payload) + _SAMPLE_BYTES
+        ring.once = not ring.samples and not sample.retained
         ring.samples.append(sample)
         ring.size += size
         self.size += size
@@ -168,8 +174,11 @@ class SampleMemory:
         return True
 
     def _forget_quietest(self) -> None:
-        """Drop the topics that were silent the longest until a tenth is free: this is not cheap."""
-        by_age = sorted(self._rings, key=lambda key: _last(self._rings[key]))
+        """Drop topics until a tenth is free, those of a single message first, then the longest silent.
+
+        A topic that is used for one message must not cost the last value of a door. This is not cheap.
+        """
+        by_age = sorted(self._rings, key=lambda key: (not self._rings[key].once, _last(self._rings[key])))
         for link, topic in by_age:
             if self.size <= 0.9 * self._max_bytes:
                 return

@@ -191,6 +191,11 @@ async def test_calls_and_results_and_the_events_of_others_are_shown_to_nobody(
 
         await eventually(both)
         assert not [topic for topic in seen if "/calls/" in topic or "/results/" in topic]
+        # They were asked for, but there is no person who can read them: they take no memory.
+        await post(admin, call("nas", "LampSkill.turn_on"))
+        known = [each.topic for each in home.hub.live.values.feed.known("#")]
+        assert DISK in known
+        assert not [topic for topic in known if "/calls/" in topic or "/results/" in topic]
 
 
 async def test_on_the_bus_a_person_publishes_only_events_of_their_own(home: Home, nas: Device) -> None:

@@ -236,7 +236,7 @@ def test_full_memory_makes_room_for_many_messages_at_once() -> None:
 def test_memory_is_bounded_over_all_topics_and_a_quiet_one_keeps_its_last_value() -> None:
     memory = SampleMemory(max_bytes=100_000)
     quiet = memory.make("bus", "quiet")
-    memory.add(quiet, Sample("bus", "quiet", 0, b"1"))
+    memory.add(quiet, Sample("bus", "quiet", 0, b"1", retained=True))
     busy = memory.make("bus", "busy")
     for at in range(10_000):
         memory.add(busy, Sample("bus", "busy", at, b"x" * 50))
@@ -244,12 +244,13 @@ def test_memory_is_bounded_over_all_topics_and_a_quiet_one_keeps_its_last_value(
     assert len(quiet.samples) == 1
     assert 100 < len(busy.samples) < 400
     assert busy.samples[-1].at == 9_999
-    # A topic for each message: the oldest topics go.
+    # A topic for each message: the oldest of these go.
     for at in range(1_000):
         memory.add(memory.make("home", f"flood/{at}"), Sample("home", f"flood/{at}", 20_000 + at, b"1"))
     assert memory.size <= 100_000
     assert memory.get("home", "flood/999") is not None
-    assert memory.get("bus", "quiet") is None
+    assert memory.get("home", "flood/0") is None
+    assert memory.get("bus", "quiet") is quiet
 
 
 def test_fields_of_decoded_payloads() -> None:
