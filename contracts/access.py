@@ -15,7 +15,7 @@ class Principal:
 
     Attributes:
         id: Device id, user id, client name or hub instance.
-        owner: Id of the user whose events it may see; empty for none.
+        owner: Id of the user whose events, watchers and captures it may see; empty for none.
         chat: Whether it was granted chat over MQTT (``client`` only; a device always has it).
         home_assistant: Whether it is Home Assistant (``client`` only), which has rights of its own.
     """
@@ -54,10 +54,10 @@ _VISIBLE: Final = (
     topics.STATE.filter(),
     topics.EVENT.filter(),
     topics.HUB_STATUS.filter(),
-    topics.WATCHER.filter(),
-    topics.CAPTURE.filter(),
 )
 """What a reader may see: presence and values, never the arguments and results of calls."""
+_OWN: Final = (topics.USER_EVENT, topics.WATCHER, topics.CAPTURE)
+"""What a reader may see of one person, its owner, alone."""
 
 
 def rights(principal: Principal) -> tuple[Right, ...]:
@@ -123,7 +123,7 @@ _HOME_ASSISTANT_RIGHTS: Final = (
 def _reader_rights(principal: Principal) -> tuple[Right, ...]:
     sees = list(_VISIBLE)
     if principal.owner:
-        sees.append(topics.USER_EVENT.filter(user=principal.owner))
+        sees += (each.filter(user=principal.owner) for each in _OWN)
     granted: list[Right] = []
     if principal.chat:
         sees.append(topics.CHAT_REPLY.filter(principal=principal.id))

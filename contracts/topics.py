@@ -155,8 +155,8 @@ CHAT_REQUEST: Final = Topic("hub/chat/{principal}/request/{request}", TypeAdapte
 """Signed by a device, plain from a granted client, so the receiver decides by the principal."""
 CHAT_REPLY: Final = Topic("hub/chat/{principal}/reply/{request}", TypeAdapter(ChatReply), "hub")
 """Signed to a device, plain to a client."""
-WATCHER: Final = Topic("hub/watchers/{watcher}", TypeAdapter(WatcherState), "hub", retained=True)
-CAPTURE: Final = Topic("hub/captures/{capture}", TypeAdapter(CaptureState), "hub", retained=True)
+WATCHER: Final = Topic("users/{user}/watchers/{watcher}", TypeAdapter(WatcherState), "hub", retained=True)
+CAPTURE: Final = Topic("users/{user}/captures/{capture}", TypeAdapter(CaptureState), "hub", retained=True)
 USER_EVENT: Final = Topic("users/{user}/events/{kind}", TypeAdapter(UserEvent), "hub")
 
 BROKER_CONTROL: Final = Topic("$CONTROL/strawberry/v1", TypeAdapter(Revocation), "hub")

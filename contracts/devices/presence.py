@@ -133,7 +133,7 @@ class UserEvent(Wire):
 
 
 class WatcherState(Wire):
-    """Hub → all: what a watcher is doing. What it saw and why it decided so is in its owner's events.
+    """Hub → its owner: what a watcher is doing. What it saw and why it decided so is in its owner's events.
 
     Attributes:
         fired: How often its condition came about and something was decided.
@@ -150,7 +150,7 @@ class WatcherState(Wire):
 
 
 class CaptureState(Wire):
-    """Hub → all: what a capture is recording.
+    """Hub → its owner: what a capture is recording.
 
     Attributes:
         state: ``full``: there is no room; it goes on by itself when there is.

@@ -33,7 +33,7 @@ def test_every_row_finds_the_topics_it_builds() -> None:
 
 
 def test_a_hub_process_cannot_take_the_name_of_a_branch() -> None:
-    assert topics.find("hub/watchers/status") == (topics.WATCHER, {"watcher": "status"})
+    assert topics.find("hub/watchers/status") is None
     with pytest.raises(InvalidTopic):
         topics.HUB_STATUS.build(instance="watchers")
 

@@ -10,7 +10,7 @@ from tests.hub_registry.spokes import eventually
 async def retained(link: Link) -> set[str]:
     """List all retained topics of ours."""
     found: set[str] = set()
-    marker = topics.WATCHER.build(watcher="marker")
+    marker = topics.WATCHER.build(user="ann", watcher="marker")
     done = asyncio.Event()
 
     def collect(message) -> None:

@@ -198,7 +198,7 @@ async def test_a_purge_empties_all_that_was_ever_published_and_the_hub_stays_sil
             for topic in (
                 topics.STATUS.build(device=device.id),
                 topics.STATE.build(device="unknown", skill="X", property="y"),
-                topics.WATCHER.build(watcher="door"),
+                topics.WATCHER.build(user="ann", watcher="door"),
                 topics.HUB_STATUS.build(instance="second"),
                 topics.USER_EVENT.build(user="ada", kind="turn"),
             ):

@@ -38,7 +38,7 @@ __all__ = [
 
 PATIENCE_S = 120.0
 ANNA = Actor(user="anna")
-MARKER = topics.WATCHER.build(watcher="marker")
+MARKER = topics.WATCHER.build(user="ann", watcher="marker")
 
 Seen = TypeVar("Seen")
 

@@ -47,7 +47,7 @@ class Capture:
             ValueError: If it is about no folder, or nothing that can be recorded.
             InvalidTopic: If it has no name.
         """
-        topics.CAPTURE.build(capture=row.id)
+        topics.CAPTURE.build(user=row.owner, capture=row.id)
         spec = CaptureSpec.model_validate(row.spec)
         if "\0" in row.root or not Path(row.root).is_absolute():
             raise ValueError("its root is no folder")

@@ -177,7 +177,9 @@ class Captures:
         async with self._changing:
             for capture in [each for each in self._captures.values() if each.row.owner == user]:
                 await self._end(capture)
+                await self._retain(capture, b"")
                 capture.row.owner, capture.row.is_stopped = heir, True
+                capture.published = None
         await self._save()
 
     async def list(self, user: User, *, of_all: bool = False) -> list[CaptureInfo]:
@@ -253,7 +255,6 @@ class Captures:
             if known is not None and not topics:
                 await self._end(known)
                 del self._captures[name]
-                await self._retain(name, b"")
             if not topics:
                 return
             spec = CaptureSpec(
@@ -431,18 +432,21 @@ class Captures:
                 capture.published is None
                 or state.model_copy(update={"at": capture.published.at}) != capture.published
             ):
-                await self._retain(info.id, state.model_dump_json().encode())
+                await self._retain(capture, state.model_dump_json().encode())
                 capture.published = state
 
     async def _forget(self, name: str) -> None:
         """Forget a stopped capture without files."""
-        del self._captures[name]
+        capture = self._captures.pop(name)
         await self._rows.delete(name)
-        await self._retain(name, b"")
+        await self._retain(capture, b"")
 
-    async def _retain(self, name: str, payload: bytes) -> None:
+    async def _retain(self, capture: Capture, payload: bytes) -> None:
+        if not capture.row.owner:
+            return  # the hub's own belongs to no person
+        topic = topics.CAPTURE.build(user=capture.row.owner, capture=capture.row.id)
         with suppress(Disconnected):  # all are published again after the next connect
-            await self._link.publish(topics.CAPTURE.build(capture=name), payload, retain=True)
+            await self._link.publish(topic, payload, retain=True)
 
     async def _files(self, captures: Mapping[str, Kept]) -> Sequence[CaptureFile]:
         return await self._shared.in_thread(partial(capture_files, captures))

@@ -1,8 +1,8 @@
 """Values of topics as one person may read and publish them.
 
 On the bus a person reads what `contracts.access` shows to a reader: presence, skills, states and events of
-the devices that are the person's own or shared, watchers and captures, and the events of this person. Not
-even an admin reads calls, results or conversations. All topics of the bus belong to the hub or to a
+the devices that are the person's own or shared, and watchers, captures and events of this person. Not even an
+admin reads calls, results or conversations. All topics of the bus belong to the hub or to a
 device, so a person publishes only on ``users/{user}/events/{kind}``, with kinds that the hub does not use
 itself.
 
@@ -78,8 +78,8 @@ def check_visible(user: User, filter_: str, link: LinkName) -> None:
     given = rights(Principal("user", user.id, owner=user.id))
     if not any(right.action == "receive" and overlaps(right.filter, filter_) for right in given):
         hint = (
-            "On the bus people see devices/+/status, skills, state and events, hub/+/status, hub/watchers, "
-            "hub/captures and their own users/ events."
+            "On the bus people see devices/+/status, skills, state and events, hub/+/status, and below "
+            "users/ their own events, watchers and captures."
         )
         raise Forbidden(
             f"nothing on {filter_} is shown to {user.display_name}", hint=_of_home(filter_) or hint

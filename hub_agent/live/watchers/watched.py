@@ -174,7 +174,7 @@ def checked_row(row: WatcherRow) -> WatcherRow:
     Raises:
         ValueError: If it was altered; likewise an AttributeError, TypeError or InvalidTopic.
     """
-    topics.WATCHER.build(watcher=row.name)
+    topics.WATCHER.build(user=row.owner, watcher=row.name)
     _DONE.validate_python(row.done), state_of(row, None), summary_of(row, None, None)
     return row
 

@@ -300,7 +300,7 @@ class Watchers:
                 kept.pop(row.name, None)
             self._evaluations.limits.forget(row.name)
             await self._recordings.keep(self._rows.values())
-        await self._evaluations.announcer.gone(row.name)
+        await self._evaluations.announcer.gone(row)
 
     async def run(self, name: str, by: By) -> DecisionEntry:
         """Evaluate a watcher now, and return the decision and the actions.

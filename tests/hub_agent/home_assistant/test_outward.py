@@ -294,7 +294,7 @@ def parts_of_hub(assistant: Any = None, *, discovery: Discovery = "entity", task
     )
     parts = HubParts(assistant, publishing)
     state = WatcherState(name="warm", state="active", at=now())
-    topic = topics.WATCHER.build(watcher="w1")
+    topic = topics.WATCHER.build(user="admin", watcher="w1")
     parts.hear_watcher(Sample("bus", topic, 0.0, state.model_dump_json().encode()))
     return parts
 

@@ -150,7 +150,7 @@ async def test_an_agent_queries_no_device_past_its_profile(home: Home, nas: Devi
         await home.hub.live.values.query(asking, "devices/+/calls/LampSkill/status", "bus")
 
 
-async def test_calls_and_results_and_the_events_of_others_are_shown_to_nobody(
+async def test_calls_and_results_and_what_belongs_to_others_are_shown_to_nobody(
     home: Home, nas: Device
 ) -> None:
     ann = await home.hub.registry.accounts.add("Ann", role="member")
@@ -158,6 +158,7 @@ async def test_calls_and_results_and_the_events_of_others_are_shown_to_nobody(
         for hidden in (
             "devices/nas/calls/LampSkill/turn_on",
             "devices/+/results/#",
+            "users/bob/watchers/+",
             "hub/chat/+/request/#",
             "$SYS/#",
             "users/bob/#",
@@ -183,13 +184,17 @@ async def test_calls_and_results_and_the_events_of_others_are_shown_to_nobody(
                 assert (await talker.get(f"/api/{path}")).status_code == 403, path
         # Of all topics a reader gets those that it may see.
         await post(admin, call("nas", "LampSkill.turn_on"))
+        for name, person in (("gift-arrived", admin), ("tank", client)):
+            watcher = {"name": name, "instruction": "tell me", "topics": [DISK]}
+            assert (await person.post("/api/watchers", json=watcher)).is_success
         seen: set[str] = set()
 
         async def both() -> bool:
             seen.update(each["topic"] for each in await samples(client, "latest", topic="#"))
-            return {DISK, "devices/nas/status"} <= seen
+            return {DISK, "devices/nas/status", "users/ann/watchers/tank"} <= seen
 
         await eventually(both)
+        assert not [topic for topic in seen if topic.startswith("users/admin/")]
         assert not [topic for topic in seen if "/calls/" in topic or "/results/" in topic]
         # They were asked for, but there is no person who can read them: they take no memory.
         await post(admin, call("nas", "LampSkill.turn_on"))

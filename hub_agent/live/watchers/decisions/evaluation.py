@@ -114,11 +114,11 @@ class Announcer:
 
     async def state(self, row: WatcherRow, last: DecisionRow | None = None) -> None:
         """Publish what a watcher is doing, retained. Its reasons are in its owner's events."""
-        await self._retain(row.name, state_of(row, last).model_dump_json().encode())
+        await self._retain(row, state_of(row, last).model_dump_json().encode())
 
-    async def gone(self, name: str) -> None:
+    async def gone(self, row: WatcherRow) -> None:
         """Empty the retained state of a watcher that was removed."""
-        await self._retain(name, b"")
+        await self._retain(row, b"")
 
     async def change(self, row: WatcherRow, change: str, *, by: str) -> None:
         """Publish that a person has paused, resumed, snoozed, approved, changed or removed a watcher.
@@ -162,10 +162,10 @@ class Announcer:
         }
         await self._events.publish(owner, "watcher", payload)
 
-    async def _retain(self, name: str, payload: bytes) -> None:
-        topic = topics.WATCHER
+    async def _retain(self, row: WatcherRow, payload: bytes) -> None:
+        topic = topics.WATCHER.build(user=row.owner, watcher=row.name)
         with suppress(Disconnected):  # it is published again on reconnect
-            await self._feed.publish(topic.build(watcher=name), payload, retain=True, qos=topic.qos)
+            await self._feed.publish(topic, payload, retain=True, qos=topics.WATCHER.qos)
 
 
 @dataclass(frozen=True)
