@@ -4,6 +4,7 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
+from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, WithJsonSchema
 
@@ -35,6 +36,16 @@ def utc(seconds: float) -> datetime:
         OverflowError: If it is before the year 1, or after 9999.
     """
     return _EPOCH + timedelta(seconds=seconds)
+
+
+def local_time(at: float | datetime, zone: str) -> str:
+    """Return a time as people of a home read it: ``2026-11-23 19:23:00 CET``.
+
+    Args:
+        zone: IANA name of the home's time zone.
+    """
+    moment = at if isinstance(at, datetime) else utc(at)
+    return f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def parse_since(text: str) -> float:

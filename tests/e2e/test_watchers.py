@@ -134,7 +134,7 @@ def test_a_watcher_is_made_in_words_tried_run_dry_and_acts_once(disk: Disk, mode
     report = disk.house.json("watchers", "test", "full", "--since", "1h", "--model")
     [fired] = report["would_have_fired"]
     assert fired["values"]["disk"] == 96
-    assert fired["decision"]["action"]["path"] == STOP
+    assert fired["decision"]["actions"][0]["path"] == STOP
 
     # What a capture has heard is in its file within a second.
     captured = wait_for(
@@ -176,8 +176,9 @@ def test_a_hub_that_is_killed_while_it_acts_does_not_act_again_and_says_so(
     disk.house.wait_until_online(disk.nas)
     disk.fill(97)
     [entry] = disk.decided("act")
-    assert entry["state"] == "interrupted"
-    assert "not repeated" in wait_for(disk.notes, what="the notification")[0]
+    assert (entry["state"], entry["actions"][0]["outcome"]) == ("interrupted", "unknown")
+    assert f'{STOP}(name="camera"): perhaps done' in wait_for(disk.notes, what="the notification")[0]
+    assert f"{STOP}: perhaps done" in disk.house.cli("watchers", "show", "full").stdout
     wait_for(lambda: not disk.films(), what="the camera to end")
     disk.film()
     disk.fill(50)

@@ -16,7 +16,7 @@ from deploy.cli.terminal.tables import cell, moment
 
 _COLUMNS: Final = ("name", "state", "predicate", "fired", "last", "at")
 _NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.+)")
-_DONE: Final = {"result": "done", "dry_run": "dry run"}
+_DONE: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
 """How an action that has no error is shown."""
 _EXACT_S: Final = 120.0
 """Shorter times are printed in seconds: their ends may be the same minute."""

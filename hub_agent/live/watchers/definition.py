@@ -26,6 +26,9 @@ LEAST_EVERY_S: Final = 1.0
 DEFAULT_EVERY_S: Final = 300.0
 """Interval of a watcher without a predicate that names none: a model that is asked costs money or heat."""
 
+MOST_CALLS: Final = 16
+"""Approved calls of a watcher, and calls of one decision."""
+
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
 
 Missed = Literal["run", "tell"]
@@ -97,7 +100,7 @@ class WatcherRequest(Strict):
     on_change: bool = False
     schedule: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     predicate: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
-    allow: Annotated[tuple[Allowed, ...], Field(max_length=16)] = ()
+    allow: Annotated[tuple[Allowed, ...], Field(max_length=MOST_CALLS)] = ()
     dry_run: bool = False
     missed: Missed = "tell"
     actions_per_hour: Annotated[int, Field(ge=1, le=1_000)] | None = None

@@ -8,13 +8,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from itertools import takewhile
 from typing import Final
 
 from agent_core.prompt import Household
 from chat.tasks import happens
 from contracts.errors import StorageError, StrawberryError
-from hub_agent.live.times import utc
+from hub_agent.live.times import local_time, utc
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics import field as field_of
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
@@ -25,6 +26,7 @@ from hub_agent.live.watchers.predicates.firing import Firing, replay
 from hub_agent.live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 from hub_agent.live.watchers.watched import Watched
+from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ _RETAINED_S: Final = 5.0
 _LEAST_WAKE_S: Final = 0.05
 _SHORT_GAP_S: Final = 1.0
 _MOST_VALUES: Final = 1_000
+_MOST_MISSED: Final = 5
+"""Times of a schedule that are named where they were missed."""
 _RECENT: Final = 5
 """Earlier values that the model is shown of each name."""
 
@@ -140,7 +144,7 @@ class Engine:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
         missed = [watched for watched in list(self._watched.values()) if self._miss(watched, gap)]
         if missed and gap.until is not None and gap.until - gap.since > _SHORT_GAP_S:
-            text = f"{_clock(gap.since)} to {_clock(gap.until)} UTC"
+            text = f"{self._clock(gap.since)} to {self._clock(gap.until)}"
             for watched in missed:
                 watched.gaps.append(text)
             self._tasks.create_task(self._tell_gap(missed, gap, text), name="gap of watchers")
@@ -164,6 +168,9 @@ class Engine:
         """Write what changes too often to be written each time."""
         for watched in self._watched.values():
             watched.count()
+            if watched.rises:
+                # What is not decided when the hub stops fires, and counts, after its start.
+                watched.row.armed, watched.row.fired = True, watched.row.fired - watched.rises
         await self._save(*(watched.row for watched in self._watched.values()))
 
     async def evaluate_now(self, watched: Watched, *, occasion: str) -> DecisionRow:
@@ -172,20 +179,24 @@ class Engine:
         One without an owner is paused, and no model is asked.
         """
         watched.busy = True
+        rises = watched.rises
+        watched.ask_at, watched.has_new = None, False
         try:
             if (objection := await self._evaluations.objection(watched.row)) is not None:
                 return await self._pause(watched, objection)
-            watched.ask_at, watched.has_new, watched.rose = None, False, False
             watched.asked_at = time.time()
             gaps = [*watched.gaps, *self._open_gaps(watched)]
             entry = await self._evaluations.evaluate(
                 watched.row,
                 self.seen(watched),
-                occasion=occasion,
+                occasion=occasion if rises < 2 else f"{occasion}, the last of {rises} times",
                 gaps=gaps,
                 is_current=lambda: self._is_current(watched),
+                # Each alarm is told; that the model fails again when asked again is not.
+                tells_failure=bool(rises) or not watched.failures,
             )
         finally:
+            watched.rises -= rises
             watched.busy = False
             self._kick.set()
         verdict = watched.verdict
@@ -194,7 +205,8 @@ class Engine:
             watched.ended = False
             self._rearm(watched)
         if entry.decision == "failed":
-            await self._failed(watched, entry, occasion)
+            watched.failures += 1
+            self._ask_later(watched)
         else:
             watched.failures, watched.asked_with = 0, entry.seen
             if watched.evaluator is None:
@@ -211,7 +223,7 @@ class Engine:
     def _open_gaps(self, watched: Watched) -> list[str]:
         links = {source.link for source in watched.sources.values()}
         gaps = [gap for link in links for gap in self._feed.gaps(link) if gap.until is None]
-        return [f"since {_clock(gap.since)} UTC, until now" for gap in gaps]
+        return [f"since {self._clock(gap.since)}, until now" for gap in gaps]
 
     async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
         row = watched.row
@@ -291,9 +303,9 @@ class Engine:
             # Both are written with the decision: if the hub is killed before, it fires and counts again.
             row.fired, row.armed = row.fired + 1, watched.firing.armed
             values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
-            occasion = f"{row.predicate} became true at {utc(at):%H:%M:%S} UTC with {values}"
-            self._want(watched, at, occasion, rose=True)
-        elif watched.rose:
+            watched.rises += 1
+            self._want(watched, at, f"{row.predicate} became true at {self._clock(at)} with {values}")
+        elif watched.rises:
             pass
         elif verdict.truth is False or watched.settled:
             watched.ask_at = None
@@ -316,10 +328,15 @@ class Engine:
             watched.row.done, watched.row.armed = [], watched.firing.armed
             self._tasks.create_task(self._save(watched.row), name="watcher re-armed")
 
-    def _want(self, watched: Watched, at: float, occasion: str, *, rose: bool = False) -> None:
+    def _want(self, watched: Watched, at: float, occasion: str) -> None:
         watched.ask_at = at if watched.ask_at is None else min(at, watched.ask_at)
         watched.occasion = occasion
-        watched.rose = watched.rose or rose
+
+    def _ask_later(self, watched: Watched) -> None:
+        """Ask again after a failure; at once where it fired meanwhile."""
+        retry_at = time.time() + watched.recheck.next()
+        if not watched.rises:
+            watched.ask_at = retry_at
 
     async def _step(self, watched: Watched, now: float) -> None:
         row = watched.row
@@ -340,7 +357,7 @@ class Engine:
                 self._look(watched, now)
             await self._plan(watched)
         if watched.ask_at is not None and watched.ask_at <= now and not watched.busy:
-            if watched.verdict is not None and watched.verdict.truth is False and not watched.rose:
+            if watched.verdict is not None and watched.verdict.truth is False and not watched.rises:
                 watched.ask_at = None  # It was to be tried again, and is over.
             else:
                 self._ask(watched, now)
@@ -350,27 +367,23 @@ class Engine:
         needs_new = watched.evaluator is None and watched.schedule is None and not watched.on_interval
         if needs_new and values == watched.asked_with:
             watched.ask_at, watched.has_new = None, False
-        elif self._evaluations.limits.evaluations.take():
+        elif self._evaluations.limits.take_evaluation(watched.row.name):
             watched.busy, watched.is_held_up = True, False
             self._tasks.create_task(self._evaluate(watched), name=f"watcher {watched.row.name}")
         else:
             watched.ask_at, watched.is_held_up = now + LEAST_EVERY_S, True
 
     async def _evaluate(self, watched: Watched) -> None:
+        rises, occasion = watched.rises, watched.occasion
         try:
-            await self.evaluate_now(watched, occasion=watched.occasion)
+            await self.evaluate_now(watched, occasion=occasion)
         except Exception as error:  # noqa: BLE001 - the other watchers go on
             is_known = isinstance(error, StrawberryError)
             _log.error("watcher %s: %s", watched.row.name, error, exc_info=not is_known)
-            watched.ask_at = time.time() + watched.recheck.next()
-
-    async def _failed(self, watched: Watched, entry: DecisionRow, occasion: str) -> None:
-        """Try again later; the owner is notified once."""
-        watched.failures += 1
-        watched.ask_at = time.time() + watched.recheck.next()
-        # What a person removed or paused meanwhile does not report.
-        if watched.failures == 1 and self._is_current(watched):
-            await self._evaluations.announcer.failure(watched.row, entry, occasion)
+            self._ask_later(watched)
+            if rises and self._is_current(watched):
+                problem = str(error) if is_known else "an error in the hub, which its log describes"
+                await self._evaluations.announcer.failure(watched.row, occasion, problem)
 
     async def _plan(self, watched: Watched) -> None:
         """Set when the schedule comes next; a time that has come is evaluated, or told if it was missed."""
@@ -380,12 +393,10 @@ class Engine:
         if planned is not None and planned.timestamp() <= now:
             is_late = planned.timestamp() < now - LATE_S
             if is_late and row.missed == "tell":
-                await self._evaluations.announcer.notify(
-                    row, f"the evaluation of {planned:%Y-%m-%d %H:%M} UTC was missed"
-                )
+                await self._evaluations.announcer.notify(row, self._missed(schedule, planned))
             elif watched.verdict is None or watched.verdict.truth is not False:
                 row.done = []
-                missed = f"It was scheduled for {planned:%Y-%m-%d %H:%M} UTC and missed."
+                missed = f"It was scheduled for {self._clock(planned)} and missed."
                 self._want(watched, now, missed if is_late else "It is the scheduled time.")
         await self._save(row)
 
@@ -420,6 +431,12 @@ class Engine:
         except StorageError as error:
             _log.error("watchers are written later: %s", error)
 
+    def _missed(self, schedule: Schedule, planned: datetime) -> str:
+        missed = [planned]
+        while len(missed) < _MOST_MISSED and (after := schedule.next(missed[-1], self._household)) <= now():
+            missed.append(after)
+        times = ", ".join(self._clock(each) for each in missed)
+        return f"the evaluation of {times}{' …' if len(missed) == _MOST_MISSED else ''} was missed"
 
-def _clock(at: float) -> str:
-    return f"{utc(at):%Y-%m-%d %H:%M:%S}"
+    def _clock(self, at: float | datetime) -> str:
+        return local_time(at, self._household.time_zone)

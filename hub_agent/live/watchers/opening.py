@@ -36,18 +36,17 @@ async def open_watchers(
 ) -> AsyncIterator[Watchers]:
     """Watch for as long as the context is open."""
     store = WatcherStore(registry.store, instance=settings.instance)
-    announcer = Announcer(events, feed)
-    evaluations = Evaluations(
-        store=store,
-        model=WatcherModel(gateway, only=settings.watchers.model),
-        manager=manager,
-        announcer=announcer,
-        accounts=registry.accounts,
-        directory=registry.directory,
-        limits=EvaluationLimits(settings.watchers),
-    )
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks())
+        evaluations = Evaluations(
+            store=store,
+            model=WatcherModel(gateway, only=settings.watchers.model),
+            manager=manager,
+            announcer=Announcer(events, feed, tasks=tasks),
+            accounts=registry.accounts,
+            directory=registry.directory,
+            limits=EvaluationLimits(settings.watchers),
+        )
         sees = partial(visible_to, registry.directory)
         engine = Engine(feed, evaluations, sees=sees, household=settings.household, tasks=tasks)
         watchers = Watchers(

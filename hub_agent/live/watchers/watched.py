@@ -54,8 +54,8 @@ class Watched:
         verdict: What the predicate last said.
         wake: When that can change without a new value.
         ask_at: When the model is asked next; None while it need not be.
-        rose: Whether that is because the predicate became true: it is then asked also where the predicate is
-            false again by that time, as a door that opened and closed.
+        rises: How often the predicate became true since the model was asked: it is then asked also where the
+            predicate is false again by that time, as a door that opened and closed.
         is_held_up: Whether the model is to be asked, and the evaluations of a minute are used up.
         ended: Whether the predicate was false while the model was asked.
         gaps: Times in which data was missed, as text, since the last evaluation.
@@ -74,7 +74,7 @@ class Watched:
     ask_at: float | None = None
     asked_at: float = -math.inf
     occasion: str = ""
-    rose: bool = False
+    rises: int = 0
     has_new: bool = False
     evaluated: int = 0
     busy: bool = False

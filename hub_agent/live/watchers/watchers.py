@@ -17,7 +17,7 @@ from hub_agent.live.topics import Feed
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_agent.live.watchers.decisions.approved import approve
-from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, Evaluations
+from hub_agent.live.watchers.decisions.evaluation import DecisionEntry, Evaluations, sentence_of
 from hub_agent.live.watchers.decisions.model import Seen, problem_of
 from hub_agent.live.watchers.definition import (
     By,
@@ -387,7 +387,8 @@ class Watchers:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
         tokens, acted = await self._store.used()
         limits = self._evaluations.limits
-        limits.tokens.charge(tokens)
+        for name, used in tokens.items():
+            limits.charge_tokens(name, used)
         for row in readable(await self._store.watchers(), checked_row):
             self._rows[row.name] = row
             limits.actions(row).charge(acted.get(row.name, 0))
@@ -396,7 +397,7 @@ class Watchers:
                 await self._evaluations.announcer.notify(
                     interrupted,
                     "The hub was stopped while this was done; it may be done or not, and is not repeated: "
-                    f"{entry.decision}, {entry.reason}",
+                    f"{entry.decision}, {sentence_of(entry)}",
                 )
         sources = [each for row in self._rows.values() for each in sources_of(row).values()]
         gaps = [gap for link in {each.link for each in sources} for gap in self._feed.gaps(link)]

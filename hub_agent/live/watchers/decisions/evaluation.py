@@ -3,6 +3,7 @@
 A decision is recorded before it is carried out.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +17,22 @@ from typing_extensions import TypedDict
 from contracts import topics
 from contracts.devices.presence import WatcherState
 from contracts.devices.rpc import Actor
-from contracts.errors import CallError, Disconnected, GatewayError, NoModel, NotFound, PredicateError
-from contracts.rates import TokenBucket
+from contracts.errors import (
+    CallError,
+    Disconnected,
+    GatewayError,
+    NoModel,
+    NotFound,
+    PredicateError,
+    StorageError,
+)
+from contracts.rates import TokenBucket, TokenBuckets
 from contracts.wire import Json, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed
 from hub_agent.live.watchers.decisions.approved import ApprovedCall
-from hub_agent.live.watchers.decisions.model import Decision, Seen, WatcherModel, problem_of
+from hub_agent.live.watchers.decisions.model import Chosen, Decision, Seen, WatcherModel, problem_of
 from hub_agent.live.watchers.definition import Allowed
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
@@ -37,9 +46,15 @@ _log = logging.getLogger(__name__)
 _EARLIER: Final = 5
 """Decisions that a model is shown: enough to see that something was done already."""
 _DAY_S: Final = 86_400.0
+_SHARE: Final = 0.5
+"""What one watcher may use of the evaluations and tokens of all: a flapping value leaves others the rest."""
+_NOTES: Final = (5, 1 / 60)
+"""Notifications of one watcher at once, and each second: half of what a phone gets."""
 _MOST_OUTCOME: Final = 500
 
 NOTIFY: Final = "notify"
+_OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
+"""How an action that has no error is told."""
 
 
 class WouldDecide(TypedDict):
@@ -47,7 +62,7 @@ class WouldDecide(TypedDict):
 
     decision: str
     reason: str
-    action: NotRequired[Allowed]
+    actions: NotRequired[list[Allowed]]
 
 
 class DecisionSummary(Part):
@@ -78,7 +93,22 @@ class EvaluationLimits:
         per_minute = settings.evaluations_per_minute
         self.evaluations = TokenBucket(burst=per_minute, per_second=per_minute / 60)
         self.tokens = TokenBucket(burst=settings.tokens_per_day, per_second=settings.tokens_per_day / _DAY_S)
+        self._evaluations = TokenBuckets(
+            burst=max(1.0, per_minute * _SHARE), per_second=per_minute * _SHARE / 120
+        )
+        day = settings.tokens_per_day * _SHARE
+        self._tokens = TokenBuckets(burst=day, per_second=day / _DAY_S)
         self._actions: dict[str, TokenBucket] = {}
+
+    def take_evaluation(self, name: str) -> bool:
+        """Use one of the evaluations of a minute, unless they, or the share of this watcher, are used up."""
+        share = self._evaluations.of(name)
+        return not share.empty and self.evaluations.take() and share.take()
+
+    def charge_tokens(self, name: str, tokens: int) -> None:
+        """Deduct what a watcher has used."""
+        self.tokens.charge(tokens)
+        self._tokens.of(name).charge(tokens)
 
     def actions(self, row: WatcherRow) -> TokenBucket:
         """Return what a watcher may do."""
@@ -92,15 +122,16 @@ class EvaluationLimits:
         """Drop a watcher that was removed, or made again."""
         self._actions.pop(name, None)
 
-    def check_tokens(self) -> None:
+    def check_tokens(self, name: str) -> None:
         """Check that a model may be asked.
 
         Raises:
             NoModel: If the tokens of the day are used up.
         """
-        if self.tokens.empty:
+        if self.tokens.empty or self._tokens.is_empty(name):
+            whose = "watchers" if self.tokens.empty else "one watcher, half of them,"
             raise NoModel(
-                f"the {self._settings.tokens_per_day} tokens that watchers may use in a day are used up",
+                f"the {self._settings.tokens_per_day} tokens that {whose} may use in a day are used up",
                 hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
             )
 
@@ -108,9 +139,13 @@ class EvaluationLimits:
 class Announcer:
     """Publishes states, decisions and notifications of watchers."""
 
-    def __init__(self, events: Events, feed: Feed) -> None:
+    def __init__(self, events: Events, feed: Feed, *, tasks: asyncio.TaskGroup) -> None:
         self._events = events
         self._feed = feed
+        self._tasks = tasks
+        self._notes = TokenBuckets(burst=_NOTES[0], per_second=_NOTES[1])
+        # By watcher, texts that are not sent yet.
+        self._held: dict[str, list[str]] = {}
 
     async def state(self, row: WatcherRow, last: DecisionRow | None = None) -> None:
         """Publish what a watcher is doing, retained. Its reasons are in its owner's events."""
@@ -135,20 +170,35 @@ class Announcer:
         shown = DecisionEntry.model_validate(entry).model_dump(mode="json")
         await self._events.publish(row.owner, "watcher", {"subject": row.name, **shown})
         if entry.decision in (NOTIFY, "act"):
-            await self.notify(row, _sentence(entry))
+            await self.notify(row, sentence_of(entry))
 
-    async def failure(self, row: WatcherRow, entry: DecisionRow, occasion: str) -> None:
-        """Publish that no model could decide, and notify the owner.
+    async def failure(self, row: WatcherRow, occasion: str, problem: str) -> None:
+        """Notify the owner that no model could decide.
 
         Args:
             occasion: Why a model was asked.
         """
-        await self.decision(row, entry)
         why = f"{occasion.rstrip(' .')}. " if occasion else ""
-        await self.notify(row, f"{why}It could not be decided: {entry.reason}")
+        await self.notify(row, f"{why}It could not be decided: {problem}")
 
     async def notify(self, row: WatcherRow, text: str) -> None:
-        """Notify the owner."""
+        """Notify the owner; what comes too often of one watcher is held, and told with the last of it."""
+        if row.name in self._held:
+            self._held[row.name].append(text)
+        elif self._notes.take(row.name):
+            await self._notify(row, text)
+        else:
+            self._held[row.name] = [text]
+            self._tasks.create_task(self._notify_later(row), name=f"notification of {row.name}")
+
+    async def _notify_later(self, row: WatcherRow) -> None:
+        try:
+            await asyncio.sleep(self._notes.of(row.name).reserve())
+        finally:  # also where the hub stops
+            *others, text = self._held.pop(row.name)
+            await self._notify(row, f"{text}\n(and {len(others)} more in a short time)" if others else text)
+
+    async def _notify(self, row: WatcherRow, text: str) -> None:
         payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "watcher"}
         await self._events.publish(row.owner, "notification", payload)
 
@@ -188,6 +238,7 @@ class Evaluations:
         occasion: str,
         gaps: Sequence[str] = (),
         is_current: Callable[[], bool],
+        tells_failure: bool = True,
     ) -> DecisionRow:
         """Ask the model, record what it decides, and do it.
 
@@ -197,6 +248,7 @@ class Evaluations:
         Args:
             is_current: Whether the watcher is still the one that was asked about; nothing is done for one
                 that was paused, changed or removed meanwhile.
+            tells_failure: Whether the owner is notified where no model can decide.
         """
         entry = DecisionRow(
             watcher=row.name,
@@ -206,7 +258,7 @@ class Evaluations:
             dry_run=row.dry_run,
         )
         try:
-            self.limits.check_tokens()
+            self.limits.check_tokens(row.name)
             earlier = await self.store.history(row.name, limit=_EARLIER, gaps=False)
             lines = [f"{rfc3339(each.at)} {each.decision}: {each.reason}" for each in earlier]
             decision = await self.model.decide(row, occasion, seen, calls_of(row), gaps=gaps, earlier=lines)
@@ -215,7 +267,7 @@ class Evaluations:
             if not isinstance(error, NoModel):
                 self._charge(row, entry)
             if is_current():
-                await self.store.record(row, entry)
+                await self._record_failure(row, entry, occasion if tells_failure else None)
             return entry
         entry.decision, entry.reason, entry.tokens = decision.kind, decision.reason, decision.tokens
         self._charge(row, entry)
@@ -223,7 +275,7 @@ class Evaluations:
             entry.decision, entry.reason = "nothing", "the watcher was changed meanwhile"
             return entry
         before = row.done
-        call = self._bounded(row, entry, decision)
+        calls = self._bounded(row, entry, decision)
         try:
             await self.store.record(row, entry)
         except BaseException:
@@ -232,8 +284,7 @@ class Evaluations:
             row.done = before
             raise
         if entry.state == "acting":
-            if call is not None:
-                await self._act(row, entry, call)
+            await self._act(row, entry, calls)
             entry.state = "done"
             await self.announcer.decision(row, entry)
             await self.store.finish(entry)
@@ -241,6 +292,20 @@ class Evaluations:
             await self.announcer.decision(row, entry)
         await self.announcer.state(row, entry)
         return entry
+
+    async def _record_failure(self, row: WatcherRow, entry: DecisionRow, occasion: str | None) -> None:
+        """Record that no model could decide; with an occasion, notify the owner."""
+        entry.state = "done" if occasion is None else "acting"
+        # A full disk must not silence an alarm.
+        with suppress(StorageError):
+            await self.store.record(row, entry)
+        await self.announcer.decision(row, entry)
+        if occasion is not None:
+            await self.announcer.failure(row, occasion, entry.reason)
+            entry.state = "done"
+            with suppress(StorageError):
+                await self.store.finish(entry)
+        await self.announcer.state(row, entry)
 
     async def objection(self, row: WatcherRow) -> str | None:
         """Return why a watcher may no longer do what it was made for; None where it may.
@@ -265,9 +330,9 @@ class Evaluations:
     async def propose(self, row: WatcherRow, seen: Mapping[str, Seen]) -> None:
         """Ask a model once for a predicate; without a good one, it evaluates at its interval itself."""
         try:
-            self.limits.check_tokens()
+            self.limits.check_tokens(row.name)
             predicate, reason, row.tokens = await self.model.propose(row.instruction, seen)
-            self.limits.tokens.charge(row.tokens)
+            self.limits.charge_tokens(row.name, row.tokens)
             row.model_calls = 1
             problem = problem_of(predicate, seen) if predicate else reason
             if problem is None:
@@ -286,55 +351,53 @@ class Evaluations:
         """Return what the model decides on values of the past; nothing is done or recorded."""
         occasion = f"{row.predicate} became true at {at}."
         try:
-            self.limits.check_tokens()
+            self.limits.check_tokens(row.name)
             decision = await self.model.decide(row, occasion, seen, calls_of(row))
         except GatewayError as error:
-            self.limits.tokens.charge(getattr(error, "tokens", 0))
+            self.limits.charge_tokens(row.name, getattr(error, "tokens", 0))
             return {"decision": "failed", "reason": error.message}
-        self.limits.tokens.charge(decision.tokens)
+        self.limits.charge_tokens(row.name, decision.tokens)
         made: WouldDecide = {"decision": decision.kind, "reason": decision.reason}
-        if decision.call is not None:
-            call, arguments = decision.call
-            made["action"] = Allowed(path=call.path, arguments=arguments)
+        if decision.calls:
+            made["actions"] = [Allowed(path=call.path, arguments=given) for call, given in decision.calls]
         return made
 
     def _charge(self, row: WatcherRow, entry: DecisionRow) -> None:
-        if not row.model_calls and row.predicate is None:
-            row.note = "no predicate: there was no model when it was made"
         row.model_calls += 1
         row.tokens += entry.tokens
-        self.limits.tokens.charge(entry.tokens)
+        self.limits.charge_tokens(row.name, entry.tokens)
 
-    def _bounded(
-        self, row: WatcherRow, entry: DecisionRow, decision: Decision
-    ) -> tuple[ApprovedCall, dict[str, Json]] | None:
-        """Apply the limits to a decision; return the call that is to be made."""
-        key, call = decision.key, decision.call
-        if not key:
+    def _bounded(self, row: WatcherRow, entry: DecisionRow, decision: Decision) -> list[Chosen]:
+        """Apply the limits to a decision; return the calls that are to be made, which the entry names."""
+        if not decision.steps:
             # Without a predicate, the model's own word says when it is over.
             if row.predicate is None:
                 row.done = []
-            return None
-        if key in row.done:
+            return []
+        left = {key: step for key, step in decision.steps.items() if key not in row.done}
+        if not left:
             entry.decision, entry.reason = "nothing", f"done already: {entry.reason}"
-            return None
-        if call is not None and not row.dry_run and not self.limits.actions(row).take():
-            key, call = f"{NOTIFY} limit", None
+            return []
+        limit = self.limits.actions(row)
+        steps = {key: step for key, step in left.items() if step is None or row.dry_run or limit.take()}
+        if len(steps) < len(left):
+            what = "not all was done" if steps else "it was not done"
+            entry.reason = f"the actions of an hour are used up, so {what}: {entry.reason}"
+        if not steps:
+            key = f"{NOTIFY} limit"
             entry.decision = "nothing" if key in row.done else NOTIFY
-            entry.reason = f"the actions of an hour are used up, so it was not done: {entry.reason}"
+            steps = {key: None}
         entry.state = "acting"
         row.fired += _counts(row) and not row.done
-        row.done = [*row.done, key]
-        return call
+        row.done = [*row.done, *steps]
+        calls = [step for step in steps.values() if step is not None]
+        outcome = "dry_run" if row.dry_run else "unknown"
+        entry.actions = [{"path": call.path, "arguments": given, "outcome": outcome} for call, given in calls]
+        return calls
 
-    async def _act(
-        self, row: WatcherRow, entry: DecisionRow, chosen: tuple[ApprovedCall, dict[str, Json]]
-    ) -> None:
-        call, arguments = chosen
-        action: dict[str, Json] = {"path": call.path, "arguments": arguments}
-        if row.dry_run:
-            action["outcome"] = "dry_run"
-        else:
+    async def _act(self, row: WatcherRow, entry: DecisionRow, calls: Sequence[Chosen]) -> None:
+        actions = [] if row.dry_run else [dict[str, Json](each) for each in entry.actions]
+        for number, (action, (call, arguments)) in enumerate(zip(actions, calls, strict=False)):
             try:
                 user = await self.accounts.get(row.owner)
                 actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
@@ -351,7 +414,10 @@ class Evaluations:
                 action["outcome"], action["error"] = error.code.value, error.message[:_MOST_OUTCOME]
             except NotFound as error:
                 action["outcome"], action["error"] = "refused", error.message
-        entry.actions = [action]
+            entry.actions = [*entry.actions[:number], action, *entry.actions[number + 1 :]]
+            if number + 1 < len(calls):
+                with suppress(StorageError):
+                    await self.store.finish(entry)
 
 
 def _counts(row: WatcherRow) -> bool:
@@ -378,9 +444,18 @@ def state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
     )
 
 
-def _sentence(entry: DecisionRow) -> str:
+def sentence_of(entry: DecisionRow) -> str:
+    """Return what was decided and done, for people."""
     did = [
-        f"{each['path']}: {each.get('error') or ('done' if each['outcome'] == 'result' else 'dry run')}"
+        f"{call_text(each)}: {each.get('error') or _OUTCOMES.get(each['outcome'], each['outcome'])}"
         for each in entry.actions
     ]
     return ". ".join(filter(None, (entry.reason.rstrip("."), *did)))
+
+
+def call_text(call: Mapping[str, Json]) -> str:
+    """Return a call as people write it: ``devices.nas.FanSkill.run(speed=30)``."""
+    given = ", ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call["arguments"].items()
+    )
+    return f"{call['path']}({given})"

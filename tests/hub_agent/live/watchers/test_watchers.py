@@ -36,7 +36,7 @@ from tests.hub_agent.live.watchers.watching import (
 )
 from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
-from tests.model_server import Fails, Reply, Says, ScriptedModel, SeenRequest, calls
+from tests.model_server import Fails, Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
 
 _REFUSED = ("invalid", "bad_arguments", "unknown_skill", "forbidden", "not_found")
 
@@ -355,21 +355,120 @@ async def test_an_owner_who_cannot_be_read_keeps_it_from_one_evaluation_only(
     assert (await watching.ask("POST", "/full/run"))["decision"] == "notify"
 
 
-async def test_a_model_that_fails_is_reported_once(watching: Watching, model: ScriptedModel) -> None:
-    model.script = script(Fails(status=400, message="out of order"))
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [(Fails(status=400, message="out of order"), "out of order"), (Says(text="Help!"), "no decision")],
+)
+async def test_each_alarm_is_told_while_no_model_decides_and_its_failure_once(
+    watching: Watching, model: ScriptedModel, reply: Reply, problem: str
+) -> None:
+    model.script = script(reply)
+    states: list[Message] = []
+    await watching.home.hub.link.subscribe(topics.WATCHER.filter(), states.append)
     await watching.add(predicate="disk > 95")
-    await watching.disk(96)
-    [entry] = await watching.decided(1)
-    assert "out of order" in entry["reason"]
-    await eventually(watching.notes)
-    [note] = await watching.notes()
-    assert note.startswith("disk > 95 became true")
-    assert '{"disk": 96}. It could not be decided: ' in note
-    for count in (2, 3):
+    for count, value in enumerate((96, 97, 98), 1):
+        await watching.disk(50)
+        await watching.disk(value)
+        entry = (await watching.decided(2 * count - 1))[-1]
+        assert problem in entry["reason"]
+        # That it still fails when it is asked again is no news.
         await watching.ask("POST", "/full/pause")
         await watching.ask("POST", "/full/resume")
-        await watching.decided(count)
-    assert await watching.notes() == [note]
+        await watching.decided(2 * count)
+        notes = await watching.notes()
+        assert len(notes) == count
+        assert notes[-1].startswith("disk > 95 became true at ")
+        assert f' UTC with {{"disk": {value}}}. It could not be decided: ' in notes[-1]
+    events = await watching.home.hub.live.events.after(0, user="admin", kinds=["watcher"])
+    assert [each.data["decision"] for each in events if "decision" in each.data] == ["failed"] * 6
+    await eventually(lambda: b'"last_decision":"failed"' in states[-1].payload)
+
+
+async def test_an_alarm_that_could_not_be_recorded_or_decided_before_the_hub_stopped_is_told(
+    tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    topic = "users/admin/events/level"
+    watched = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me."}
+    model.script = script(Hangs())
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
+        await client.post("/api/watchers", json={**watched, "name": "level", "predicate": "level > 9"})
+        await home.hub.live.feed.settled()
+        await client.post("/api/bus/publish", json={"topic": topic, "payload": 10, "link": "bus"})
+        await eventually(lambda: asked(model.requests))
+    model.script = script(decides("notify"))
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
+        watching = Watching(home, None, None, client)
+        await home.hub.live.feed.settled()
+        monkeypatch.setattr(WatcherStore, "record", full)
+        await client.post("/api/bus/publish", json={"topic": topic, "payload": 10, "link": "bus"})
+        await eventually(watching.notes)
+        [note] = await watching.notes()
+        assert note.endswith("It could not be decided: the disk is full")
+        assert (await watching.show("level"))["fired"] == 1
+
+
+async def test_all_approved_calls_that_the_model_chooses_are_made_in_order_and_once(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    light = "devices.nas.CameraSkill.light"
+    allow = [{"path": STOP}, {"path": light, "arguments": {"level": {"minimum": 0, "maximum": 50}}}]
+    both = [{"call": light, "arguments": {"level": 5}}, {"call": STOP}]
+    model.script = script(decides("act", calls=[*both, both[0]]))
+    await watching.add(predicate="disk > 95", allow=allow)
+    await watching.disk(96)
+    [entry] = await watching.decided(1)
+    made = [(each["path"], each["arguments"], each["outcome"]) for each in entry["actions"]]
+    assert made == [(light, {"level": 5}, "result"), (STOP, {}, "result")]
+    assert (watching.camera.levels, watching.camera.stopped) == ([5], ["camera"])
+    assert f"{light}(level=5): done. {STOP}(): done" in (await watching.notes())[0]
+    # One that is not approved keeps the others from being made.
+    model.script = script(decides("act", calls=[{"call": STOP}, {"call": light, "arguments": {"level": 99}}]))
+    assert (await watching.ask("POST", "/full/run"))["decision"] == "failed"
+    assert watching.camera.stopped == ["camera"]
+
+
+async def test_what_ends_and_comes_again_while_the_model_decides_is_acted_on(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    go = threading.Event()
+
+    def late(_: SeenRequest) -> Reply:
+        assert go.wait(60)
+        return stops()
+
+    model.script = script(late)
+    await watching.add(predicate="disk > 95")
+    await watching.disk(96)
+    await eventually(lambda: asked(model.requests))
+    await watching.disk(50)
+    await watching.disk(97)
+    go.set()
+    assert [each["decision"] for each in await watching.decided(2)] == ["act", "act"]
+    assert watching.camera.stopped == ["camera"] * 2
+
+
+async def test_a_watcher_that_flaps_leaves_evaluations_and_notifications_to_the_others(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(decides("notify"))
+    door = {"topics": [watching.topic("door")], "predicate": "changed(door)", "allow": []}
+    await watching.add("flapping", predicate="disk > 95", allow=[])
+    await watching.add("door", **door)
+    await watching.disk("closed", "door")
+    for count in range(1, 9):
+        await watching.disk(96)
+        await watching.disk(count)
+        await watching.decided(min(count, 5), "flapping")
+    await watching.disk("open", "door")
+    await watching.decided(1, "door")
+    assert (await watching.show("flapping"))["model_calls"] == 5
+    # A person who asks for it does not wait; the watcher has told enough.
+    assert (await watching.ask("POST", "/flapping/run"))["decision"] == "notify"
+    assert "the last of 3 times" in asked(model.requests)[-1]
+    assert len(await watching.notes()) == 6
 
 
 @pytest.mark.parametrize("change", ["pause", "remove"])
@@ -457,7 +556,7 @@ async def test_a_model_that_failed_is_asked_again_when_it_would_have_been_withou
             await watching.decided(1, "level")
             level = home.hub.live.watchers._engine.get("level")
             await eventually(lambda level=level: level.verdict and level.verdict.truth and not level.busy)
-            assert level.ask_at > time.time()
+            assert level.ask_at > time.time() + 80_000
             assert (await watching.show("level"))["fired"] == 1
     assert len(asked(model.requests)) == 1
 
@@ -564,7 +663,7 @@ async def test_a_back_test_says_when_it_would_have_fired_and_what_would_have_bee
     assert await watching.ask("POST", "/full/test", {"capture": captures[1]}) == "conflict"
     report = await watching.ask("POST", "/full/test", {"since": "1h", "model": True})
     assert [each["values"]["disk"] for each in report["would_have_fired"]] == [96, 99]
-    assert [each["decision"]["action"]["path"] for each in report["would_have_fired"]] == [STOP, STOP]
+    assert [each["decision"]["actions"][0]["path"] for each in report["would_have_fired"]] == [STOP, STOP]
     assert (report["fired"], report["gaps"]) == (2, [])
     assert watching.camera.stopped == []
     tried = {"since": "1h", "predicate": "disk > 98", "lines": True}
@@ -592,16 +691,14 @@ async def test_a_predicate_is_checked_or_proposed_before_anything_is_changed(
     assert (await watching.show())["predicate"] is None
 
 
-async def test_without_a_model_it_says_so_until_there_is_one(
-    watching: Watching, model: ScriptedModel
-) -> None:
+async def test_it_says_why_no_predicate_was_proposed(watching: Watching, model: ScriptedModel) -> None:
     model.script = lambda _: Fails(status=400, message="out of order")
     made = await watching.add(allow=[])
     assert "out of order" in made["note"]
     await watching.ask("POST", "/full/approve")
     model.script = script(decides("notify"))
     await watching.ask("POST", "/full/run")
-    assert (await watching.show())["note"] == "no predicate: there was no model when it was made"
+    assert (await watching.show())["note"] == made["note"]
 
 
 async def test_each_change_fires_also_while_the_model_is_asked_about_the_one_before(
