@@ -436,7 +436,7 @@ class Engine:
         while len(missed) < _MOST_MISSED and (after := schedule.next(missed[-1], self._household)) <= now():
             missed.append(after)
         times = ", ".join(self._clock(each) for each in missed)
-        return f"the evaluation of {times}{' …' if len(missed) == _MOST_MISSED else ''} was missed"
+        return f"the evaluation of {times} was missed"
 
     def _clock(self, at: float | datetime) -> str:
         return local_time(at, self._household.time_zone)

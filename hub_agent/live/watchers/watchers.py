@@ -313,10 +313,8 @@ class Watchers:
         require_approved(row)
         watched = self._engine.get(name)
         if watched is None or row.state != "active":
-            raise Conflict(
-                f"{name} is not active: {row.state}",
-                hint=f"'strawberry watchers resume {name}' lets it go on.",
-            )
+            hint = f"'strawberry watchers resume {name}' lets it go on."
+            raise Conflict(f"{name} is not active: {row.state}", hint=hint)
         if watched.busy:
             raise Conflict(
                 f"{name} is evaluated just now", hint=f"'strawberry watchers show {name}' shows it."
@@ -387,8 +385,8 @@ class Watchers:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
         tokens, acted = await self._store.used()
         limits = self._evaluations.limits
-        for name, used in tokens.items():
-            limits.charge_tokens(name, used)
+        for each in tokens.items():
+            limits.charge_tokens(*each)
         for row in readable(await self._store.watchers(), checked_row):
             self._rows[row.name] = row
             limits.actions(row).charge(acted.get(row.name, 0))

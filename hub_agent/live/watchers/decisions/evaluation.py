@@ -129,9 +129,11 @@ class EvaluationLimits:
             NoModel: If the tokens of the day are used up.
         """
         if self.tokens.empty or self._tokens.is_empty(name):
-            whose = "watchers" if self.tokens.empty else "one watcher, half of them,"
+            most = self._settings.tokens_per_day
             raise NoModel(
-                f"the {self._settings.tokens_per_day} tokens that {whose} may use in a day are used up",
+                f"the {most} tokens that watchers may use in a day are used up"
+                if self.tokens.empty
+                else f"it has used up half of the {most} tokens that watchers may use in a day",
                 hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
             )
 
@@ -381,8 +383,7 @@ class Evaluations:
         limit = self.limits.actions(row)
         steps = {key: step for key, step in left.items() if step is None or row.dry_run or limit.take()}
         if len(steps) < len(left):
-            what = "not all was done" if steps else "it was not done"
-            entry.reason = f"the actions of an hour are used up, so {what}: {entry.reason}"
+            entry.reason = f"the actions of an hour are used up, so not all was done: {entry.reason}"
         if not steps:
             key = f"{NOTIFY} limit"
             entry.decision = "nothing" if key in row.done else NOTIFY
