@@ -224,6 +224,7 @@ class CallError(StrawberryError):
         code: Why.
         device: Id or key of the device concerned, where there is one.
         shown: What a person sees beside the arguments when the code is ``needs_confirmation``, by name.
+        exception: Class of what a skill raised; for log and model, not for people.
     """
 
     def __init__(
@@ -234,11 +235,18 @@ class CallError(StrawberryError):
         hint: str = "",
         device: str | None = None,
         shown: Mapping[str, Any] | None = None,
+        exception: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.code = code
         self.device = device
         self.shown = shown or {}
+        self.exception = exception
+
+    @property
+    def detail(self) -> str:
+        """Return the message with the class of the exception, for a model."""
+        return f"{self.exception}: {self.message}" if self.exception else self.message
 
 
 class StillRunning(StrawberryError):

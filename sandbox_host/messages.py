@@ -137,5 +137,5 @@ def write(message: ToGuest) -> bytes:
 
 def error_body(error: CallError) -> str:
     """Return the body of an answer that says why a call gave no result."""
-    fields = {"code": error.code.value, "message": error.message, "hint": error.hint, "device": error.device}
+    fields = {"code": error.code.value, "message": error.detail, "hint": error.hint, "device": error.device}
     return json.dumps({"error": fields}, ensure_ascii=False)

@@ -59,7 +59,12 @@ class _Language:
     others: str = "one of {count} others"
     devices: str = "On which device: {names}? Say it again with the name of the device at the end."
     methods: str = "That can mean {names}. Please use other words."
-    failures: Mapping[ErrorCode, str] = field(default_factory=dict)
+    failures: Mapping[ErrorCode, str] = field(
+        default_factory=lambda: {
+            ErrorCode.NEEDS_CONFIRMATION: "{message}: ask in the browser or in 'strawberry chat' at the hub.",
+            ErrorCode.SKILL_ERROR: "Sorry, that did not work: {message}. {hint}",
+        }
+    )
 
 
 _LATE: Final = "Das Gerät hat nicht rechtzeitig geantwortet."
@@ -68,7 +73,8 @@ _GERMAN_FAILURES: Final = {
     ErrorCode.UNKNOWN_SKILL: "Das gibt es hier nicht.",
     ErrorCode.BAD_ARGUMENTS: "Mit diesen Angaben geht das nicht.",
     ErrorCode.REFUSED: "Das wurde abgelehnt und nicht ausgeführt.",
-    ErrorCode.NEEDS_CONFIRMATION: "Das braucht eine Bestätigung und wurde nicht ausgeführt.",
+    ErrorCode.NEEDS_CONFIRMATION: "Das braucht eine Bestätigung, die hier nicht geht: "
+    "sag es im Browser, oder in 'strawberry chat' auf der Zentrale.",
     ErrorCode.BUSY: "Das Gerät ist gerade beschäftigt. Versuch es gleich noch einmal.",
     ErrorCode.TOO_LARGE: "Das ist zu viel auf einmal.",
     ErrorCode.EXPIRED: _LATE,
@@ -142,7 +148,7 @@ def failure_text(error: CallError, *, language: str = "en") -> str:
     """
     told = _LANGUAGES.get(primary(language), _ENGLISH).failures.get(error.code)
     if told is not None:
-        text = told.replace("{message}", error.message.rstrip(". "))
+        text = told.replace("{hint}", error.hint).replace("{message}", error.message.rstrip(". "))
     else:
         text = f"{error.message}. {error.hint}".rstrip(". ") + "."
     return shortened(_without_control(text), MAX_ANSWER)

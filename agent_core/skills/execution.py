@@ -148,9 +148,10 @@ class Execution:
         # The traceback stays here: it shows paths and values that concern this device only.
         log = logging.getLogger(f"strawberry.skills.{self.path.partition('.')[0]}")
         log.warning("%s failed", self.path, exc_info=error)
-        text = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
+        text = str(error).strip().replace("\n", " ") or f"{self.path} failed"
         # The name of a file may hold what no message can be sent with.
-        raise CallError(ErrorCode.SKILL_ERROR, storable(text[:_LONGEST_MESSAGE])) from None
+        text = storable(text[:_LONGEST_MESSAGE])
+        raise CallError(ErrorCode.SKILL_ERROR, text, exception=type(error).__name__) from None
 
 
 def in_thread(function: Callable[[], T], *, name: str) -> asyncio.Future[T]:

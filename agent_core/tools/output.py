@@ -66,7 +66,7 @@ def described_text(text: str, limit: int) -> Prompt:
 def refused_text(error: CallError) -> Prompt:
     """Write why a call has no result; the device's own words may be in it."""
     hint = f"\nHint: {error.hint}" if error.hint else ""
-    return render(Text(Origin.SKILL, f"Error: {error.code}: {error.message}{hint}", "error"))
+    return render(Text(Origin.SKILL, f"Error: {error.code}: {error.detail}{hint}", "error"))
 
 
 def _found_line(found: FoundMethod, tools: Mapping[str, str] | None) -> str:

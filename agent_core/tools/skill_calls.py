@@ -115,7 +115,7 @@ class Consent:
         device, method = call.target.device, f"{call.target.skill}.{call.target.method.name}"
         if self._confirmer is None:
             raise CallError(
-                ErrorCode.REFUSED,
+                ErrorCode.NEEDS_CONFIRMATION,
                 f"{method} needs a person's confirmation, which cannot be given here",
                 hint=hint or self._where or WHERE_TO_CONFIRM,
                 device=device,

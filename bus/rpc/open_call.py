@@ -136,7 +136,7 @@ class OpenCall:
             if self.sent > 1 and failure.code in _AMBIGUOUS:
                 self.unknown("the device no longer knows the call")
                 return
-        self._end(failure.code, failure.message, hint=failure.hint)
+        self._end(failure.code, failure.message, hint=failure.hint, exception=failure.exception)
 
     # What happens to the device
 
@@ -215,8 +215,9 @@ class OpenCall:
                 handle.cancel()
         self.timer = self.silence = None
 
-    def _end(self, code: ErrorCode, message: str, *, hint: str = "") -> None:
-        self.conclude(CallError(code, message, hint=hint, device=self.request.device))
+    def _end(self, code: ErrorCode, message: str, *, hint: str = "", exception: str = "") -> None:
+        device = self.request.device
+        self.conclude(CallError(code, message, hint=hint, device=device, exception=exception))
 
 
 def offline(request: CallRequest, what: str) -> CallError:

@@ -15,6 +15,7 @@ _log = logging.getLogger(__name__)
 
 _MESSAGE_LENGTH = 4_000
 _HINT_LENGTH = 1_000
+_CLASS_LENGTH = 200
 
 
 class Replies:
@@ -78,6 +79,7 @@ class Replies:
             code=error.code,
             message=_text(error.message, _MESSAGE_LENGTH),
             hint=_text(error.hint, _HINT_LENGTH),
+            exception=_text(error.exception, _CLASS_LENGTH),
             ran_ms=_ran_ms(incoming),
         )
         return self._seal.seal(incoming.reply_topic, failure)

@@ -361,7 +361,8 @@ class Responder:
             sealed = self._replies.failure(incoming, _cancelled_by_hub())
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever a skill raises is its failure
             _log.exception("%s.%s failed", incoming.skill, incoming.method)
-            failed = CallError(ErrorCode.SKILL_ERROR, f"{type(problem).__name__}: {problem}")
+            text = str(problem) or f"{incoming.skill}.{incoming.method} failed"
+            failed = CallError(ErrorCode.SKILL_ERROR, text, exception=type(problem).__name__)
             sealed = self._replies.failure(incoming, failed)
         _disarm(incoming)
         self._seen.finish(incoming, sealed)

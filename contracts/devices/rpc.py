@@ -107,6 +107,7 @@ class Failure(Wire):
     """Spoke → hub: there is no result; never a traceback.
 
     Attributes:
+        exception: Class of what the skill raised, where it did.
         ran_ms: As in `Result`; None where the method did not begin.
     """
 
@@ -116,6 +117,7 @@ class Failure(Wire):
     code: ErrorCode
     message: Annotated[str, Field(max_length=4_000)]
     hint: Annotated[str, Field(max_length=1_000)] = ""
+    exception: Annotated[str, Field(max_length=200)] = ""
     ran_ms: Counter | None = None
 
 

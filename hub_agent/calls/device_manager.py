@@ -172,7 +172,7 @@ def _named(error: CallError, found: Found[Entry], seen: SkillDirectory[Entry]) -
             if entry is not found.entry and entry.connected and _has(entry, found)
         ]
         hint = f"{found.skill.name}.{found.method.name} is also on {', '.join(others)}" if others else hint
-    return CallError(error.code, message, hint=hint, device=found.entry.key)
+    return CallError(error.code, message, hint=hint, device=found.entry.key, exception=error.exception)
 
 
 def _has(entry: Entry, found: Found[Entry]) -> bool:

@@ -437,7 +437,7 @@ async def test_where_nobody_can_be_asked_it_is_refused() -> None:
     house = House()
     outcome = await run_program(calls_of("careful"), house=house)
     assert not outcome.ok
-    assert "refused" in outcome.text
+    assert "needs_confirmation" in outcome.text
     assert house.called == []
 
 

@@ -50,7 +50,7 @@ async def test_a_crash_becomes_an_error_without_a_traceback(house: House) -> Non
     async with house.spoke():
         error = await failing(house, "crash")
     assert error.code is ErrorCode.SKILL_ERROR
-    assert error.message == "ValueError: the reason"
+    assert (error.message, error.exception) == ("the reason", "ValueError")
 
 
 @pytest.mark.parametrize("method", ["half_a_character", "exit"])

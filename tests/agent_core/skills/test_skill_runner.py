@@ -190,7 +190,8 @@ async def test_unknown_names_run_nothing_and_list_the_nearest(runner):
 
 async def test_an_error_of_the_skill_crosses_as_one_line(runner, caplog):
     error = await error_of(runner.run("ProbeSkill", "fail"))
-    assert (error.code, error.message) == (ErrorCode.SKILL_ERROR, "ValueError: no such lamp: caf\ufffd")
+    assert (error.code, error.message) == (ErrorCode.SKILL_ERROR, "no such lamp: caf\ufffd")
+    assert error.detail == "ValueError: no such lamp: caf\ufffd"
     assert "Traceback" in caplog.text
 
 
