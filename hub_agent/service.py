@@ -239,7 +239,9 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
         wyoming_port = None
         if settings.wyoming is not None:
-            wyoming_port = await stack.enter_async_context(_wyoming(settings.wyoming, assistant))
+            wyoming_port = await stack.enter_async_context(
+                _wyoming(settings.wyoming, assistant, settings.household.language)
+            )
         outward = await stack.enter_async_context(open_outward(assistant, bus, home, version=_version()))
         pages = Pages()
         gate = Gate(
@@ -338,7 +340,9 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
 
 
-def _wyoming(settings: WyomingSettings, assistant: Assistant) -> AbstractAsyncContextManager[int]:
+def _wyoming(
+    settings: WyomingSettings, assistant: Assistant, language: str
+) -> AbstractAsyncContextManager[int]:
     """Open the Wyoming handle service, whose package is loaded only where it is switched on.
 
     Raises:
@@ -351,7 +355,7 @@ def _wyoming(settings: WyomingSettings, assistant: Assistant) -> AbstractAsyncCo
         )
     from hub_agent.wyoming import open_handle_service
 
-    return open_handle_service(settings, assistant, version=_version())
+    return open_handle_service(settings, assistant, language=language, version=_version())
 
 
 async def _keep_tidy(

@@ -7,7 +7,7 @@ confirming anything.
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -24,6 +24,7 @@ from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import WyomingSettings
 from hub_registry.access.bearer import Bearer
 from voice.serving import open_server
+from voice.speaking import phrase
 from voice.wyoming.connection import WyomingConnection, read_as, text_of
 
 _log = logging.getLogger(__name__)
@@ -34,14 +35,17 @@ _NAME: Final = "wyoming.handle"
 
 @asynccontextmanager
 async def open_handle_service(
-    settings: WyomingSettings, assistant: Assistant, *, version: str
+    settings: WyomingSettings, assistant: Assistant, *, language: str, version: str
 ) -> AsyncIterator[int]:
     """Handle texts for as long as the context is open; it yields its port.
+
+    Args:
+        language: Of the household.
 
     Raises:
         ConfigError: If the port is taken, or others than those allowed could use it.
     """
-    service = _HandleService(settings.user, assistant, _info(version))
+    service = _HandleService(settings.user, assistant, language=language, version=version)
     async with open_server(
         service.serve, host=settings.host, port=settings.port, allow=settings.allow, protocol="Wyoming"
     ) as port:
@@ -50,10 +54,11 @@ async def open_handle_service(
 
 
 class _HandleService:
-    def __init__(self, user: str, assistant: Assistant, info: Info) -> None:
+    def __init__(self, user: str, assistant: Assistant, *, language: str, version: str) -> None:
         self._user = user
         self._assistant = assistant
-        self._info = info
+        self._language = language
+        self._version = version
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection; what it asked for ends with it."""
@@ -62,7 +67,8 @@ class _HandleService:
             last: asyncio.Task[None] | None = None
             while (event := await connection.read()) is not None:
                 if Describe.is_type(event.type):
-                    await connection.send(self._info)
+                    languages = {self._language, *self._assistant.registry.search.languages}
+                    await connection.send(_info(self._version, languages))
                 elif Ping.is_type(event.type):
                     await connection.send(Pong())
                 elif Transcript.is_type(event.type):
@@ -80,10 +86,11 @@ class _HandleService:
 
     async def _answered(self, event: Event, peer: str) -> Handled | NotHandled:
         heard = read_as(Transcript, event)
+        if not (message := text_of(heard.text, most=MAX_MESSAGE)):
+            return NotHandled(phrase("not understood", self._language))
         context = heard.context if isinstance(heard.context, dict) else {}
         request = ChatRequest(
-            message=text_of(heard.text, most=MAX_MESSAGE) or "…",
-            conversation=_conversation(peer, context.get("conversation_id")),
+            message=message, conversation=_conversation(peer, context.get("conversation_id"))
         )
         turn = await self._assistant.ask(request, await self._bearer())
         last = await turn.last()
@@ -120,10 +127,12 @@ def _said(message: str, hint: str) -> str:
     return " ".join(filter(None, (f"{message.rstrip('.')}.", hint)))
 
 
-def _info(version: str) -> Info:
+def _info(version: str, languages: Collection[str]) -> Info:
     about = Attribution("Strawberry", "")
-    # Without languages it serves all of them.
-    model = HandleModel("assistant", about, installed=True, description=None, version=version, languages=[])
+    # Home Assistant lets nobody choose a service without the language of the pipeline.
+    model = HandleModel(
+        "assistant", about, installed=True, description=None, version=version, languages=sorted(languages)
+    )
     program = HandleProgram(
         "strawberry",
         about,

@@ -157,6 +157,12 @@ class SkillFinder:
             self._sentences.lists.update(lists)
             self.directory.changed(HUB_KEY)
 
+    @property
+    def languages(self) -> list[str]:
+        """Return the languages that there are sentences in."""
+        self.sync()
+        return self._sentences.languages
+
     def examples(self, language: str, user: str | None = None) -> list[str]:
         """Return some sentences that work."""
         self.sync()

@@ -299,6 +299,11 @@ class SentenceIndex:
         self._slow |= shares.slow
         return _decide(calls, current, is_connected)
 
+    @property
+    def languages(self) -> list[str]:
+        """Return the languages that there are sentences in."""
+        return [language for language, known in self._languages.items() if known.by_word]
+
     def examples(
         self, language: str, *, limit: int = 5, hears: Hears = lambda source, target: True
     ) -> list[str]:

@@ -45,7 +45,8 @@ async def answer_to(port: int, text: str, **context: Any) -> Event:
     return event
 
 
-async def test_it_describes_itself_as_home_assistant_wants_it(home: Home, port: int) -> None:
+async def test_it_describes_itself_so_that_home_assistant_offers_it(home: Home, port: int) -> None:
+    """Its agent is greyed out where no language of a model matches that of the pipeline."""
     async with AsyncTcpClient("127.0.0.1", port) as client:
         await client.write_event(Describe().event())
         event = await client.read_event()
@@ -53,7 +54,7 @@ async def test_it_describes_itself_as_home_assistant_wants_it(home: Home, port: 
     (program,) = Info.from_event(event).handle
     assert program.installed
     assert program.supports_home_control
-    assert [(model.installed, model.languages) for model in program.models] == [(True, [])]
+    assert [(model.installed, model.languages) for model in program.models] == [(True, ["de", "en"])]
 
 
 async def test_a_sentence_acts_and_its_answer_comes_back(home: Home, port: int) -> None:
@@ -87,6 +88,7 @@ async def test_a_conversation_goes_on_under_the_name_of_its_client(tmp_path: Pat
             for text, name in (("my colour?", "/../1"), ("what was it?", "/../1"), ("and now?", "other")):
                 event = await answer_to(port_of(home), text, conversation_id=name)
                 assert Handled.from_event(event).text == "Blue."
+            await answer_to(port_of(home), " ")  # nothing to ask a model about
         asked = [request.said("assistant") for request in model.requests]
     assert asked == [[], ["Blue."], []]
 
