@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from chat.http.requests import answer, read
 from contracts.chat import ChatRequest, ConfirmationWanted, TurnError, TurnEvent
-from contracts.chat.vocabulary import Vocabulary
+from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, Vocabulary
 from contracts.devices.presence import VoiceState
 from contracts.errors import HubUnreachable, NotFound, StrawberryError
 from contracts.rates import Backoff
@@ -47,7 +47,7 @@ class SpokenChat:
 
     Args:
         agent: Opens the agent of this spoke.
-        may_confirm: Whether the owner lets a person at this device confirm calls.
+        may_confirm: Whether the owner lets a voice at this device confirm calls.
     """
 
     def __init__(self, agent: "Callable[[], Awaitable[Agent]]", *, may_confirm: Callable[[], bool]) -> None:
@@ -162,14 +162,14 @@ class Speech:
                 try:
                     vocabulary = Vocabulary.model_validate_json(self._file.read_bytes())
                 except (OSError, ValidationError):
-                    if agent is not None:
-                        vocabulary = agent.own_vocabulary(self._language)
+                    vocabulary = None if agent is None else Vocabulary(language=self._language)
             else:
                 backoff.reset()
                 with suppress(OSError):  # a full disk costs the copy, not the voice
                     write_private(self._file, vocabulary.model_dump_json().encode())
             if vocabulary is not None:
-                yield vocabulary
+                # The hub leaves out of a device's sentences what its owner has not approved.
+                yield vocabulary if agent is None else _with(vocabulary, agent.own_vocabulary(self._language))
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._new_words.wait()
@@ -210,6 +210,14 @@ class Speech:
         if self._service is None:
             raise NotFound("this device has no voice", hint="Set enabled = true in [voice].")
         return self._service
+
+
+def _with(home: Vocabulary, own: Vocabulary) -> Vocabulary:
+    """Return what can be said in the home, with a device's own sentences in place of what the hub knows."""
+    texts = {sentence.text for sentence in own.sentences}
+    others = (sentence for sentence in home.sentences if sentence.text not in texts)
+    names = tuple(dict.fromkeys((*own.names, *home.names)))[:MAX_NAMES]
+    return home.model_copy(update={"sentences": (*own.sentences, *others)[:MAX_SENTENCES], "names": names})
 
 
 class _Mute(BaseModel):

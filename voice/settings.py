@@ -82,6 +82,7 @@ class VoiceSettings(BaseModel):
         loudspeaker: See ``microphone``.
         language: That is spoken; None for that of the household.
         voice: Of espeak-ng; None for that of the language.
+        confirm: Whether a spoken yes confirms, where the device may confirm at all: a voice is anybody's.
         barge_in: What interrupts an answer: the wake word, or any speech, which wants a headset or a
             microphone that does not hear the loudspeaker.
         tones: Whether tones tell that it listens.
@@ -100,6 +101,7 @@ class VoiceSettings(BaseModel):
     loudspeaker: str = ""
     language: Language | None = None
     voice: Annotated[str, matching(r"^[A-Za-z0-9+-]+$", "a name such as en-gb")] | None = None
+    confirm: bool = False
     barge_in: Literal["wake_word", "speech", "off"] = "wake_word"
     tones: bool = True
     silence_s: Annotated[float, Field(ge=0.2, le=3)] = 0.6

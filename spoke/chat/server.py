@@ -156,7 +156,7 @@ class ChatServer:
     def _speech(self, agent: "Callable[[], Awaitable[Agent]]") -> Speech:
         def may_confirm() -> bool:
             profile = self.enrolment().profile
-            return profile is not None and profile.may_confirm
+            return self.settings.voice.confirm and profile is not None and profile.may_confirm
 
         def names() -> "Names":
             from voice.engines.wake_word import word_of

@@ -36,15 +36,15 @@ async def home(tmp_path: Path, model: ScriptedModel) -> AsyncIterator[Home]:
 
 @asynccontextmanager
 async def speaking(
-    home: Home, place: Place, room: Room, *, name: str = "Garage PC", confirm: bool = True, **voice: Any
+    home: Home, place: Place, room: Room, *, name: str = "Garage PC", marked: bool = True, **voice: Any
 ) -> AsyncIterator[Talker]:
     """A spoke of this home that listens in a room."""
     place.add_skill("journal.py", SKILL)
     pipes = {"microphone": f"file:{room.microphone}", "loudspeaker": f"file:{room.loudspeaker}"}
-    settings = VoiceSettings(**{"enabled": True} | SETTINGS | pipes | voice)
+    settings = VoiceSettings(**{"enabled": True, "confirm": True} | SETTINGS | pipes | voice)
     async with Line(home.hub.url) as line:
         async with home.client() as client:
-            device = {"name": name, "confirm": confirm, "trusted": True, "area": "Garage"}
+            device = {"name": name, "confirm": marked, "trusted": True, "area": "Garage"}
             added = (await client.post("/api/devices", json=device)).json()
         chat = ChatSettings(hub_s=60, check_s=60, retry_s=0.05)
         set_up = place.settings_at(line.url, chat=chat, voice=settings)
@@ -100,9 +100,10 @@ async def test_a_spoken_sentence_runs_a_skill_and_a_spoken_yes_confirms_it(home,
         assert turns
 
 
-async def test_without_the_owners_mark_nothing_is_confirmed_by_voice(home, room, tmp_path):
+@pytest.mark.parametrize(("marked", "confirm"), [(False, True), (True, False)])
+async def test_nothing_is_confirmed_by_voice_without_mark_and_setting(home, room, tmp_path, marked, confirm):
     place = Place(tmp_path / "spoke")
-    async with speaking(home, place, room, confirm=False) as talker:
+    async with speaking(home, place, room, marked=marked, confirm=confirm) as talker:
         await eventually(lambda: knows_the_home(talker))
         await room.say("okay nabu", "burn the journal")
         await eventually(lambda: len(room.heard) > 32_000)

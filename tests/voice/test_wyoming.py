@@ -20,9 +20,10 @@ from tests.voice.spoken import frames, spoken
 from tests.voice.wyoming_server import ServerProcess, wyoming_server
 from voice import serving
 from voice.engines.speech_to_text.wyoming import WyomingSpeechToText
-from voice.engines.text_to_speech.wyoming import WyomingTextToSpeech
+from voice.engines.text_to_speech.wyoming import WyomingTextToSpeech, open_engine
 from voice.engines.wyoming import Deadlines
 from voice.serving import Allowed, open_server
+from voice.settings import VoiceSettings
 from voice.sound.audio import Sound
 from voice.wyoming import discovery
 from voice.wyoming.connection import Address
@@ -179,6 +180,8 @@ async def test_a_server_that_sends_for_ever_and_no_sound_costs_the_deadline() ->
         engine = WyomingTextToSpeech(Address(*listening.sockets[0].getsockname()), deadlines=HASTY)
         with pytest.raises(SpeechError, match="does not answer in time"):
             await anext(engine.say("hello", language="en"))
+    # Each second is silence before the answer.
+    assert open_engine(VoiceSettings(), "pi.local:10200").deadlines.answer_s < 5
 
 
 async def test_sound_in_another_form_is_refused() -> None:
