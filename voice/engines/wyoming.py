@@ -44,7 +44,7 @@ class Deadlines:
     """
 
     connect_s: float = 6
-    answer_s: float = 15
+    answer_s: float = 15  # for a large faster-whisper
     pause_s: float = 5
     retry_s: float = 1
     retry_max_s: float = 60

@@ -8,7 +8,7 @@ from wyoming.audio import AudioChunk, AudioStop
 from wyoming.tts import Synthesize, SynthesizeVoice
 
 from contracts.errors import InvalidMessage
-from voice.engines.wyoming import WyomingServer, server_of
+from voice.engines.wyoming import Deadlines, WyomingServer, server_of
 from voice.settings import VoiceSettings
 from voice.sound.audio import Sound
 from voice.wyoming.connection import WyomingConnection, sound_of
@@ -16,10 +16,13 @@ from voice.wyoming.connection import WyomingConnection, sound_of
 _MOST_SOUND: Final = 64 * 1024 * 1024
 """Bytes of one answer: ten minutes. A server that never stops is cut off."""
 
+_DEADLINES: Final = Deadlines(connect_s=3, answer_s=4, retry_s=30, retry_max_s=300)
+"""Each second is one of silence before the answer, and another engine can speak at once."""
+
 
 def open_engine(settings: VoiceSettings, address: str = "") -> "WyomingTextToSpeech":
     """See `voice.engines`."""
-    return WyomingTextToSpeech(server_of(address, "tts"))
+    return WyomingTextToSpeech(server_of(address, "tts"), deadlines=_DEADLINES)
 
 
 class WyomingTextToSpeech(WyomingServer):
