@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from pydantic import ValidationError
 from PySide6.QtCore import QObject, Signal
 
 from contracts.devices.presence import SpokeSummary
-from contracts.errors import NotFound, StrawberryError
+from contracts.errors import ConfigError, NotFound, StrawberryError
 from contracts.rates import Backoff
 from tray.background import Background
 from tray.texts import Translator
@@ -50,6 +51,7 @@ class Voice:
     state: str
     muted: bool
     reason: str = ""
+    wake_word: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,28 @@ def state_line(seen: Seen, text: Translator) -> str:
     who = text("Connected to the hub") if seen.spoke.hub_online else text("Alone: the hub is away")
     if seen.voice is None:
         return who
-    voice = text("muted") if seen.voice.muted else _voices(text).get(seen.voice.state, "")
+    voice = (
+        text("muted") if seen.voice.muted else _voices(text, seen.voice.wake_word).get(seen.voice.state, "")
+    )
     return f"{who} · {voice}" if voice else who
 
 
-def _voices(text: Translator) -> dict[str, str]:
+def problem_text(problem: StrawberryError, text: Translator) -> tuple[str, str]:
+    """Return why no spoke answers, and what to do."""
+    if not isinstance(problem, ConfigError):
+        return problem.message, problem.hint
+    if "spoke run" in problem.hint:
+        hint = text("Start it with 'strawberry spoke run'.")
+    else:
+        hint = text(
+            "Start one with 'strawberry up', or join a hub on another machine: 'strawberry spoke join'."
+        )
+    return text("No spoke is running."), hint
+
+
+def _voices(text: Translator, wake_word: str) -> dict[str, str]:
     return {
-        "listening": text("waits for its name"),
+        "listening": text("waits for “{word}”", word=wake_word) if wake_word else "",
         "hearing": text("listens"),
         "thinking": text("thinks"),
         "talking": text("talks"),
@@ -168,7 +185,9 @@ def _voice_of(spoke: Spoke) -> Voice | None:
     state = str(said.get("state", "off"))
     if state == "off":
         return None
-    return Voice(state, said.get("muted") is True or state == "muted", str(said.get("reason") or ""))
+    words = said.get("wake_words") or [""]
+    word = Path(str(words[0])).stem.replace("_", " ") if isinstance(words, list) else ""
+    return Voice(state, said.get("muted") is True or state == "muted", str(said.get("reason") or ""), word)
 
 
 def _compared(seen: Seen) -> object:

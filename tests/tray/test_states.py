@@ -9,12 +9,15 @@ from PySide6.QtGui import QTextDocument
 from PySide6.QtWidgets import QApplication
 
 from contracts.devices.presence import SpokeSummary
-from contracts.errors import NotFound, StrawberryError
+from contracts.errors import ConfigError, NotFound, StrawberryError
+from deploy.cli.client.finding import _no_spoke
+from deploy.home.directory import Home
 from tests.tray.test_window import Person
 from tray.app import Tray, TraySettings
 from tray.autostart import Autostart
 from tray.icon import SIZES, picture
-from tray.spoke import Seen, State, Voice
+from tray.spoke import Seen, State, Voice, problem_text, state_line
+from tray.texts import Translator
 
 
 class StandIn:
@@ -122,6 +125,17 @@ def test_muted_says_more_than_what_the_voice_does() -> None:
     summary = SpokeSummary.model_validate(StandIn().request("GET", "/api/spoke"))
     assert Seen(summary, Voice("talking", muted=True)).state == "muted"
     assert Seen().state == "absent"
+
+
+def test_a_german_tray_names_the_wake_word_and_says_what_is_missing_in_german() -> None:
+    german, spoke = Translator(["de"]), StandIn()
+    summary = SpokeSummary.model_validate(spoke.request("GET", "/api/spoke"))
+    waiting = Seen(summary, Voice("listening", muted=False, wake_word="okay nabu"))
+    assert state_line(waiting, german).endswith("wartet auf „okay nabu“")
+    for hint in (_no_spoke(Home(Path("/nowhere"))), "Start it with 'strawberry spoke run'."):
+        lines = problem_text(ConfigError("no spoke is running", hint=hint), german)
+        assert lines[0] == "Es läuft kein Spoke."
+        assert lines[1].startswith("Starte")
 
 
 def test_an_autostart_file_quotes_as_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

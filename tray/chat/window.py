@@ -28,7 +28,7 @@ from tray.chat.exchange import ExchangeView, ProblemCard, call_of, plain
 from tray.chat.theme import named, palette, style_sheet, theme
 from tray.chat.turn import Turn
 from tray.icon import icon
-from tray.spoke import Find, Seen, state_line
+from tray.spoke import Find, Seen, problem_text, state_line
 from tray.texts import Translator
 
 _WIDTH: Final = 460
@@ -152,7 +152,7 @@ class ChatWindow(QWidget):
         self._icon.setPixmap(icon(seen.state).pixmap(_ICON, _ICON))
         self.setWindowIcon(icon(seen.state))
         if seen.problem is not None:
-            self.banner.say(seen.problem.message, seen.problem.hint)
+            self.banner.say(*problem_text(seen.problem, self._text))
         elif seen.voice is not None and seen.voice.state == "broken":
             self.banner.say(self._text("The voice does not work."), seen.voice.reason)
         self.banner.setVisible(
