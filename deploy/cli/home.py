@@ -23,6 +23,7 @@ from deploy.update.installation import (
     SCRIPT,
     Installation,
     find_installation,
+    fitting,
     is_newer,
     newest_release,
 )
@@ -47,7 +48,7 @@ def doctor(options: argparse.Namespace) -> int:
         if not options.json:
             print(visible(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}"))
             if check.hint:
-                print(visible(f"      {check.hint}"))
+                print(visible(f"      {fitting(check.hint)}"))
     if options.support is not None:
         from deploy.doctor.support import write_bundle
 

@@ -63,7 +63,9 @@ def _failed(options: argparse.Namespace, message: str, hint: str) -> int:
         traceback.print_exc()
     print(visible(f"strawberry: {message}"), file=sys.stderr)
     if hint:
-        print(visible(f"  {hint}"), file=sys.stderr)
+        from deploy.update.installation import fitting
+
+        print(visible(f"  {fitting(hint)}"), file=sys.stderr)
     if options.json and options.run.startswith("deploy.cli.serve:"):
         # Who reads the states of a server learns from them why there is none.
         print(json.dumps({"state": "failed", "error": message, "hint": hint}))

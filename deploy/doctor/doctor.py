@@ -1,6 +1,7 @@
 """Looks at everything a user can mend, and says how."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -145,6 +146,10 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
     except StrawberryError as error:
         yield Check("settings", ok=False, detail=error.message, hint=error.hint)
         return
+    secrets = home.directory / ".env"
+    if os.name == "posix" and secrets.exists() and secrets.stat().st_mode & 0o077:
+        detail = "others may read this file, and a copy of it keeps that"
+        yield Check(".env", ok=True, detail=detail, hint=f"chmod 600 {secrets}")
     detail = f"{household.language}, {household.time_zone}, {household.units}"
     yield Check("household", ok=True, detail=detail)
     yield from check_voice(home)

@@ -157,6 +157,7 @@ def _log() -> Iterator[str]:
             yield f"no journal: {type(error).__name__}"
             continue
         yield from done.stdout.splitlines()
+    yield "What was started by hand writes its log to its terminal: add it to the report."
 
 
 def _secrets(home: Home) -> Iterator[str]:

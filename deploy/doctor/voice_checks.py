@@ -49,9 +49,8 @@ def check_voice(home: Home) -> Iterator[Check]:
         is_there = any(name.casefold() in each.casefold() for each in fitting)
         missing = f"there is no {what} {name!r}" if name else f"there is no {what}"
         hint = "Plug one in, let this user use it (group audio), or set it in [voice]."
-        yield Check(
-            what, ok=is_there, detail=name or ", ".join(fitting[:3]) if is_there else missing, hint=hint
-        )
+        detail = name or ", ".join(fitting[:3])
+        yield Check(what, ok=is_there, detail=detail if is_there else missing, hint="" if is_there else hint)
 
 
 async def _server(name: str, domain: "Domain") -> Check:

@@ -188,6 +188,7 @@ _OF_A_HUB: Final[dict[str, type[BaseModel] | str]] = {
 }
 """A name is one of ``hub_agent.settings``, which a command that only asks a hub does not import."""
 _NAMES: Final = ("models", *_OF_A_SPOKE, *_OF_A_HUB)
+_SKILLS: Final = "; a skill is set on the page of its device, or by its change_settings"
 
 
 def read_models(home: Home) -> Models:
@@ -310,8 +311,9 @@ def _known_tables(home: Home) -> dict[str, Any]:
     tables = read_tables(home.directory)
     unknown = next((name for name in tables if name not in _NAMES), None)
     if unknown is not None:
+        where = did_you_mean(unknown, _NAMES) if unknown != "skills" else _SKILLS
         raise ConfigError(
-            f"{home.directory / SETTINGS_FILE}: unknown table {unknown!r}{did_you_mean(unknown, _NAMES)}",
+            f"{home.directory / SETTINGS_FILE}: unknown table {unknown!r}{where}",
             hint=f"It may hold [[models]] and {', '.join(f'[{name}]' for name in _NAMES[1:])}.",
         )
     return tables

@@ -128,7 +128,9 @@ make_version() {
     version=versions/$(date -u +%Y%m%d-%H%M%S)-$$
     unused=$version
     mkdir -p "$root/versions"
-    "$python" -m venv "$root/$version"
+    # Debian's python3-lgpio is the one of a system whose Python has no wheel of it.
+    case ,$extras, in *,gpio,*) site=--system-site-packages ;; *) site='' ;; esac
+    "$python" -m venv ${site:+"$site"} "$root/$version"
     "$root/$version/bin/python" -m pip install --quiet --disable-pip-version-check "$1" ||
         fail "the package cannot be installed" "pip says above why; nothing was changed."
     "$root/$version/bin/strawberry" --version >/dev/null || fail "the new version does not start" "Nothing was changed."
@@ -228,6 +230,8 @@ if [ -n "$service" ]; then
     "$root/current/bin/strawberry" service install "$service" "$manager" --now
 fi
 if [ "$action" = install ]; then
-    case :$PATH: in *:"$links":*) ;; *) echo "Add $links to your PATH to start it as 'strawberry'." ;; esac
-    echo "Next: 'strawberry up' for a hub, or 'strawberry spoke join https://HUB:8443' for a machine with skills."
+    command=strawberry
+    case :$PATH: in *:"$links":*) ;; *) command=$links/strawberry ;; esac
+    [ "$command" = strawberry ] || echo "Until $links is in your PATH, type $command in place of strawberry."
+    echo "Next: '$command up' for a hub, or '$command spoke join https://HUB:8443' for a machine with skills."
 fi

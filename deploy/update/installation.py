@@ -105,6 +105,17 @@ def script_root(prefix: Path) -> Path | None:
     return root if prefix.parent.name == "versions" and (root / "current").is_symlink() else None
 
 
+def fitting(hint: str, prefix: Path = Path(sys.prefix)) -> str:
+    """Return a hint with the command that adds an extra to an installation by ``install.sh``."""
+    root = script_root(prefix)
+    if root is None:
+        return hint
+    file = root / "extras"
+    extras = f"{file.read_text('utf-8')}," if file.exists() and file.stat().st_size else ""
+    command = rf"sh install.sh --from WHEEL --extras {extras}\1"
+    return re.sub(rf"pip install '{PACKAGE}\[(\w+)\]'", command, hint)
+
+
 def find_installation(
     prefix: Path = Path(sys.prefix), environment: Mapping[str, str] = os.environ
 ) -> Installation:

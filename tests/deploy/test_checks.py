@@ -183,6 +183,8 @@ def test_a_directory_that_others_can_read_or_that_is_full_is_told(tmp_path: Path
     assert check_directory(tmp_path, room_mb=1).ok
     assert not check_directory(tmp_path, room_mb=10**12).ok
     assert check_directory(tmp_path / "later", room_mb=10**12).ok
+    (tmp_path / ".env").touch(0o644)
+    assert _told(tmp_path)[".env"]["hint"] == f"chmod 600 {tmp_path / '.env'}"
 
 
 def test_a_damaged_database_is_told_and_how_to_go_on_without_it(tmp_path: Path) -> None:

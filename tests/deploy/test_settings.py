@@ -73,6 +73,7 @@ def test_watchers_have_a_model_and_limits_and_the_household_a_place(tmp_path: Pa
         ('[household]\nunits = "furlongs"\n', "household.units must be 'metric'"),
         ('[household]\nzone = "UTC"\n', "unknown setting 'zone' in household; did you mean 'time_zone'"),
         ("household = 5\n", "household must be a table"),
+        ("[skills.GpioSkill]\n", "unknown table 'skills'; a skill is set on the page of its device"),
         ('[[model]]\nname = "house"\n', "unknown table 'model'; did you mean 'models'?"),
         ("[household\n", "is not TOML"),
         pytest.param(f"a = {'[' * 5_000}", "is not TOML", id="nested"),

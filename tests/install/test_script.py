@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.update.installation import PACKAGE, SCRIPT, Installation, Kind, find_installation
+from deploy.update.installation import PACKAGE, SCRIPT, Installation, Kind, find_installation, fitting
 from tests.requirements import require
 
 pytestmark = pytest.mark.slow
@@ -241,6 +241,11 @@ def test_each_kind_of_installation_is_recognised(tmp_path: Path) -> None:
     assert find_installation(root / "versions" / "1", {}).kind == "checkout"
     (root / "current").symlink_to("versions/1")
     assert find_installation(root / "versions" / "1", {}).root == root
+    (root / "extras").write_text("sandbox")
+    hint = "Install speech: pip install 'strawberry-home[voice]'"
+    assert fitting(hint, tmp_path) == hint
+    expected = "Install speech: sh install.sh --from WHEEL --extras sandbox,voice"
+    assert fitting(hint, root / "versions" / "1") == expected
 
 
 @pytest.mark.parametrize(
