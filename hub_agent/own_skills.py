@@ -100,6 +100,15 @@ class HubSkill(Skill):
         """
         return _ASKING.get()
 
+    def need_person(self, change: str) -> None:
+        """Ask a person where text of strangers would end something, or have it act.
+
+        Raises:
+            CallError: ``needs_confirmation``.
+        """
+        if self.asking.untrusted:
+            self.asking.need_confirmation(f"text of strangers was read before {change}")
+
 
 class OwnSkills:
     """Offers the hub's own skills and runs them.

@@ -16,7 +16,7 @@ from deploy.backup.contents import temporary_directory
 from deploy.backup.reading import unpack
 from deploy.backup.restoring import complete, discard, has_data, is_untouched, plan
 from deploy.backup.writing import check_passphrase, write_backup
-from deploy.cli.terminal.asking import agreed, secret_in, typed_unseen
+from deploy.cli.terminal.asking import is_sure, secret_in, typed_unseen
 from deploy.cli.terminal.output import Output, note, progress_line
 from deploy.home.directory import Home, only_hub
 from hub_agent.system.host import BackupContents
@@ -77,9 +77,8 @@ def restore(options: argparse.Namespace) -> int:
             revoke = _named(summary, options.revoke)
             if not options.yes:
                 note(_described(summary))
-                if not agreed("Restore it?", otherwise="Add --yes."):
-                    note("Nothing was changed.")
-                    return 1
+            if not is_sure("Restore it?", yes=options.yes):
+                return 1
             plan(home, revoke=revoke)
             return _completed(home, options)
         finally:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from contracts.errors import ConfigError
 from contracts.wire import rfc3339
 from deploy.cli.client import find_nearest, hub_of
-from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.doctor.doctor import examine
 from deploy.home.directory import Home
@@ -102,9 +102,8 @@ def purge(options: argparse.Namespace) -> int:
             "Devices, tokens and conversations stay. Stop the spokes first: a running one publishes again.\n"
             "'strawberry up --no-spoke' runs without the local one."
         )
-        if not agreed("Remove them?", otherwise="Nothing was changed. Add --yes."):
-            note("Nothing was changed.")
-            return 1
+    if not is_sure("Remove them?", yes=options.yes):
+        return 1
     with waiting("removing messages"):
         answer: dict[str, Any] = client.request("POST", "/api/purge", {})
     Output(options.json).result(answer, text="\n".join(_report(answer)))

@@ -55,10 +55,10 @@ class AgentProblem(TypedDict):
 
 
 class AgentSummary(TypedDict):
-    """An agent as programs read it; what it is is missing where there was never a good file."""
+    """An agent as programs read it; paths are for admins, and the rest needs that there was a good file."""
 
     name: str
-    file: str
+    file: NotRequired[str]
     description: NotRequired[str]
     models: NotRequired[list[str]]
     tools: NotRequired[list[str]]
@@ -96,8 +96,8 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
         await gate.require_password(request)
 
     async def list_agents(request: Request) -> Answer[list[AgentSummary]]:
-        await may_chat(request)
-        return answer([_shown(state) for state in await asyncio.to_thread(agents.states)])
+        shown = _shown if (await may_chat(request)).is_admin else _without_paths
+        return answer([shown(state) for state in await asyncio.to_thread(agents.states)])
 
     async def show(request: Request) -> Answer[AgentFile]:
         await gate.require_admin(request)
@@ -204,6 +204,14 @@ def _shown(state: AgentState) -> AgentSummary:
             "read_only": profile.skills.read_only,
             "data_dir": profile.data_dir or f"data/{state.name}",
         }
+    return made
+
+
+def _without_paths(state: AgentState) -> AgentSummary:
+    made = _shown(state)
+    made.pop("file", None), made.pop("data_dir", None)
+    for problem in made["problems"]:
+        problem["message"] = problem["message"].rpartition("/")[2]
     return made
 
 

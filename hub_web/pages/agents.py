@@ -70,7 +70,7 @@ def _card(agent: dict[str, Any]) -> None:
                     text("Models"): ", ".join(agent["models"]) or text("all, in their order"),
                     text("Tools"): ", ".join(agent["tools"]),
                     text("May call"): ", ".join(agent["allow"]) or text("nothing"),
-                    text("Files"): agent["data_dir"],
+                    text("Files"): agent.get("data_dir", ""),
                 }
             )
         with actions():

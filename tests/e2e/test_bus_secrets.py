@@ -89,7 +89,7 @@ def test_no_secret_of_the_bus_is_in_any_log(
         in_sight = {word for process in _processes(house) for word in _words(process)}
         assert SCRIPT[0] in in_sight
         assert house.cli("broker", "logout", "watcher").returncode == 0
-        house.json("devices", "revoke", pc.id)
+        house.json("devices", "revoke", pc.id, "--yes")
         wait_for(lambda: f" refuses {pc.id}: " in house.log(pc.id), what="the spoke to notice")
 
         logs = {file.name: file.read_text(errors="replace") for file in house.directory.glob("*.log")}

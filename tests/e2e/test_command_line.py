@@ -144,12 +144,12 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
 
     with up as house:
         house.start_up()
-        house.cli("devices", "remove", _online(house)["id"])
+        house.cli("devices", "remove", _online(house)["id"], "--yes")
         wait_for(lambda: "it joins again" in house.log("up"), what="the spoke to notice")
         _online(house)
         assert house.json("chat", "turn on the lamp")["mode"] == "sentence"
 
-        revoked = house.cli("devices", "revoke", device()["id"]).stdout
+        revoked = house.cli("devices", "revoke", device()["id"], "--yes").stdout
         assert f"'strawberry devices remove {device()['key']}' lets it join again" in revoked
         wait_for(lambda: "is locked out" in house.log("up"), what="the notice")
         house.send("up", signal.SIGINT)
@@ -159,7 +159,7 @@ def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_
         assert device()["state"] == "revoked"
         assert f"'strawberry devices remove {device()['id']}' lets it join again" in house.log("up")
 
-        house.cli("devices", "remove", device()["id"])
+        house.cli("devices", "remove", device()["id"], "--yes")
         _online(house)
 
 
@@ -346,7 +346,7 @@ def test_a_program_gets_only_the_scopes_it_was_given(house: House, journal: dict
     assert house.cli(*from_stdin, given=f"{token}\n").returncode == 0
     assert house.json("tokens", "add", "grafana")["token"]
     assert {each["name"] for each in house.json("tokens", "list")} >= {"node-red", "grafana"}
-    revoked = house.cli("tokens", "revoke", "node-red")
+    revoked = house.cli("tokens", "revoke", "node-red", "--yes")
     assert revoked.stdout == "The token node-red is revoked.\n", revoked.stderr
     assert "node-red" not in {each["name"] for each in house.json("tokens", "list")}
     assert house.cli(*from_stdin, given=f"{token}\n").returncode == 1
@@ -433,7 +433,7 @@ def test_no_secret_is_in_any_log(house: House, journal: dict[str, str], model: S
     secrets = {pc.token, program, *_secrets_of(house.home), *_secrets_of(pc.home)}
     assert model_key in secrets
     # A spoke that is shut out says so, and one that joins with a used token too.
-    house.json("devices", "revoke", pc.id)
+    house.json("devices", "revoke", pc.id, "--yes")
     wait_for(lambda: f" refuses {pc.id}: " in house.log(pc.id), what="the spoke to notice")
     house.kill(pc.id)
     (pc.home / "spoke" / "enrolment.json").unlink()

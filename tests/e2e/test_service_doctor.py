@@ -45,7 +45,7 @@ def test_a_device_that_was_locked_out_is_told_how_it_comes_back(
     house: House, journal: dict[str, str]
 ) -> None:
     pi = house.add_spoke("Kitchen Pi", journal)
-    house.cli("devices", "revoke", pi.id)
+    house.cli("devices", "revoke", pi.id, "--yes")
     checks = _doctor(house, pi)
     assert _wrong(checks) == ["token"]
     assert f"strawberry devices invite {pi.id}" in str(checks["token"]["hint"])

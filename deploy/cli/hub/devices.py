@@ -7,7 +7,7 @@ from typing import Any, Final
 from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import api, hub_of, is_local_spoke
 from deploy.cli.hub.tokens import scopes_of
-from deploy.cli.terminal.asking import answer_to
+from deploy.cli.terminal.asking import answer_to, is_sure
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import moment
 
@@ -135,20 +135,30 @@ def change(options: argparse.Namespace) -> None:
     )
 
 
-def revoke(options: argparse.Namespace) -> None:
+def revoke(options: argparse.Namespace) -> int:
     """Revoke the tokens of a device, and print what makes it join again."""
-    answer = hub_of(options).request("POST", api("devices", options.device, "revoke"), {})
+    client = hub_of(options)
+    name = client.request("GET", api("devices", options.device))["name"]
+    if not is_sure(f"Revoke the access of {name}? It is disconnected at once.", yes=options.yes):
+        return 1
+    answer = client.request("POST", api("devices", options.device, "revoke"), {})
     # The spoke of 'up' takes no invitation: it asks for its own once it is not in the list.
     action = "remove" if is_local_spoke(options, answer["id"]) else "invite"
     again = f"'strawberry devices {action} {answer['key']}' lets it join again"
     Output(options.json).result(answer, text=f"{answer['name']} is revoked. {again}.")
+    return 0
 
 
-def remove(options: argparse.Namespace) -> None:
+def remove(options: argparse.Namespace) -> int:
     """Revoke a device, delete it, and clear its topics."""
+    client = hub_of(options)
+    name = client.request("GET", api("devices", options.device))["name"]
+    if not is_sure(f"Remove {name} with all that was set and approved for it?", yes=options.yes):
+        return 1
     with waiting("removing"):
-        answer = hub_of(options).request("DELETE", api("devices", options.device))
+        answer = client.request("DELETE", api("devices", options.device))
     Output(options.json).result(answer, text=f"{answer['name']} is removed.")
+    return 0
 
 
 def approve(options: argparse.Namespace) -> int:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import HubClient, api, hub_of
-from deploy.cli.terminal.asking import agreed
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.asking import is_sure
+from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import moment
 
 _SCOPES: Final = ("chat", "call", "confirm", "admin", "metrics")
@@ -54,11 +54,13 @@ def revoke(options: argparse.Namespace) -> int:
     found = _found(options.token, _tokens(client)) or _found(options.token, _others(client))
     match found:
         case [token]:
-            if token["jti"] == client.token_id and not agreed(
-                "This is the token of this command line, which works again only after the hub has restarted. "
-                "Revoke it?"
-            ):
-                note("Nothing was changed.")
+            question = f"Revoke {token['name'] or token['jti']}? Programs that use it are refused at once."
+            if token["jti"] == client.token_id:
+                question = (
+                    "This is the token of this command line, which works again only after the hub has "
+                    "restarted. Revoke it?"
+                )
+            if not is_sure(question, yes=options.yes):
                 return 1
             client.request("DELETE", api("tokens", token["jti"]))
             Output(options.json).result(token, text=f"The token {token['name'] or token['jti']} is revoked.")

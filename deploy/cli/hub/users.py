@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from contracts.errors import NotFound
 from deploy.cli.client import api, hub_of
-from deploy.cli.terminal.asking import agreed
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.asking import is_sure
+from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import moment
 
 _COLUMNS: Final = ("name", "role", "logs in", "language", "time_zone", "id")
@@ -71,12 +71,11 @@ def remove(options: argparse.Namespace) -> int:
     client = hub_of(options)
     # No question about a person who does not exist.
     user = _found(client.request("GET", "/api/users"), options.user)
-    if not options.yes and not agreed(
+    if not is_sure(
         f"Remove {user['name']}? Their conversations, private memory, watchers and timers are deleted, their "
         "tokens and devices revoked. Devices and captures become yours.",
-        otherwise="Add --yes.",
+        yes=options.yes,
     ):
-        note("Nothing was changed.")
         return 1
     answer = client.request("DELETE", api("users", user["id"]))
     Output(options.json).result(answer, text=f"{answer['name']} is removed.")

@@ -5,6 +5,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from deploy.cli.client import hub_of
+from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
 
@@ -34,11 +35,21 @@ def add(options: argparse.Namespace) -> None:
     Output(options.json).result(entry, text=f"Remembered as {entry['id']}.")
 
 
-def forget(options: argparse.Namespace) -> None:
-    """Forget an entry."""
-    which = quote(" ".join(options.entry), safe="")
-    entry: dict[str, Any] = hub_of(options).request("DELETE", f"/api/memory/{which}")
+def forget(options: argparse.Namespace) -> int:
+    """Forget an entry, once the person has seen which one that is."""
+    client, which = hub_of(options), " ".join(options.entry)
+    if not options.yes:
+        wanted, entries = which.casefold(), client.request("GET", "/api/memory")
+        found = [each for each in entries if wanted in (each["id"], each["text"].casefold())]
+        found = found or [each for each in entries if wanted in each["text"].casefold()]
+        # Of none or of several, the hub says what is near.
+        if len(found) == 1:
+            if not is_sure(f"Forget for good: {found[0]['text']}?", yes=False):
+                return 1
+            which = found[0]["id"]
+    entry: dict[str, Any] = client.request("DELETE", f"/api/memory/{quote(which, safe='')}")
     Output(options.json).result(entry, text=f"Forgotten: {entry['text']}")
+    return 0
 
 
 def _print(options: argparse.Namespace, entries: list[dict[str, Any]], *, empty: str) -> None:

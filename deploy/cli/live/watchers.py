@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient, hub_of
-from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.asking import agreed, is_sure
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import cell, moment
 
@@ -141,8 +141,7 @@ def run(options: argparse.Namespace) -> None:
 
 def remove(options: argparse.Namespace) -> int:
     """Delete a watcher."""
-    if not (options.yes or agreed(f"Delete {options.name} with its history?", otherwise="Use --yes.")):
-        note("Nothing was changed.")
+    if not is_sure(f"Delete {options.name} with its history?", yes=options.yes):
         return 1
     answer = hub_of(options).request("DELETE", _path(options.name))
     Output(options.json).result(answer, text=f"{options.name} is deleted.")

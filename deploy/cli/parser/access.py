@@ -55,8 +55,10 @@ devices review (hub.review): approve what skills of devices declare
   | decision=--deny = no       deny all of it for good
 devices revoke: revoke a device's tokens at once; it stays in the list
   + +device
+  --yes  do not ask
 devices remove: revoke a device, delete it and clear its topics
   + +device
+  --yes  do not ask
 
 +user: one of them
   USER  their name or id
@@ -94,6 +96,7 @@ tokens list (:list_tokens): list your valid tokens, of programs and of browser s
   --all  tokens of all people and devices, also revoked and expired ones
 tokens revoke: revoke a token at once
   TOKEN  its name, or its id as 'tokens list' shows it
+  --yes  do not ask
 
 audit (hub.skills, hub): show who called what, and what was refused
   Lists calls and refused attempts, newest first. An admin sees those of all people, others their own and

@@ -97,6 +97,7 @@ memory search: find entries, best match first
   query=WORD...  what to look for
 memory forget: forget an entry for good
   ENTRY...  its id, or a part of its text
+  --yes     do not ask
 
 +node: one of them
   [DEVICE]  needed if several devices have the program

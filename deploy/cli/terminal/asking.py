@@ -37,6 +37,18 @@ def agreed(question: str, *, otherwise: str = "Run it in a terminal.") -> bool:
     return answer_to(question, otherwise=otherwise) is True
 
 
+def is_sure(question: str, *, yes: bool) -> bool:
+    """Return whether a person wants what is lost for good, or said ``--yes``.
+
+    Raises:
+        NobodyToAsk: As ``agreed``.
+    """
+    if yes or agreed(question, otherwise="Nothing was changed. Add --yes."):
+        return True
+    print("Nothing was changed.", file=sys.stderr)
+    return False
+
+
 def answer_to(question: str, *, otherwise: str = "Run it in a terminal.") -> bool | None:
     """Ask until the answer is yes or no; Enter alone and Ctrl-D leave it open, which is None.
 

@@ -14,12 +14,15 @@ from hub_agent.own_skills import Asking
 MOST_UNASKED: Final = 5
 """Entities that one call, or one turn, may change without a question."""
 _ALWAYS: Final = frozenset({"lock", "alarm_control_panel"})
-_DOORS: Final = frozenset({"garage", "gate", "door"})
+_OPENERS: Final = frozenset({"button", "cover", "input_boolean", "input_button", "script", "switch"})
+"""Domains of what opens a door in many homes."""
+_DOORS: Final = frozenset({"garage", "gate", "door", "lock"})
 _DOOR_WORDS: Final = re.compile(
     r"barrier|carport|(?<!in|ut)door|garage|gate|einfahrt|pforte|schranke|t(ü|ue)r|\btor|(?<!mo|ak|ua)tor\b"
 )
-"""In the names of a cover that has no class, as those of templates and of Zigbee2MQTT. German joins words:
-``Garagentor``, ``Haustür``; a ``Rolloaktor`` or ``Motor`` is none."""
+"""In the names of a switch, or of a cover that has no class, as those of templates and of Zigbee2MQTT.
+
+German joins words: ``Garagentor``, ``Haustür``; a ``Rolloaktor`` or ``Motor`` is none."""
 _PROGRAMS: Final = frozenset({"automation", "script"})
 """What they do is not known here."""
 _CONVERSATIONS: Final = frozenset({"ai_task", "assist_pipeline", "assist_satellite", "conversation"})
@@ -165,9 +168,9 @@ def _reason(
     if not entities:
         return "no entity is named, so it is not known what it changes"
     for entity in entities:
-        if entity.domain in _ALWAYS or (entity.domain == "cover" and entity.device_class in _DOORS):
+        if entity.domain in _ALWAYS or (entity.domain in _OPENERS and entity.device_class in _DOORS):
             return f"{entity.name} is a {entity.device_class or entity.domain}"
-        if entity.domain == "cover" and entity.device_class is None and _sounds_like_door(entity):
+        if _sounds_like_door(entity):
             return f"{entity.name} may be a garage, a gate or a door"
         if any(fnmatchcase(entity.id, each) for each in patterns):
             return f"{entity.name} is in [home_assistant] confirm"
@@ -177,7 +180,12 @@ def _reason(
 
 
 def _sounds_like_door(entity: Entity) -> bool:
-    texts = (*entity.names, entity.id, entity.device or "", entity.area or "")
+    is_cover = entity.domain == "cover"
+    if entity.domain not in _OPENERS or (is_cover and entity.device_class is not None):
+        return False
+    # A garage has other switches than the one of its door.
+    names = entity.names if is_cover else (entity.name, *entity.aliases)
+    texts = (*names, entity.id, entity.device or "", (entity.area if is_cover else None) or "")
     return any(_DOOR_WORDS.search(each.casefold().replace("_", " ")) for each in texts)
 
 

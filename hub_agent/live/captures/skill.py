@@ -46,6 +46,7 @@ class CaptureSkill(HubSkill):
         Args:
             capture: Its id, as list_captures shows it.
         """
+        self.need_person(f"the capture {capture[:64]!r} stops")
         return (await self._captures.stop(self.asking.user, capture)).model_dump(mode="json")
 
     @skill_method(read_only=True)

@@ -101,19 +101,19 @@ class WatcherSkill(HubSkill):
     @skill_method(idempotent=True)
     async def pause(self, name: str) -> dict[str, Any]:
         """Stop a watcher until it is resumed."""
-        self._need_person(name)
+        self.need_person(f"the watcher {name[:64]!r} changes")
         return (await self._watchers.pause(name, self._by)).model_dump(mode="json")
 
     @skill_method(idempotent=True)
     async def resume(self, name: str) -> dict[str, Any]:
         """Resume a watcher that is paused, snoozed or has failed."""
-        self._need_person(name)
+        self.need_person(f"the watcher {name[:64]!r} changes")
         return (await self._watchers.resume(name, self._by)).model_dump(mode="json")
 
     @skill_method(idempotent=True)
     async def snooze(self, name: str, minutes: Minutes) -> dict[str, Any]:
         """Keep a watcher quiet for some minutes."""
-        self._need_person(name)
+        self.need_person(f"the watcher {name[:64]!r} changes")
         return (await self._watchers.snooze(name, self._by, seconds=60 * minutes)).model_dump(mode="json")
 
     @skill_method(destructive=True)
@@ -131,7 +131,7 @@ class WatcherSkill(HubSkill):
     @skill_method(timeout_s=120, untrusted_output=True)
     async def run(self, name: str) -> dict[str, Any]:
         """Evaluate a watcher now; it may notify and act."""
-        self._need_person(name)
+        self.need_person(f"the watcher {name[:64]!r} changes")
         return (await self._watchers.run(name, self._by)).model_dump(mode="json")
 
     @skill_method(read_only=True, timeout_s=_TEST_S, untrusted_output=True)
@@ -197,14 +197,8 @@ class WatcherSkill(HubSkill):
     @skill_method(idempotent=True)
     async def cancel_timer(self, timer: str) -> dict[str, Any]:
         """Cancel a timer or reminder, by its id or its text."""
+        self.need_person(f"the timer {timer[:64]!r} is cancelled")
         return (await self._timers.remove(self.asking.user, timer)).model_dump(mode="json")
-
-    def _need_person(self, name: str) -> None:
-        """Refuse where text of strangers would silence a watcher, or have it act."""
-        if self.asking.untrusted:
-            self.asking.need_confirmation(
-                f"text of strangers was read before the watcher {name[:64]!r} changes"
-            )
 
     @property
     def _by(self) -> By:

@@ -249,6 +249,11 @@ async def test_agents_are_listed_written_and_removed_over_http(home: Home) -> No
         assert (await client.get("/api/agents/cook")).status_code == 404
         write(home, "cook", "prompt: [\n")
         (cook, finance) = (await client.get("/api/agents")).json()
+        async with home.client(await home.token(scopes=("chat",))) as other:
+            listed = (await other.get("/api/agents")).text
+        assert (str(home.directory) in listed, "data_dir" in listed, "cook.yml" in listed) == (
+            *(False, False, True),
+        )
         assert ("description" in cook, len(cook["problems"]), finance["name"]) == (False, 1, "finance")
         assert (await client.delete("/api/agents/finance")).status_code == 204
         assert (await client.delete("/api/agents/finance")).status_code == 404

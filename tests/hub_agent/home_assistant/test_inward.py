@@ -321,17 +321,22 @@ async def test_a_script_asks_once_text_from_outside_was_read() -> None:
         ("Rollo mit Motor", {}, False),
         ("Rolloaktor Küche", {}, False),
         ("Outdoor blind", {}, False),
+        ("Garage door", {"id": "switch.x"}, True),
+        ("Open", {"id": "button.front_door_opener"}, True),
+        ("Left one", {"id": "switch.x", "device": "Tor_Antrieb"}, True),
+        ("Light", {"id": "switch.x", "place": Place("Garage")}, False),
+        ("Front door", {"id": "light.x"}, False),
     ],
 )
-async def test_a_cover_that_may_be_a_door_asks(name: str, more: dict[str, Any], *, asks: bool) -> None:
+async def test_what_may_open_a_door_asks(name: str, more: dict[str, Any], *, asks: bool) -> None:
     nobody: Any = None
     asking = Asking(nobody, Actor(user="ann"), nobody)
     house: Any = SimpleNamespace(state=lambda _: State())
     checked = Control().check(
         asking,
         house,
-        [Entity("cover.x", name, **more)],
-        service="cover.open_cover",
+        [Entity(**{"id": "cover.x", "name": name, **more})],
+        service="homeassistant.turn_on",
         data={},
         patterns=(),
     )

@@ -203,5 +203,7 @@ async def test_people_list_add_search_and_forget_on_the_command_line(home: Home,
     assert f"{FILE_NAME}:2: is not UTF-8 text" in broken.stderr
     (home.directory / "hub" / FILE_NAME).unlink()
     await memory("add", "Chores", "The bins go out on Tuesday")
-    assert await memory("forget", "the bins go") == "Forgotten: The bins go out on Tuesday\n"
+    asked = await asyncio.to_thread(run, environment, "memory", "forget", "the bins", "--hub", home.hub.url)
+    assert (asked.returncode, "Forget for good: The bins go out on Tuesday?" in asked.stderr) == (1, True)
+    assert await memory("forget", "the bins go", "--yes") == "Forgotten: The bins go out on Tuesday\n"
     assert await memory("list") == "Nothing is remembered yet.\n"

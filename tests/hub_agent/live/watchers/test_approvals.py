@@ -14,12 +14,21 @@ from tests.hub_agent.skills import FeedSkill
 from tests.model_server import Says, ScriptedModel, calls
 
 
-@pytest.mark.parametrize(("method", "state"), [("resume", "paused"), ("pause", "active"), ("run", "active")])
+@pytest.mark.parametrize(
+    ("call", "state"),
+    [
+        ("WatcherSkill.resume('pc')", "paused"),
+        ("WatcherSkill.pause('pc')", "active"),
+        ("WatcherSkill.run('pc')", "active"),
+        ("WatcherSkill.cancel_timer('tea')", "active"),
+        ("CaptureSkill.stop_capture('door')", "active"),
+    ],
+)
 async def test_text_of_strangers_neither_wakes_nor_silences_a_watcher(
-    thinking: Home, model: ScriptedModel, method: str, state: str
+    thinking: Home, model: ScriptedModel, call: str, state: str
 ) -> None:
     await thinking.device("Bedroom PC", FeedSkill())
-    evil = f"print(devices.bedroom_pc.FeedSkill.news())\nprint(devices.hub.WatcherSkill.{method}('pc'))"
+    evil = f"print(devices.bedroom_pc.FeedSkill.news())\nprint(devices.hub.{call})"
     model.script = [calls("python_exec", code=evil), Says(text="No.")]
     topic = "devices/bedroom_pc/state/FeedSkill/temperature"
     watcher = {"name": "pc", "instruction": "tell me", "topics": {"pc": topic}, "predicate": "pc > 40"}
