@@ -143,6 +143,11 @@ def test_history_goes_by_whole_exchanges_oldest_first() -> None:
     assert trimmed(history, current, 10_000, beginning=beginning) == ((*history, *current), 0)
 
 
+def test_a_long_exchange_counts_with_its_own_length() -> None:
+    short, long = (UserMessage(Prompt("x" * 4)),), (UserMessage(Prompt("x" * 4_000)),)
+    assert trimmed((*short, *long), (), 500, beginning=Beginning())[1] == 2
+
+
 def test_the_current_turn_always_stays() -> None:
     current = (UserMessage(Prompt("y" * 40_000)),)
     assert trimmed(exchange(0), current, 100, beginning=Beginning())[0][-1:] == current

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from broker.embedded.authentication import CompiledRights, Revocations
 from broker.embedded.frames import Frame, FrameBuffer, Publication, read_publish, write_publish
+from broker.embedded.retained import Retained, RetainedStore
 from broker.embedded.topic_tree import TopicTree
 from broker.embedded.websocket import WebSocketPeer
 from contracts import access
@@ -150,6 +151,22 @@ def test_one_principal_says_nothing_about_another_of_its_name_or_another_kind(tm
     assert revocations.covers(claims("pc"))
     assert not revocations.covers(claims("pc", "client"))
     assert not revocations.covers(claims("pc2"))
+
+
+def test_a_revoked_token_is_refused_also_where_it_is_the_one_of_its_device(tmp_path: Path) -> None:
+    revocations, present, now = Revocations.load(tmp_path / "revoked.json"), claims("pc"), datetime.now(UTC)
+    revocations.add(Revocation(only={"device/pc": present.jti}, before=now))
+    revocations.add(Revocation(tokens=[present.jti], before=now))
+    assert revocations.covers(present)
+
+
+def test_a_value_that_is_published_again_counts_once(tmp_path: Path) -> None:
+    store = RetainedStore(tmp_path / "retained.db")
+    store.load()
+    for number in range(20):
+        store.put(Retained(f"devices/pc/state/S/{number % 2}", b"x" * 100, 1, "device pc"))
+    assert store.share_with(Retained("devices/pc/state/S/c", b"x", 1, "device pc")).size < 400
+    store.close()
 
 
 def test_the_file_of_the_first_version_is_still_read(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from bus.link import Link, Message
 from bus.rpc import Caller, CallRequest, EpochClock, ProgressSink, Responder, ResponderSettings
+from bus.rpc.incoming import DedupCache, IncomingCall, Stage
 from bus.rpc.responder import Admission
 from contracts import topics
 from contracts.devices.rpc import Accepted, Actor, Call, Control, Failure, Reply, Result
@@ -328,6 +329,13 @@ async def test_a_refusal_is_the_answer_to_each_repetition() -> None:
         device.call(call)
         assert await device.answered(2) == [ErrorCode.REFUSED, ErrorCode.REFUSED]
         assert device.runs == 0
+
+
+def test_bytes_of_forgotten_replies_do_not_count() -> None:
+    cache = DedupCache(most=100, size=300)
+    for number in range(10):
+        cache.finish(IncomingCall(str(number), number, "topic", Stage.DONE), b"x" * 100)
+    assert [number for number in range(10) if cache.find(str(number))] == [7, 8, 9]
 
 
 async def test_a_cancel_of_another_epoch_cancels_nothing() -> None:

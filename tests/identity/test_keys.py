@@ -1,6 +1,7 @@
 import re
 from pathlib import Path
 
+from identity.files import make_private_directory
 from identity.keys import KeyPair
 
 
@@ -18,3 +19,8 @@ def test_a_derived_password_is_always_the_same_and_says_nothing_about_others(tmp
     assert hub.get_secret_value() not in {each.get_secret_value() for each in others}
     assert re.fullmatch(r"[\w-]{43}", hub.get_secret_value())
     assert hub.get_secret_value() not in repr(hub)
+
+
+def test_a_directory_that_was_open_is_closed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert make_private_directory(tmp_path).stat().st_mode & 0o777 == 0o700

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.errors import StaleProof
+from contracts.errors import StaleProof, Unauthorized
 from identity.keys import KeyPair
 from identity.proofs import ProofCheck, login_password
 
@@ -24,3 +24,13 @@ def test_only_proofs_since_the_start_are_good_also_when_the_clock_is_set_back(se
     for other in (now - 30, now + 90):
         with pytest.raises(StaleProof):
             log_in(other)
+
+
+def test_a_proof_dated_ahead_is_good_once():
+    now = [START]
+    key, check = KeyPair.generate(), ProofCheck(clock=lambda: now[0])
+    proof = login_password(key, token="t", hub_id="h", client_id="pc", now=START + 59).partition("~")[2]
+    check.check_login(proof, hub_id="h", client_id="pc", token="t", key_id=key.kid)
+    now[0] += 61
+    with pytest.raises(Unauthorized):
+        check.check_login(proof, hub_id="h", client_id="pc", token="t", key_id=key.kid)

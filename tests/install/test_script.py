@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.update.installation import PACKAGE, SCRIPT, Installation, Kind, find_installation, fitting
+from deploy.update.installation import (
+    PACKAGE,
+    SCRIPT,
+    Installation,
+    Kind,
+    find_installation,
+    fitting,
+    is_newer,
+)
 from tests.requirements import require
 
 pytestmark = pytest.mark.slow
@@ -230,6 +238,11 @@ def test_the_script_is_one_that_every_shell_reads() -> None:
     require(checker.exists(), "shellcheck is not installed: make test")
     done = subprocess.run([str(checker), str(SCRIPT)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_same_release_is_no_newer_one() -> None:
+    assert is_newer("0.1.1", "0.1")
+    assert not is_newer("0.1.0", "0.1.0")
 
 
 def test_each_kind_of_installation_is_recognised(tmp_path: Path) -> None:
