@@ -234,7 +234,7 @@ class Caller:
         for open_call in list(self._open.values()):
             # While the one before it waited for room, it may have ended.
             is_open = self._open.get(open_call.reply_topic) is open_call
-            if not is_open or open_call.phase is Phase.RESERVED or open_call.outcome.done():
+            if not is_open or open_call.outcome.done():
                 continue
             if self._presence.epoch(open_call.request.device) == open_call.call.epoch:
                 with suppress(CallError):

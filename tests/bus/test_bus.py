@@ -4,10 +4,13 @@ import asyncio
 import shutil
 from urllib.parse import urlsplit
 
+import pytest
+
 from broker.probe import ProbeLogin, open_probe
 from bus.link import Message, open_link
 from contracts import topics
 from contracts.access import Principal
+from contracts.errors import Forbidden
 from tests.brokers import INSTANCE, Bus
 from tests.requirements import require
 
@@ -32,6 +35,26 @@ async def test_the_last_will_of_a_device_that_vanishes_is_published_and_retained
             open_link(login, will=lambda: None),
         ):
             assert (await inbox.get()).payload == b"offline"
+
+
+async def test_a_subscription_that_is_refused_is_not_asked_for_at_the_next_connection(
+    any_bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    left, back = asyncio.Event(), asyncio.Event()
+
+    async def came_back() -> None:
+        back.set()
+
+    async with open_link(await any_bus.link_settings(LAMP)) as lamp:
+        with pytest.raises(Forbidden):
+            await lamp.subscribe(topics.STATUS.filter(), print)
+        lamp.on_disconnected(left.set)
+        lamp.on_connected(came_back)
+        lamp.pause()
+        await left.wait()
+        lamp.resume()
+        await back.wait()
+    assert [record for record in caplog.records if record.name.startswith("bus.")] == []
 
 
 async def test_two_hundred_publications_in_flight_all_arrive_in_order(any_bus: Bus) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -268,14 +268,14 @@ class Device:
         await self.let_go.wait()
         return "done"
 
-    def call(self, call_id: str) -> None:
+    def call(self, call_id: str, *, age_s: float = 0) -> None:
         """Deliver a call."""
         call = Call(
             id=call_id,
             instance=INSTANCE,
             epoch=2,
-            issued_at=datetime.now(UTC),
-            ttl_ms=30_000,
+            issued_at=datetime.now(UTC) - timedelta(seconds=age_s),
+            ttl_ms=900_000,
             actor=Actor(user="anna"),
         )
         topic = call_topic("echo")
@@ -349,6 +349,12 @@ async def test_a_cancel_of_another_epoch_cancels_nothing() -> None:
         device.let_go.set()
         assert (await device.answered(4))[2:] == [None, None]
         assert device.runs == 2
+
+
+async def test_a_call_that_comes_late_has_only_the_rest_of_its_time() -> None:
+    async with open_device(settings=ResponderSettings(skew_s=5)) as device:
+        device.call(uuid7(), age_s=904)
+        assert await device.answered(1) == [ErrorCode.TIMEOUT]
 
 
 async def test_as_many_calls_as_are_allowed_run_and_the_next_is_refused() -> None:

@@ -267,7 +267,7 @@ def _qos_0(payload: bytes) -> bytes:
     return bytes(header) + bytes((length,)) + b"\x00\x01a\x00" + payload
 
 
-async def test_what_is_subscribed_and_unsubscribed_while_the_link_subscribes_again_counts() -> None:
+async def test_what_is_subscribed_raised_and_unsubscribed_while_the_link_subscribes_again_counts() -> None:
     asked: asyncio.Queue[bytes] = asyncio.Queue()
     connected, go = asyncio.Event(), asyncio.Event()
 
@@ -286,7 +286,7 @@ async def test_what_is_subscribed_and_unsubscribed_while_the_link_subscribes_aga
         url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         link = open_link(LinkSettings(urls=(url,), client_id="one"), wait_s=0)
         leave = [await link.subscribe(f"early/{number}", print) for number in range(50)]
-        await link.subscribe("stays", print)
+        await link.subscribe("stays", print, qos=0)
         async with link, asyncio.timeout(60):
             await connected.wait()
             for unsubscribe in leave:
@@ -294,6 +294,9 @@ async def test_what_is_subscribed_and_unsubscribed_while_the_link_subscribes_aga
                 await asyncio.sleep(0)
             await asked.get()
             await link.subscribe("late", print)
+            await link.subscribe("stays", print, qos=1)
             go.set()
             await link.wait_connected()
-    assert any(b"late" in asked.get_nowait() for _ in range(asked.qsize()))
+    again = [asked.get_nowait() for _ in range(asked.qsize())]
+    assert any(b"late" in each for each in again)
+    assert any(each.partition(b"stays")[2][:1] == b"\x01" for each in again)

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,16 +26,16 @@ ANN = Actor(user="ann")
 
 @dataclass
 class Bus:
-    """A caller whose devices answer, are frozen, or let it wait."""
+    """A caller whose devices answer, are frozen, or let it wait; what it was asked for is what matters."""
 
     frozen: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    asked: list[CallRequest] = field(default_factory=list)
     waits: asyncio.Event | None = None
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     settings: CallerSettings = field(default_factory=CallerSettings)
 
     async def call(self, request: CallRequest, *_: Any, **__: Any) -> str:
-        self.asked.append(request.device)
+        self.asked.append(request)
         self.begun.set()
         if self.waits is not None:
             await self.waits.wait()
@@ -43,35 +44,28 @@ class Bus:
         return request.device
 
 
-@dataclass
-class Trail:
-    """What would be written into the audit."""
-
-    noted: list[CallRecord] = field(default_factory=list)
-
-    def note(self, record: CallRecord) -> None:
-        self.noted.append(record)
-
-
 class House:
     """Two devices with the same skill, the second one heard last."""
 
     def __init__(self) -> None:
-        self.directory, self.bus, self.trail = Directory(), Bus(), Trail()
-        methods = [
-            Method(
-                name=name, signature=f"{name}()", parameters={"type": "object"}, flags=MethodFlags(**flags)
-            )
-            for name, flags in (("look", {"read_only": True}), ("unlock", {"confirm": True}))
-        ]
+        self.directory, self.bus = Directory(), Bus()
+        self.noted: list[CallRecord] = []
         for key in ("hall", "kitchen"):
             entry = self.directory.put(device(key.title(), key, owner=ANN.user))
             status = DeviceStatus(state="online", epoch=1, connection=1, seq=1)
             entry.presence.hear(status, retained=False, at=0)
-            made = Registration(skill="DoorSkill", device_agnostic=True, methods=methods)
-            self.directory.put_skill(key, RegisteredSkill.of(made, key))
+            self.register(key, {"type": "object"})
             self.hear(key)
-        self.manager = DeviceManager(self.directory, caller=self.bus, own=None, trail=self.trail)  # type: ignore[arg-type]
+        trail: Any = SimpleNamespace(note=self.noted.append)
+        self.manager = DeviceManager(self.directory, caller=self.bus, own=None, trail=trail)  # type: ignore[arg-type]
+
+    def register(self, key: str, parameters: dict[str, Any]) -> None:
+        methods = [
+            Method(name=name, signature=f"{name}()", parameters=parameters, flags=MethodFlags(**flags))
+            for name, flags in (("look", {"read_only": True}), ("unlock", {"confirm": True}))
+        ]
+        made = Registration(skill="DoorSkill", device_agnostic=True, methods=methods)
+        self.directory.put_skill(key, RegisteredSkill.of(made, key))
 
     def hear(self, key: str) -> None:
         entry = self.directory.get(key)
@@ -79,9 +73,9 @@ class House:
         last = max(each.last_heartbeat or now() for each in self.directory.entries())
         entry.last_heartbeat = last.replace(year=last.year + 1)
 
-    async def call(self, where: str, method: str, *, confirmed: bool = False) -> Any:
-        target = find_target(self.directory, where, "DoorSkill", method)
-        return await self.manager.call(ANN, SkillCall(target, {}, confirmed=confirmed), origin=Origin())
+    async def call(self, where: str, method: str, *, actor: Actor = ANN) -> Any:
+        call = SkillCall(find_target(self.directory, where, "DoorSkill", method), {})
+        return await self.manager.call(actor, call, origin=Origin())
 
 
 @pytest.mark.parametrize("where", ["hall", "hub"])
@@ -98,7 +92,7 @@ async def test_a_device_that_did_not_answer_is_asked_last_until_it_is_heard_agai
     house.bus.frozen.add("kitchen")
     assert await house.call("hub", "look") == "hall"
     assert await house.call("hub", "look") == "hall"
-    assert house.bus.asked == ["kitchen", "hall", "hall"]
+    assert [request.device for request in house.bus.asked] == ["kitchen", "hall", "hall"]
     house.bus.frozen.clear()
     house.hear("kitchen")
     assert await house.call("hub", "look") == "kitchen"
@@ -111,4 +105,18 @@ async def test_a_cancelled_call_is_cancelled_in_the_audit_too() -> None:
         calling = tasks.create_task(house.call("hall", "look"))
         await house.bus.begun.wait()
         calling.cancel()
-    assert [record.outcome for record in house.trail.noted] == ["cancelled"]
+    assert [record.outcome for record in house.noted] == ["cancelled"]
+
+
+async def test_another_version_of_a_skill_gets_no_arguments_for_this_one() -> None:
+    house = House()
+    house.register("hall", {"type": "object", "properties": {"door": {}}})
+    # The kitchen was heard last, and would be asked first.
+    assert await house.call("hub", "look") == "hall"
+
+
+async def test_a_device_that_vanishes_gets_a_short_time_to_come_back_where_a_person_waits() -> None:
+    house = House()
+    for actor in (ANN, Actor(user="ann", watcher="w")):
+        await house.call("hall", "look", actor=actor)
+    assert [request.interactive for request in house.bus.asked] == [True, False]

@@ -104,6 +104,22 @@ quick = settings(
 )
 
 
+def test_a_large_registration_of_a_device_that_is_revoked_while_it_is_read_is_left_out():
+    bus, tv = Bus(), FakeSpoke(None, hub_id=HUB, device="tv", key=KEY)
+    large = tv.registration_payload(registration("MediaSkill", *(f"method_{n}" for n in range(100))))
+    bus.send(tv.status_topic, tv.status_payload(skills={"MediaSkill": large}))
+    bus.ingest.registration(Message(tv.skill_topic("MediaSkill"), large))
+
+    async def revoke_meanwhile() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(bus.ingest.settle())
+            await asyncio.sleep(0)
+            bus.ingest.revoke(bus.directory.get("tv"))
+
+    asyncio.run(revoke_meanwhile())
+    assert not bus.directory.get("tv").skills
+
+
 @quick
 @given(topic=TOPICS | STRANGE_TOPICS, payload=st.binary(max_size=300), retain=st.booleans())
 def test_any_bytes_are_refused_with_a_reason_and_change_nothing(caplog, topic, payload, retain):

@@ -18,7 +18,7 @@ from hub_registry.devices.presence import PresenceState
 from hub_registry.devices.review import digest_of
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
-from hub_registry.storage.tables import DeviceRow, RegistrationRow
+from hub_registry.storage.tables import DeviceRow, RegistrationRow, now
 from identity.envelope import Seal, unseal
 from identity.keys import KeyPair
 from tests.hub_registry.hubs import open_hub
@@ -299,10 +299,14 @@ async def test_after_a_restart_the_hub_knows_the_skills_and_waits_for_confirmati
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         spoke = await hub.joined("TV")
         await spoke.online(registration())
+        await spoke.heartbeat()
         await stored(hub, {("tv", "MediaSkill", "set_volume")})
+    stopped_at = now()
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         await eventually(lambda: hub.state(spoke) is PresenceState.UNCONFIRMED)
+        await hub.settled()
         assert hub.skills(spoke) == {"MediaSkill"}
+        assert (hub.registry.directory.get("tv").last_heartbeat or stopped_at) <= stopped_at
         assert (await find(hub.registry.search, "volume"))[0].unavailable == ""
         again = FakeSpoke(
             hub.outside, hub_id=hub.registry.hub_id, device="tv", key=spoke.key, epoch=spoke.epoch

@@ -8,6 +8,8 @@ import pytest
 
 from contracts.errors import CallError, ErrorCode
 from sandbox_host import Deadline, PoolSettings, RunLimits, RunStatus, Session, open_pool
+from sandbox_host.calls import Calls
+from sandbox_host.messages import Call
 from tests.sandbox_host.house import House, deadline_from, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -267,6 +269,16 @@ async def test_only_so_many_calls_are_worked_on_at_once(session: Session, house:
     result = await run(session, house, program, limits=RunLimits(calls_in_flight=4))
     assert result.value == 50
     assert most == 4
+
+
+async def test_only_so_many_calls_are_begun_in_a_second(house: House) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        calls = Calls(house, limits=RunLimits(calls_per_second=1), tasks=tasks, answer=lambda _: None)
+        for number in range(1, 31):
+            calls.accept(Call(type="call", run="", id=number, path=ECHO, given="[[], {}]"), 0)
+        await asyncio.sleep(0)
+        calls.cancel()
+    assert 0 < len(house.calls) < 30
 
 
 async def test_a_run_makes_only_so_many_calls(session: Session, house: House) -> None:

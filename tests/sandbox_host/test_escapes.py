@@ -412,10 +412,13 @@ async def test_memory_bombs_end_the_run_and_leave_room_for_the_next(
             assert (room.value, room.fresh) == (50_000_000, True), name
 
 
-async def test_a_short_run_does_not_leave_its_memory_to_the_next(
+async def test_a_run_ends_at_its_memory_limit_and_leaves_none_of_it_to_the_next(
     settings: PoolSettings, house: House
 ) -> None:
     async with open_session(settings, house) as session:
+        # The interpreter alone has some 200 MB.
+        waiting = await session.run("await asyncio.sleep(90)", house, limits=RunLimits(memory_bytes=2**27))
+        assert waiting.status is RunStatus.MEMORY
         await session.run("a = 1", house, limits=RunLimits(memory_bytes=1))
         later = await session.run("'a' in globals()", house)
     assert (later.value, later.fresh) == (False, True)

@@ -122,9 +122,12 @@ async def test_an_owner_leaves_a_process_to_others_and_evicts_its_own_conversati
 
 async def test_an_idle_session_loses_its_process_and_is_told(settings: PoolSettings, house: House) -> None:
     async with open_pool(replace(settings, idle_seconds=0.2)) as pool:
-        session = await pool.session("one")
+        session, other = await pool.session("one"), await pool.session("other")
+        await other.run("a = 2", house)
+        other.used += 3600
         await session.run("a = 1", house)
-        await wait_for_processes(0)
+        await wait_for_processes(1)
+        assert await value(other, "a", house) == 2
         after = await session.run("'a' in globals()", house)
     assert after.value is False
     assert after.fresh

@@ -148,6 +148,7 @@ async def test_a_turn_whose_client_left_while_it_was_being_recorded_is_stopped(t
         opening.cancel()
         await asyncio.wait([opening])
         go_on.set()
+        assert turn.cancelled
         await turn.ended.wait()
         assert await turns.cancel(ANN, "1") == "cancelled"
         assert (turns.open_count, work.begun) == (0, [])
@@ -178,6 +179,17 @@ async def test_a_turn_does_nothing_before_its_client_knows_of_it(turns: Turns) -
     turn = await turns.open(asks("1"), work.run)
     assert await turns.cancel(ANN, "1") == "cancelled"
     assert await kinds(turn) == ["error"]
+    assert work.begun == []
+
+
+async def test_a_turn_whose_client_never_came_back_for_it_does_nothing(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chat.turns._RELEASE_S", 0.0)
+    work = Work()
+    work.go.set()
+    turn = await turns.open(asks("1"), work.run)
+    await turn.ended.wait()
     assert work.begun == []
 
 
