@@ -37,6 +37,7 @@ from contracts.errors import ConfigError
 from contracts.names import HUB_SKILLS
 from contracts.validation import explain
 
+_HOOK: Final = ("(self)", "(self) -> None", "(self) -> 'None'")
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 
 ContextFactory = Callable[[str], SkillContext]
@@ -118,9 +119,12 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
         The skill, and what of it is not offered.
 
     Raises:
-        ConfigError: It offers no method, or more than a registration may hold, or its attributes are wrong.
+        ConfigError: It offers no method, or more than a registration may hold, or its attributes or its hooks
+            are wrong.
     """
     owner = type(instance)
+    if issubclass(owner, Skill):
+        _check_hooks(owner)
     methods: dict[str, LoadedMethod] = {}
     if isinstance(instance, Skill) and instance.Settings is not None:
         for name, (described, function) in settings_methods(instance).items():
@@ -173,6 +177,20 @@ def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkil
         reason = explain(error, Registration, what="field")
         raise ConfigError(f"{owner.__name__} cannot be registered: {reason}") from error
     return LoadedSkill(owner.__name__, instance, dict(methods), registration, concurrency)
+
+
+def _check_hooks(owner: type[Skill]) -> None:
+    """Refuse methods that would run at the start and the end of the skill without being meant for it.
+
+    Blinds that have ``open`` and ``close`` would close whenever their device stops.
+    """
+    for name, when in (("setup", "starts"), ("close", "stops")):
+        hook = getattr(owner, name)
+        if not inspect.iscoroutinefunction(hook) or str(inspect.signature(hook)) not in _HOOK:
+            raise ConfigError(
+                f"{owner.__name__}.{name} would run when the skill {when}",
+                hint=f"rename it, or make it `async def {name}(self) -> None`",
+            )
 
 
 def _is_offered(owner: type, name: str, member: object) -> bool:

@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import inspect
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from agent_core.search.nearest import suggestion
 from agent_core.skills.execution import Execution, ProgressSink
@@ -289,11 +288,7 @@ class SkillRunner:
         if not isinstance(skill.instance, Skill):
             return
         async with asyncio.timeout(self._settings.setup_timeout_s):
-            hook: Any = getattr(skill.instance, name)
-            outcome = hook()
-            # Authors forget the "async", and mean no harm.
-            if inspect.isawaitable(outcome):
-                await outcome
+            await getattr(skill.instance, name)()
 
 
 def _timed_out(path: str, allowed: float, *, is_stopped: bool) -> CallError:

@@ -180,6 +180,22 @@ def test_only_the_public_methods_of_the_class_itself_are_offered(write, load):
     assert list(skill.methods) == ["on", "async_on", "static", "of_class", "cached", "offered_again"]
 
 
+@pytest.mark.parametrize(
+    ("method", "loads"),
+    [
+        ("def close(self): ...", False),
+        ("async def close(self, slowly: bool = False) -> None: ...", False),
+        ("async def setup(self) -> int: ...", False),
+        ("async def close(self) -> None: ...", True),
+    ],
+)
+def test_a_method_with_the_name_of_a_hook_is_refused_unless_it_is_one(method, loads, write, load):
+    write("blind.py", f"{SKILL}        {method}\n")
+    found = load()
+    assert len(found.skills) == loads
+    assert loads or "rename it, or make it `async def " in found.problems[0].hint
+
+
 def test_a_method_that_hides_the_framework_is_reported(write, load):
     write("lamp.py", SKILL + "        def emit(self): ...\n")
     found = load()
