@@ -46,6 +46,7 @@ class Asking:
         origin: The token that it is called with.
         confirmed: Whether a person confirmed exactly this call.
         untrusted: Whether text that may be a stranger's was in the turn's context before the call.
+        by_sentence: See `SkillCall`.
         conversation: In which it is called, where there is one.
         waiting: See `SkillCall`.
     """
@@ -55,6 +56,7 @@ class Asking:
     origin: Origin
     confirmed: bool = False
     untrusted: bool = False
+    by_sentence: bool = False
     conversation: str | None = None
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext
 
@@ -174,9 +176,8 @@ class OwnSkills:
             return await foreign[1](method, call.arguments, call.on_progress)
         user = await self._accounts.get(actor.user)
         # What the method runs in is a copy of this context.
-        asked = _ASKING.set(
-            Asking(user, actor, origin, call.confirmed, call.untrusted, conversation, call.waiting)
-        )
+        how = (call.confirmed, call.untrusted, call.by_sentence)
+        asked = _ASKING.set(Asking(user, actor, origin, *how, conversation, call.waiting))
         try:
             return await self._runner.run(
                 skill, method, (), call.arguments, confirmed=call.confirmed, progress=report

@@ -61,7 +61,8 @@ class _Language:
     methods: str = "That can mean {names}. Please use other words."
     failures: Mapping[ErrorCode, str] = field(
         default_factory=lambda: {
-            ErrorCode.NEEDS_CONFIRMATION: "{message}: ask in the browser or in 'strawberry chat' at the hub.",
+            ErrorCode.NEEDS_CONFIRMATION: "I need a yes for that, and I cannot ask here: say it in the browser "
+            "or in 'strawberry chat' at the hub.",
             ErrorCode.SKILL_ERROR: "Sorry, that did not work: {message}. {hint}",
         }
     )
@@ -73,7 +74,7 @@ _GERMAN_FAILURES: Final = {
     ErrorCode.UNKNOWN_SKILL: "Das gibt es hier nicht.",
     ErrorCode.BAD_ARGUMENTS: "Mit diesen Angaben geht das nicht.",
     ErrorCode.REFUSED: "Das wurde abgelehnt und nicht ausgeführt.",
-    ErrorCode.NEEDS_CONFIRMATION: "Das braucht eine Bestätigung, die hier nicht geht: "
+    ErrorCode.NEEDS_CONFIRMATION: "Dafür brauche ich ein Ja, und hier kann ich nicht fragen: "
     "sag es im Browser, oder in 'strawberry chat' auf der Zentrale.",
     ErrorCode.BUSY: "Das Gerät ist gerade beschäftigt. Versuch es gleich noch einmal.",
     ErrorCode.TOO_LARGE: "Das ist zu viel auf einmal.",
@@ -141,7 +142,7 @@ def response_text(
 
 
 def failure_text(error: CallError, *, language: str = "en") -> str:
-    """Write in words why a call gave no result: by its kind where the language is not that of errors.
+    """Write in words why a call gave no result: by its kind where its message is not for people to hear.
 
     Args:
         language: BCP 47; only its first part counts.

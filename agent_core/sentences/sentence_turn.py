@@ -36,7 +36,7 @@ async def run_sentence(
         text = matched.question
     else:
         context = TurnContext(turn, emit, _unpaused)
-        calls = SkillCalls(catalogue, caller=caller, consent=consent, context=context)
+        calls = SkillCalls(catalogue, caller=caller, consent=consent, context=context, by_sentence=True)
         try:
             result = await calls.call(matched.target, [], matched.arguments)
         except CallError as error:

@@ -101,7 +101,7 @@ class Consent:
             wanted: The error with which the method itself asks for it.
 
         Raises:
-            CallError: ``refused`` unless the person says yes.
+            CallError: ``refused`` unless the person says yes; ``needs_confirmation`` where none can be asked.
         """
         try:
             await self._ask(call, context, wanted)
@@ -203,6 +203,7 @@ class SkillCalls:
 
     Args:
         waiting: See `SkillCall`.
+        by_sentence: See `SkillCall`.
 
     Attributes:
         answered: Ids of the devices whose texts came back.
@@ -216,12 +217,14 @@ class SkillCalls:
         consent: Consent,
         context: TurnContext,
         waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        by_sentence: bool = False,
     ) -> None:
         self._catalogue = catalogue
         self._caller = caller
         self._consent = consent
         self._context = context
         self._waiting = waiting
+        self._by_sentence = by_sentence
         self.answered: set[str] = set()
         self._numbers = count(1)
         # A program's calls arrive in a task of its process, which does not know the turn.
@@ -276,6 +279,7 @@ class SkillCalls:
                     arguments,
                     on_progress=lambda value: tell("progress", value),
                     waiting=self._waiting,
+                    by_sentence=self._by_sentence,
                 )
             )
         except CallError as error:

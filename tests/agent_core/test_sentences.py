@@ -438,7 +438,7 @@ async def test_a_failed_call_is_told_in_the_language_of_the_sentence() -> None:
         events = await run(made, house, said="stelle laut auf 5", language="de-AT")
         assert isinstance(events[-1], TurnFinal)
         assert ("PC failed" in events[-1].answer) == (code is ErrorCode.SKILL_ERROR)
-        assert events[-1].answer.startswith(("Das ", "Mit ", "Ob "))
+        assert events[-1].answer.startswith(("Das ", "Mit ", "Ob ", "Dafür "))
 
 
 @pytest.mark.parametrize(

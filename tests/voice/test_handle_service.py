@@ -69,7 +69,7 @@ async def test_what_needs_a_confirmation_is_refused(home: Home, port: int) -> No
     lock = LockSkill()
     await home.device("Door", lock)
     event = await answer_to(port, "unlock the door")
-    assert "needs a person's confirmation" in str(Handled.from_event(event).text)
+    assert "I cannot ask here" in str(Handled.from_event(event).text)
     assert lock.opened == []
 
 
