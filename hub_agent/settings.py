@@ -166,6 +166,8 @@ class HomeAssistantAccess(_Settings):
             of the system.
         confirm: Patterns of entity ids that are never changed without a person's confirmation.
         hide: Patterns of entity ids that do not exist here.
+        expose: Whether the others are those that Home Assistant exposes to Assist, or all.
+        unasked: How many entities one call, or one turn, may change without a person's confirmation.
     """
 
     url: str
@@ -173,6 +175,8 @@ class HomeAssistantAccess(_Settings):
     ca: str | None = None
     confirm: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
+    expose: Literal["assist", "all"] = "assist"
+    unasked: Annotated[int, Field(ge=0)] = 5
 
 
 class ProtobufSettings(_Settings):

@@ -50,7 +50,13 @@ def setup(options: argparse.Namespace) -> None:
         with waiting(f"asking {url}"):
             found = asyncio.run(_try(access(home, table, url, SecretStr(token))))
     write_home_assistant(home.directory, url, SecretStr(token), variable=table.token_env)
-    said = f"Home Assistant {found['version']} with {found['entities']} entities.\n" if found else ""
+    said = ""
+    if found is not None:
+        used = "these" if table.expose == "assist" else "all"
+        said = "Home Assistant {version}: {exposed} of {entities} entities are exposed to Assist".format(
+            **found
+        )
+        said += f"; {used} are used.\n"
     Output(options.json).result(
         {"url": url, "tried": found},
         text=f"{said}Written to {home.directory / 'strawberry.toml'}. A running hub uses it at once.",
@@ -64,10 +70,14 @@ async def _try(access: "HomeAssistantAccess") -> dict[str, Any]:
         ConfigError: If it is not there, or refuses the token.
     """
     from hub_agent.home_assistant.inward.connection import open_connection
+    from hub_agent.home_assistant.inward.registry import read_registries
 
     try:
         async with open_connection(access) as connection:
-            return {"version": connection.version, "entities": len(await connection.ask("get_states"))}
+            ids = {each["entity_id"] for each in await connection.ask("get_states")}
+            exposed = (await read_registries(connection)).exposed
+            shown = len(ids if exposed is None else ids & exposed)
+            return {"version": connection.version, "entities": len(ids), "exposed": shown}
     except StrawberryError as error:
         hint = "Nothing was written; --no-test writes it anyway."
         raise ConfigError(error.message, hint=hint) from None

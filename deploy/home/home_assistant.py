@@ -31,7 +31,8 @@ def access(home: Home, table: HomeAssistantTable, url: str, token: SecretStr) ->
         ConfigError: If its certificate authority cannot be used.
     """
     ca = None if table.ca is None else read_authority(home.directory / table.ca)
-    return HomeAssistantAccess(url=url, token=token, ca=ca, confirm=table.confirm, hide=table.hide)
+    given = table.model_dump(include={"confirm", "hide", "expose", "unasked"})
+    return HomeAssistantAccess(url=url, token=token, ca=ca, **given)
 
 
 def write_home_assistant(directory: Path, url: str, token: SecretStr, *, variable: str) -> None:

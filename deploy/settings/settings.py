@@ -125,6 +125,8 @@ class HomeAssistantTable(_SettingsTable):
         ca: File with the certificate authority of an ``https`` address, seen from the data directory.
         confirm: Patterns of entity ids, as ``switch.heater_*``, that are never changed without a question.
         hide: Patterns of entity ids that are not there for the assistant.
+        expose: See `HomeAssistantAccess`.
+        unasked: See `HomeAssistantAccess`.
         discovery: See `HubSettings`.
     """
 
@@ -138,6 +140,8 @@ class HomeAssistantTable(_SettingsTable):
     ca: str | None = None
     confirm: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
+    expose: Literal["assist", "all"] = "assist"
+    unasked: Annotated[int, Field(ge=0)] = 5
     discovery: Literal["entity", "device"] = "entity"
 
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
+from hub_agent.home_assistant.inward import client as inward
 from hub_agent.live.topics import Sample
 from hub_agent.settings import HomeAssistantAccess, NotificationSettings
 from tests.home_assistant.server import HomeAssistant
@@ -103,7 +104,7 @@ async def hub_beside(
 ) -> AsyncIterator[Home]:
     """Run a hub that uses this Home Assistant."""
     given: dict[str, Any] = {"url": url or assistant.url, "token": SecretStr(assistant.token)}
-    settings = HomeAssistantAccess(**given, **more.pop("settings", {}))
+    settings = HomeAssistantAccess(**given, **{"expose": "all", **more.pop("settings", {})})
     async with open_home(directory, home_assistant_access=settings, **more) as home:
         yield home
 
@@ -177,6 +178,11 @@ async def test_names_are_resolved_nothing_unknown_is_everything_and_guests_chang
                 "names",
             ),
             ("call_service", {"service": "no service"}, "vacuum.start"),
+            (
+                "call_service",
+                {"service": "light.turn_onn", "name": "Kitchen Light"},
+                "nearest: light.turn_on",
+            ),
         ):
             status, error = await post(client, call("hub", f"HomeAssistantSkill.{method}", **arguments))
             assert (status, error["code"]) == (422, "bad_arguments"), error
@@ -219,7 +225,7 @@ async def test_locks_and_six_at_once_and_what_is_listed_ask(assistant: HomeAssis
         assert "Front Door is a lock" in question["detail"]
         await assistant.until("lock.front_door", "locked")
         # A sentence asks, too; where no question can be shown, it is refused.
-        assert "confirmation" in await answer(home, "unlock the front door")
+        assert "I cannot ask here" in await answer(home, "unlock the front door")
         assert await assistant.state("lock.front_door") == "locked"
         five = await post(client, call("hub", "HomeAssistantSkill.turn_off", name=[*lamps[:3], "Lamp Six"]))
         assert five[0] == 200
@@ -294,6 +300,25 @@ async def test_renamed_moved_removed_and_hidden_entities_are_followed(
         await eventually(lambda: "lock.front_door" not in entities.entities.by_id)
         status, error = await post(client, call("hub", "HomeAssistantSkill.lock", name="front door"))
         assert (status, error["code"]) == (422, "bad_arguments")
+
+
+async def test_what_is_withheld_from_assist_is_not_there(
+    assistant: HomeAssistant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inward, "_EXPOSED_S", 0.2)
+    async with hub_beside(assistant, tmp_path / "home", settings={"expose": "assist"}) as home:
+        await connected(home)
+
+        def there() -> set[str]:
+            known = home.hub.live.home_assistant.client.entities.by_id
+            return {"light.kitchen", "input_boolean.one", "zone.home"} & known.keys()
+
+        assert there() == {"light.kitchen"}
+        # Home Assistant says that an entity of its registry changed; the zone is not in it.
+        for entity, exposed in (("light.kitchen", False), ("input_boolean.one", True), ("zone.home", True)):
+            change = {"assistants": ["conversation"], "entity_ids": [entity], "should_expose": exposed}
+            await assistant.command("homeassistant/expose_entity", **change)
+            await eventually(lambda entity=entity, exposed=exposed: (entity in there()) is exposed)
 
 
 async def test_each_side_may_restart(assistant: HomeAssistant, tmp_path: Path) -> None:

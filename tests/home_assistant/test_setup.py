@@ -48,7 +48,8 @@ async def test_a_running_hub_takes_over_what_setup_wrote_and_the_commands_of_the
 ) -> None:
     async with HomeAssistant(home_assistant_directory, configuration=CONFIGURATION) as assistant:
         with House(tmp_path / "house", sandbox=sandbox_files) as house:
-            (house.home / "strawberry.toml").write_text('[home_broker]\nurl = "bus"\n')
+            settings = '[home_broker]\nurl = "bus"\n[home_assistant]\nexpose = "all"\n'
+            (house.home / "strawberry.toml").write_text(settings)
             await assistant.call("input_boolean.turn_on", entity_id="input_boolean.lamp")
             await asyncio.to_thread(_set_up_while_it_runs, house, assistant)
             assert await assistant.state("input_boolean.lamp") == "off"
@@ -66,6 +67,7 @@ def _set_up_while_it_runs(house: House, assistant: HomeAssistant) -> None:
     done = house.cli(*setup, given=f"{assistant.token}\n")
     assert done.returncode == 0, done.stderr
     assert "Home Assistant 2024.3.3" in done.stdout
+    assert "entities are exposed to Assist; all are used" in done.stdout
     wait_for(lambda: (_check(house) or {}).get("ok"), what="the hub to connect to Home Assistant")
     said = house.cli("chat", "turn off the reading lamp")
     assert "Turned off Reading Lamp." in said.stdout, said.stderr

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from contracts.rates import Backoff
 from contracts.wire import Json, rfc3339
 from hub_agent.home_assistant.inward.connection import HomeAssistantConnection, Refused, open_connection
 from hub_agent.home_assistant.inward.entities import UNKNOWN, Entity, EntityIndex, State
-from hub_agent.home_assistant.inward.registry import Registries, changed_states, read_registries
+from hub_agent.home_assistant.inward.registry import Registries, changed_states, read_exposed, read_registries
 from hub_agent.home_assistant.inward.topics import StateTopics
 from hub_agent.settings import HomeAssistantAccess
 
@@ -29,6 +31,8 @@ _SETTLE_S: Final = 0.3
 """How long further changes are awaited before they are shown: they come many at once."""
 _FIRST_S: Final = 30.0
 _SERVICE_S: Final = 60.0
+_EXPOSED_S: Final = 60.0
+"""Of entities without a unique id, Home Assistant does not report that they are exposed or withheld."""
 _CHANGES: Final = (
     "area_registry_updated",
     "floor_registry_updated",
@@ -79,9 +83,11 @@ class HomeAssistant:
         self._changed = asyncio.Event()
         self._is_outdated = False
         self._other_settings = asyncio.Event()
+        self._try_now = asyncio.Event()
 
     def use(self, settings: HomeAssistantAccess | None) -> None:
-        """Use another Home Assistant, or none, from now on."""
+        """Use another Home Assistant, or none, from now on; try the same again at once if it is away."""
+        self._try_now.set()
         if settings != self.settings:
             self.settings = settings
             self._other_settings.set()
@@ -199,7 +205,10 @@ class HomeAssistant:
             if self._error is None or self._error.message != error.message:
                 _log.warning("Home Assistant: %s", error.message)
             self._error = error
-            await asyncio.sleep(_REFUSED_S if isinstance(error, LoginRefused) else backoff.next())
+            self._try_now.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REFUSED_S if isinstance(error, LoginRefused) else backoff.next()):
+                    await self._try_now.wait()
 
     async def _follow(self, connection: HomeAssistantConnection) -> None:
         """Read everything, and then what changes until the connection ends."""
@@ -241,7 +250,14 @@ class HomeAssistant:
     async def _keep_up(self, connection: HomeAssistantConnection) -> None:
         """Show other entities and names; while it starts, thousands come one by one."""
         while True:
-            await self._changed.wait()
+            try:
+                async with asyncio.timeout(_EXPOSED_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                exposed = await read_exposed(connection, self._registries.entries)
+                if exposed == self._registries.exposed:
+                    continue
+                self._registries = replace(self._registries, exposed=exposed)
             await asyncio.sleep(_SETTLE_S)
             self._changed.clear()
             if self._is_outdated:
@@ -251,9 +267,11 @@ class HomeAssistant:
 
     async def _show(self) -> None:
         """Show the entities as they are now, and the states of those that came or went."""
-        hide = self.settings.hide if self.settings is not None else ()
-        # Two thousand entities take 0.2 s.
-        self.entities = await asyncio.to_thread(self._registries.index, dict(self._states), hide=hide)
+        self.entities = EntityIndex()
+        if self.settings is not None:
+            # Two thousand entities take 0.2 s.
+            index = self._registries.index
+            self.entities = await asyncio.to_thread(index, dict(self._states), self.settings)
         self._topics.put({*self._topics.entities, *self._states}, self._states, self.entities.by_id)
         self._on_entities()
 

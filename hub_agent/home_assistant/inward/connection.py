@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic_core import from_json
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
+from agent_core.search.nearest import suggestion
 from chat.tasks import open_tasks
 from contracts.errors import CallError, Disconnected, ErrorCode, LinkError, LoginRefused
 from contracts.wire import Json
@@ -31,6 +32,8 @@ _MAX_BYTES: Final = 64 * 1024 * 1024
 _SILENT: Final = logging.getLogger(f"{__name__}.frames")
 """Of the library, which would log the token at its lowest level."""
 _SILENT.setLevel(logging.CRITICAL)
+_WRONG: Final = frozenset({"invalid_format", "not_found", "service_validation_error"})
+"""Codes of a service that does not exist, or not with these arguments; others are failures of the device."""
 TOKEN_HINT: Final = "'strawberry setup home-assistant' takes a new token."  # noqa: S105 - no token
 
 
@@ -78,14 +81,22 @@ class HomeAssistantConnection:
         """Call a service and wait until it is done.
 
         Raises:
-            Refused: If Home Assistant refuses it.
             Disconnected: If it was not sent.
-            CallError: ``outcome_unknown`` if there is no answer.
+            CallError: If Home Assistant refuses it; ``outcome_unknown`` if there is no answer.
         """
         try:
             await self.ask("call_service", within_s=within_s, domain=domain, service=service, **fields)
         except _NoAnswer as error:
             raise CallError(ErrorCode.OUTCOME_UNKNOWN, f"{error.message}: perhaps it was done") from None
+        except Refused as error:
+            hint = ""
+            if error.code == "not_found":
+                known = await self.ask("get_services")
+                hint = suggestion(
+                    f"{domain}.{service}", (f"{one}.{each}" for one in known for each in known[one])
+                )
+            code = ErrorCode.BAD_ARGUMENTS if error.code in _WRONG else ErrorCode.SKILL_ERROR
+            raise CallError(code, error.message, hint=hint) from None
 
     async def subscribe(self, listener: Callable[[Any], None], kind: str, **fields: Json) -> None:
         """Hand the events of a subscription to a plain function, as long as there is the connection.

@@ -4,19 +4,19 @@ import re
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, NamedTuple
 
 from contracts.errors import Forbidden, InvalidMessage
 from contracts.wire import Json
 from hub_agent.home_assistant.inward.entities import UNKNOWN, Entity, House, clean
 from hub_agent.own_skills import Asking
 
-MOST_UNASKED: Final = 5
-"""Entities that one call, or one turn, may change without a question."""
 _ALWAYS: Final = frozenset({"lock", "alarm_control_panel"})
 _OPENERS: Final = frozenset({"button", "cover", "input_boolean", "input_button", "script", "switch"})
 """Domains of what opens a door in many homes."""
 _DOORS: Final = frozenset({"garage", "gate", "door", "lock"})
+_SAFE: Final = frozenset({"lock.lock", "cover.close_cover"})
+"""What a sentence may do to a lock or a door without a question."""
 _DOOR_WORDS: Final = re.compile(
     r"barrier|carport|(?<!in|ut)door|garage|gate|einfahrt|pforte|schranke|t(ü|ue)r|\btor|(?<!mo|ak|ua)tor\b"
 )
@@ -39,6 +39,18 @@ ANY: Final = "homeassistant"
 """The domain whose services are for entities of any other."""
 
 
+class Rules(NamedTuple):
+    """What is changed only after a question.
+
+    Attributes:
+        confirm: Patterns of the ids of entities that ask always.
+        unasked: Entities that one call, or one turn, may change without a question.
+    """
+
+    confirm: tuple[str, ...] = ()
+    unasked: int = 5
+
+
 class Control:
     """Checks calls before they are made; remembers what each turn has changed."""
 
@@ -53,13 +65,12 @@ class Control:
         *,
         service: str,
         data: Mapping[str, Json],
-        patterns: Iterable[str],
+        rules: Rules,
     ) -> None:
         """Go on only with what may be called, and what was confirmed where that is needed.
 
         Args:
             service: With its domain, as ``light.turn_on``.
-            patterns: Of the ids of entities that ask always.
 
         Raises:
             Forbidden: If it asks an assistant.
@@ -73,10 +84,13 @@ class Control:
         await _check_conversation(house, {service}, scripts)
         if named := _TARGETS & data.keys():
             raise InvalidMessage(f"data must not have {', '.join(sorted(named))}", hint="Give names instead.")
-        reason = _reason(members, service, data, tuple(patterns))
+        reason = _reason(members, service, data, rules.confirm)
+        if reason is None and not (asking.by_sentence and service in _SAFE):
+            reason = next(filter(None, map(_guarded, members)), None)
         touched = self._of_turn(asking.actor.turn)
         everything = touched | {each.id for each in members}
-        if reason is None and len(everything) > MOST_UNASKED:
+        is_one_room = asking.by_sentence and _are_lights_of_one_area(members)
+        if reason is None and len(everything) > rules.unasked and not is_one_room:
             reason = f"{len(everything)} entities are changed"
         program = next((each for each in members if each.domain in _PROGRAMS), None)
         if reason is None and asking.untrusted and program is not None:
@@ -168,15 +182,24 @@ def _reason(
     if not entities:
         return "no entity is named, so it is not known what it changes"
     for entity in entities:
-        if entity.domain in _ALWAYS or (entity.domain in _OPENERS and entity.device_class in _DOORS):
-            return f"{entity.name} is a {entity.device_class or entity.domain}"
-        if _sounds_like_door(entity):
-            return f"{entity.name} may be a garage, a gate or a door"
         if any(fnmatchcase(entity.id, each) for each in patterns):
             return f"{entity.name} is in [home_assistant] confirm"
     if domain not in (ANY, "group") and all(each.domain != domain for each in entities):
         return f"it is no service of a {entities[0].domain}"
     return None
+
+
+def _guarded(entity: Entity) -> str | None:
+    if entity.domain in _ALWAYS or (entity.domain in _OPENERS and entity.device_class in _DOORS):
+        return f"{entity.name} is a {entity.device_class or entity.domain}"
+    if _sounds_like_door(entity):
+        return f"{entity.name} may be a garage, a gate or a door"
+    return None
+
+
+def _are_lights_of_one_area(entities: Sequence[Entity]) -> bool:
+    areas = {each.area for each in entities}
+    return len(areas) == 1 and None not in areas and all(each.domain == "light" for each in entities)
 
 
 def _sounds_like_door(entity: Entity) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hub_agent.home_assistant.inward.client import HomeAssistant
+from hub_agent.home_assistant.inward.control import Rules
 from hub_agent.home_assistant.inward.entities import Entity, House
 from hub_agent.home_assistant.inward.skill import HomeAssistantSkill, slot_values
 from hub_agent.home_assistant.inward.topics import StateTopics, topic_of
@@ -36,7 +37,7 @@ class Inward:
         registry: Registry,
     ) -> None:
         self.client = HomeAssistant(settings, topics=topics, on_entities=self._show)
-        self.skill = HomeAssistantSkill(self._house, patterns=self._patterns, area_of=self._area_of)
+        self.skill = HomeAssistantSkill(self._house, rules=self._rules, area_of=self._area_of)
         self._zigbee = Zigbee(world, feed)
         self._world = world
         self._registry = registry
@@ -67,8 +68,9 @@ class Inward:
     def _house(self) -> House:
         return self.client if self.client.settings is not None else self._zigbee
 
-    def _patterns(self) -> tuple[str, ...]:
-        return self.client.settings.confirm if self.client.settings is not None else ()
+    def _rules(self) -> Rules:
+        settings = self.client.settings
+        return Rules(settings.confirm, settings.unasked) if settings is not None else Rules()
 
     def _area_of(self, device: str | None) -> str | None:
         entry = self._registry.directory.get(device) if device is not None else None

@@ -1,13 +1,14 @@
 """Home Assistant's registries and states as entities."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from hub_agent.home_assistant.inward.connection import HomeAssistantConnection, Refused
 from hub_agent.home_assistant.inward.entities import Entity, EntityIndex, Place, State, clean, clean_all
+from hub_agent.settings import HomeAssistantAccess
 
 _ENTITY_ID: Final = re.compile(r"[a-z0-9_]{1,64}\.[a-z0-9_]{1,128}\Z")
 _MOST: Final = 10_000
@@ -20,23 +21,24 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Registries:
-    """What Home Assistant knows of its entities beside their states; each by id."""
+    """What Home Assistant knows of its entities beside their states; each by id.
+
+    Attributes:
+        exposed: Ids of the entities that are exposed to Assist; None where there is no Assist.
+    """
 
     areas: Mapping[str, Place] = field(default_factory=dict)
     devices: Mapping[str, Row] = field(default_factory=dict)
     entries: Mapping[str, Row] = field(default_factory=dict)
+    exposed: frozenset[str] | None = None
 
-    def index(self, states: Mapping[str, State], *, hide: Iterable[str] = ()) -> EntityIndex:
-        """Make the entities that have a state, without those that are hidden or our own.
-
-        Args:
-            hide: Patterns of ids, ``*`` for any letters.
-        """
-        patterns = tuple(hide)
+    def index(self, states: Mapping[str, State], access: HomeAssistantAccess) -> EntityIndex:
+        """Make the entities that have a state, without those that are hidden, withheld or our own."""
+        exposed = states if self.exposed is None or access.expose == "all" else self.exposed
         made = (
             self._entity(id_, state)
             for id_, state in states.items()
-            if not any(fnmatchcase(id_, each) for each in patterns)
+            if id_ in exposed and not any(fnmatchcase(id_, each) for each in access.hide)
         )
         return EntityIndex((entity for entity in made if entity is not None), self.areas.values())
 
@@ -85,7 +87,30 @@ async def read_registries(connection: HomeAssistantConnection) -> Registries:
     ids = [each["entity_id"] for each in listed if is_entity_id(each["entity_id"])][:_MOST]
     # Only these have the aliases.
     full = await connection.ask("config/entity_registry/get_entries", entity_ids=ids) if ids else {}
-    return Registries(areas, devices, {id_: entry for id_, entry in full.items() if entry is not None})
+    entries = {id_: entry for id_, entry in full.items() if entry is not None}
+    return Registries(areas, devices, entries, await read_exposed(connection, entries))
+
+
+async def read_exposed(
+    connection: HomeAssistantConnection, entries: Mapping[str, Row]
+) -> frozenset[str] | None:
+    """Read which entities are exposed to Assist; None where there is no Assist.
+
+    Args:
+        entries: Of the registry. A user without admin rights learns it from them alone: what is not in the
+            registry counts as withheld then.
+
+    Raises:
+        Disconnected: If there is no answer.
+    """
+    try:
+        answer = await connection.ask("homeassistant/expose_entity/list")
+        options: dict[str, Row] = answer.get("exposed_entities", {})
+        told = {id_: each["conversation"] for id_, each in options.items() if "conversation" in each}
+    except Refused:
+        options = {id_: entry.get("options", {}).get("conversation", {}) for id_, entry in entries.items()}
+        told = {id_: each["should_expose"] for id_, each in options.items() if "should_expose" in each}
+    return frozenset(id_ for id_, is_exposed in told.items() if is_exposed) if told else None
 
 
 def _place(row: Row, floor: Place | None = None) -> Place:

@@ -1,14 +1,14 @@
 """Home Assistant as a skill of the hub; the devices of Zigbee2MQTT, where there is none."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from agent_core.skills.skill import Values, skill_method
-from contracts.errors import InvalidMessage, NotFound
+from contracts.errors import Disconnected, InvalidMessage, NotFound
 from contracts.wire import Json, rfc3339
-from hub_agent.home_assistant.inward.control import ANY, Control
+from hub_agent.home_assistant.inward.control import ANY, Control, Rules
 from hub_agent.home_assistant.inward.entities import Entity, EntityIndex, House
 from hub_agent.home_assistant.inward.topics import number_or_text
 from hub_agent.home_assistant.inward.words import (
@@ -71,6 +71,8 @@ _LEVELS: Final[dict[str, tuple[str, str, float]]] = {
 _CLIMATES: Final = frozenset({"climate", "water_heater"})
 _COVERS: Final = frozenset({"cover", "valve"})
 _LOCKS: Final = frozenset({"lock"})
+_REVIVING: Final = frozenset({"reload_config_entry", "update_entity"})
+"""Services that make sense for what is not reachable."""
 
 Names = str | list[str] | None
 Switched = Annotated[Names, Values("switched entities")]
@@ -100,18 +102,18 @@ class HomeAssistantSkill(HubSkill):
     """Lights, switches, covers, locks, climate, sensors: all that Home Assistant or Zigbee2MQTT has.
 
     name is the name or id of an entity, or a list of them: one call for all that is meant. What locks, opens
-    garages, or changes more than five entities asks the user first.
+    garages, or changes many entities asks the user first.
     """
 
     def __init__(
         self,
         house: Callable[[], House],
         *,
-        patterns: Callable[[], Iterable[str]],
+        rules: Callable[[], Rules],
         area_of: Callable[[str | None], str | None],
     ) -> None:
         self._house = house
-        self._patterns = patterns
+        self._rules = rules
         self._area_of = area_of
         self._control = Control()
 
@@ -184,11 +186,11 @@ class HomeAssistantSkill(HubSkill):
             several = [f"{each.name}: {value:g} {each.unit or ''}".strip() for each, value in readings]
             return {"value": None, "unit": None, "name": None, "several": several}
         entity, value = readings[0]
-        unit = (
-            entity.unit
-            or house.state(entity).attributes.get("temperature_unit")
-            or "°" * (wanted == "temperature")
-        )
+        unit = entity.unit
+        if entity.domain in _CLIMATES:
+            # A thermostat does not say it: sensors have the unit of the home.
+            units = (each.unit for each in house.entities.by_id.values() if each.device_class == wanted)
+            unit = next(filter(None, units), "°")
         return {"value": value, "unit": unit, "name": entity.name, "several": None}
 
     @skill_method(read_only=True, untrusted_output=True)
@@ -349,23 +351,33 @@ class HomeAssistantSkill(HubSkill):
     async def _call(
         self, entities: Sequence[Entity], services: Mapping[tuple[str, str], Mapping[str, Json]]
     ) -> dict[str, Any]:
-        """Call services, each on the entities of its domain, after all of it was checked at once."""
+        """Call services, each on the entities of its domain, after all of it was checked at once.
+
+        Home Assistant accepts a call for an entity that is not available, and does nothing.
+        """
         house, by_domain = self._house(), defaultdict[str, list[Entity]](list)
-        for each in entities:
+        revives = any(service in _REVIVING for _, service in services)
+        lost = [each for each in entities if not revives and house.state(each).value == "unavailable"]
+        reached = [each for each in entities if each not in lost]
+        if lost and not reached:
+            named = ", ".join(each.name for each in lost)
+            raise Disconnected(f"{named} cannot be reached", hint="Check its power and its connection.")
+        for each in reached:
             by_domain[each.domain].append(each)
         for (domain, service), data in services.items():
             await self._control.check(
                 self.asking,
                 house,
-                entities,
+                reached,
                 service=f"{domain}.{service}",
                 data=data,
-                patterns=self._patterns(),
+                rules=self._rules(),
             )
         for (domain, service), data in services.items():
-            concerned = by_domain[domain] if len(services) > 1 else list(entities)
+            concerned = by_domain[domain] if len(services) > 1 else reached
             await house.call(domain, service, concerned, data)
-        return {"names": [each.name for each in entities] or None, "ids": [each.id for each in entities]}
+        names, others = ([each.name for each in some] or None for some in (reached, lost))
+        return {"names": names, "ids": [each.id for each in reached], "unavailable": others}
 
 
 def _row(house: House, entity: Entity) -> dict[str, Any]:

@@ -22,8 +22,12 @@ _LIGHTS: Final = "[alle|das|die] (licht|lichter|lampen)"
 
 
 def _spoken(english: list[str], german: list[str], said: str, gesagt: str) -> Spoken:
-    """Make sentences with what is answered."""
-    return {"sentences": {"en": english, "de": german}, "responses": {"en": said, "de": gesagt}}
+    """Make sentences with what is answered, and with what could not be reached."""
+    responses = {
+        "en": f"{said}[ {{result.unavailable}} cannot be reached.]",
+        "de": f"{gesagt}[ Nicht erreichbar: {{result.unavailable}}.]",
+    }
+    return {"sentences": {"en": english, "de": german}, "responses": responses}
 
 
 def _switching(english: str, german: str, said: str, gesagt: str) -> Spoken:

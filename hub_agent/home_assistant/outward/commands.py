@@ -11,7 +11,6 @@ from typing import Final
 from pydantic_core import from_json
 
 from agent_core.search.catalogue import SkillCall
-from agent_core.search.directory import is_for
 from agent_core.search.targets import on_device
 from agent_core.skills.arguments import check_arguments
 from bus.link import Message
@@ -113,7 +112,7 @@ class Commands:
         exposure = self._publishing.exposures.find(command.path)
         device = command.path.partition(".")[0]
         entry = self._registry.directory.get(device)
-        if exposure is None or entry is None or not is_for(exposure.user, entry):
+        if exposure is None or entry is None:
             raise Forbidden("it is not exposed any more")
         user = await self._registry.accounts.get(exposure.user)
         directory = self._registry.directory.seen_by(user.id)

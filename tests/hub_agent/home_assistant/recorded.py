@@ -23,6 +23,7 @@ class Recorded:
     Attributes:
         entities: By id, the state, attributes and registry entry of each.
         called: The calls of services.
+        withheld: Ids of the entities that are not exposed to Assist.
         hangs_up: Whether a connection is closed once it has sent everything.
     """
 
@@ -30,9 +31,11 @@ class Recorded:
     areas: list[dict[str, Any]] = field(default_factory=list)
     floors: list[dict[str, Any]] | None = None
     called: list[dict[str, Any]] = field(default_factory=list)
+    withheld: set[str] = field(default_factory=set)
     url: str = ""
     hangs_up: bool = False
     connected: int = 0
+    refused: int = 0
 
     async def answer(self, socket: ServerConnection) -> None:
         """Serve one connection."""
@@ -40,6 +43,7 @@ class Recorded:
         shown = json.loads(await socket.recv())["access_token"]
         verdict = "auth_ok" if shown == TOKEN else "auth_invalid"
         await socket.send(json.dumps({"type": verdict, "ha_version": "2024.4.0"}))
+        self.refused += verdict != "auth_ok"
         while verdict == "auth_ok":
             try:
                 text = await socket.recv()
@@ -48,6 +52,9 @@ class Recorded:
             message = json.loads(text)
             result = self._result(message)
             error = {"code": "unknown_command", "message": "Unknown command."}
+            if result == "not_found":
+                named = f"{message['domain']}.{message['service']}"
+                result, error = None, {"code": "not_found", "message": f"Service {named} not found."}
             said = (
                 {"success": False, "error": error} if result is None else {"success": True, "result": result}
             )
@@ -73,6 +80,13 @@ class Recorded:
                 return {id_: entry for id_, (_, _, entry) in self.entities.items()}
             case "get_states":
                 return [{"entity_id": id_} for id_ in self.entities]
+            case "homeassistant/expose_entity/list":
+                told = {id_: {"conversation": id_ not in self.withheld} for id_ in self.entities}
+                return {"exposed_entities": told}
+            case "get_services":
+                return {"light": {"turn_on": {}, "turn_off": {}}, "lock": {"lock": {}}}
+            case "call_service" if message["service"].endswith("nn"):
+                return "not_found"
             case "call_service":
                 self.called.append(message)
         return {}

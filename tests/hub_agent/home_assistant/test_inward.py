@@ -17,7 +17,7 @@ from contracts.errors import CallError, Forbidden
 from deploy.cli.main import main
 from hub_agent.home_assistant.inward import client as inward
 from hub_agent.home_assistant.inward.client import services_in
-from hub_agent.home_assistant.inward.control import Control
+from hub_agent.home_assistant.inward.control import Control, Rules
 from hub_agent.home_assistant.inward.entities import Entity, Place, State
 from hub_agent.own_skills import Asking
 from hub_agent.settings import HomeAssistantAccess, HomeLinkSettings
@@ -49,6 +49,15 @@ async def assistant() -> AsyncIterator[Recorded]:
         "light.odd": lamp("[a|b] {name} <rule> (x)\x1b[31m\u202e\n", "hall"),
         "light.ours": lamp("Our Lamp", platform="mqtt", unique_id="strawberry_1234_pc-light-lamp"),
         "light.hidden": lamp("Hidden Lamp", hidden_by="user"),
+        "light.withheld": lamp("Withheld Lamp", "hall"),
+        "light.dead": ("unavailable", {"friendly_name": "Dead Lamp"}, {"area_id": "hall"}),
+        "light.status": lamp("Status Light", "hall", entity_category="diagnostic"),
+        "sensor.far": (
+            "50",
+            {"friendly_name": "Far", "device_class": "temperature", "unit_of_measurement": "°F"},
+            {},
+        ),
+        "climate.hall": ("heat", {"friendly_name": "Heater", "current_temperature": 70}, {"area_id": "hall"}),
         "cover.left": ("closed", {"friendly_name": "Left", "device_class": "garage"}, {"hidden_by": "user"}),
         "cover.all": ("closed", {"friendly_name": "All Covers", "entity_id": ["cover.left"]}, {}),
         "light.group": (
@@ -57,7 +66,8 @@ async def assistant() -> AsyncIterator[Recorded]:
             {},
         ),
     }
-    async with recorded(entities=entities, areas=AREAS, floors=FLOORS) as running:
+    withheld = {"light.withheld"}
+    async with recorded(entities=entities, areas=AREAS, floors=FLOORS, withheld=withheld) as running:
         yield running
 
 
@@ -115,11 +125,37 @@ async def test_hostile_names_are_values_and_ours_and_hidden_ones_are_not_there(
         "light.ceiling_down",
         "light.odd",
         "light.group",
+        "light.dead",
+        "light.status",
+        "climate.hall",
+        "sensor.far",
         "cover.all",
     }
-    assert "confirmation" in await answer(home, "turn on everything")
-    assert "confirmation" in await answer(home, "open all covers")
+    for sentence in ("turn on everything", "open all covers"):
+        assert "I cannot ask here" in await answer(home, sentence)
     assert len(assistant.called) == 1
+    # To close them is safe.
+    assert await answer(home, "close all covers") == "Closing All Covers."
+
+
+async def test_what_cannot_be_reached_is_named_and_left_out(home: Home, assistant: Recorded) -> None:
+    said = await answer(home, "turn on the dead lamp")
+    assert said.startswith("Dead Lamp cannot be reached.")
+    assert assistant.called == []
+    # Of an area, neither what is withheld from Assist nor the diagnosis of a device.
+    said = await answer(home, "turn off the lights in the hall")
+    assert said.startswith("Turned off Ceiling and")
+    assert said.endswith("(x) [31m. Dead Lamp cannot be reached.")
+    assert assistant.called[-1]["target"] == {"entity_id": ["light.ceiling_down", "light.odd"]}
+    assert await answer(home, "what is the temperature in the hall") == "It is 70 °F."
+    async with home.client() as client:
+        arguments = {"service": "light.turn_onn", "name": "Reading Lamp"}
+        status, error = await post(client, call("hub", "HomeAssistantSkill.call_service", **arguments))
+    assert (status, error["code"], error["hint"]) == (
+        422,
+        "bad_arguments",
+        "nearest: light.turn_on, light.turn_off",
+    )
 
 
 async def test_a_refused_token_is_told_and_stands_in_no_log(
@@ -130,7 +166,10 @@ async def test_a_refused_token_is_told_and_stands_in_no_log(
     async with open_home(tmp_path / "home", home_assistant_access=access) as home:
         health = home.hub.live.home_assistant.client.health
         await eventually(lambda: health()["error"] == "Home Assistant refuses the token")
-        # Another one counts at once.
+        # The same settings are tried again at once, and others count at once.
+        tried = assistant.refused
+        home.hub.live.home_assistant.client.use(access)
+        await eventually(lambda: assistant.refused > tried)
         home.hub.live.home_assistant.client.use(access.model_copy(update={"token": SecretStr(TOKEN)}))
         await eventually(lambda: health()["connected"])
         home.hub.live.home_assistant.client.use(None)
@@ -190,7 +229,8 @@ async def test_setup_tries_it_and_writes_nothing_that_does_not_work(
         assert said in capsys.readouterr().err
     assert not (tmp_path / ".env").exists()
     assert await setup(assistant.url, TOKEN) == 0
-    assert "Home Assistant 2024.4.0 with 9 entities" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2024.4.0: 13 of 14 entities are exposed to Assist; these are used.\n" in said
     text = (tmp_path / "strawberry.toml").read_text()
     assert text.startswith("# mine\n[household]")
     assert f'url = "{assistant.url}"' in text
@@ -277,10 +317,10 @@ async def test_no_way_through_scripts_leads_to_an_assistant(scripts: dict[str, A
         return frozenset(services_in({"sequence": [known.get(script)]}))
 
     house: Any = SimpleNamespace(services_of=services_of, state=lambda _: State())
-    asking: Any = SimpleNamespace(actor=SimpleNamespace(turn=None))
+    asking: Any = SimpleNamespace(actor=SimpleNamespace(turn=None), by_sentence=False)
     script = Entity("script.a", "A")
     with pytest.raises(Forbidden, match="assistant"):
-        await Control().check(asking, house, [script], service="script.turn_on", data={}, patterns=())
+        await Control().check(asking, house, [script], service="script.turn_on", data={}, rules=Rules())
 
 
 async def test_a_template_in_a_script_that_can_start_nothing_is_allowed() -> None:
@@ -296,7 +336,7 @@ async def test_a_script_asks_once_text_from_outside_was_read() -> None:
     async def start(*, untrusted: bool) -> None:
         asking = Asking(person, actor, origin, untrusted=untrusted)
         script = Entity("script.movie", "Movie")
-        await Control().check(asking, house, [script], service="script.turn_on", data={}, patterns=())
+        await Control().check(asking, house, [script], service="script.turn_on", data={}, rules=Rules())
 
     house: Any = SimpleNamespace(services_of=services_of, state=lambda _: State())
     actor: Any = SimpleNamespace(turn=None)
@@ -305,6 +345,25 @@ async def test_a_script_asks_once_text_from_outside_was_read() -> None:
     await start(untrusted=False)
     with pytest.raises(CallError, match="Movie may do anything"):
         await start(untrusted=True)
+
+
+@pytest.mark.parametrize(
+    ("by_sentence", "area", "asks"),
+    [(False, "Bedroom", True), (True, "Bedroom", False), (True, None, True)],
+)
+async def test_a_turn_that_changes_six_one_by_one_asks_and_a_sentence_for_a_room_does_not(
+    area: str | None, *, by_sentence: bool, asks: bool
+) -> None:
+    place = Place(area) if area else None
+    lamps = [Entity(f"light.{number}", f"Lamp {number}", place=place) for number in range(6)]
+    person: Any = None
+    asking = Asking(person, Actor(user="ann", turn="1"), person, by_sentence=by_sentence)
+    house: Any = SimpleNamespace(state=lambda _: State())
+    control = Control()
+    for lamp in lamps[:5]:
+        await control.check(asking, house, [lamp], service="light.turn_on", data={}, rules=Rules())
+    with pytest.raises(CallError, match="6 entities") if asks else nullcontext():
+        await control.check(asking, house, lamps[5:], service="light.turn_on", data={}, rules=Rules())
 
 
 @pytest.mark.parametrize(
@@ -338,7 +397,7 @@ async def test_what_may_open_a_door_asks(name: str, more: dict[str, Any], *, ask
         [Entity(**{"id": "cover.x", "name": name, **more})],
         service="homeassistant.turn_on",
         data={},
-        patterns=(),
+        rules=Rules(),
     )
     with pytest.raises(CallError, match="garage") if asks else nullcontext():
         await checked
