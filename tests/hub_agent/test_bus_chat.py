@@ -350,7 +350,7 @@ async def test_nobody_can_be_asked_so_what_needs_a_confirmation_is_refused(home:
     async with client_of(home) as talk:
         await talk.ask("1", "unlock the door")
         last = await talk.answer("1")
-        assert "confirm" in json.dumps(last)
+        assert "I cannot ask here" in json.dumps(last)
     assert lock.opened == []
 
 
