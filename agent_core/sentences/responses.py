@@ -61,8 +61,8 @@ class _Language:
     methods: str = "That can mean {names}. Please use other words."
     failures: Mapping[ErrorCode, str] = field(
         default_factory=lambda: {
-            ErrorCode.NEEDS_CONFIRMATION: "I need a yes for that, and I cannot ask here: say it in the browser "
-            "or in 'strawberry chat' at the hub.",
+            ErrorCode.NEEDS_CONFIRMATION: "I need a yes for that, and I cannot ask here: say it in the "
+            "browser or in 'strawberry chat' at the hub.",
             ErrorCode.SKILL_ERROR: "Sorry, that did not work: {message}. {hint}",
         }
     )
