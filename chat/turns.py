@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -39,6 +39,8 @@ _STORE_S: Final = 5.0
 _RETRY_S: Final = (1.0, 60.0)
 """Shortest and longest wait until recording is tried again: a full disk takes a person minutes."""
 
+_MOST_UNRECORDED: Final = 1_000
+"""Turns that ran on a full disk and are kept in memory until they are recorded, some 3 kB each."""
 _MOST_UNREAD: Final = 1024 * 1024
 """Bytes of events that wait for a client. One that leaves more unread does not read, and counts as gone."""
 
@@ -295,27 +297,35 @@ class Turns:
         self._tasks = tasks
         self._slots = slots
         self._turns: dict[tuple[str, str], Turn] = {}
+        # Those that ran though the disk was full, until they are recorded.
+        self._unrecorded: dict[tuple[str, str], Turn] = {}
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def open(self, turn: Turn, work: TurnWork, *, slots: Slots | None = None) -> Turn:
+    async def open(
+        self, turn: Turn, work: TurnWork, *, slots: Slots | None = None, must_record: bool = True
+    ) -> Turn:
         """Record a turn and start it; turns of one conversation run one after another.
 
         Args:
             slots: Limits how many turns like this one are open, in place of those of all others.
+            must_record: Whether it does not run where it cannot be recorded, as on a full disk; else it is
+                recorded later.
 
         Raises:
             Conflict: If its id was used before, or cancelled before it arrived.
+            StorageError: If it must be recorded and cannot.
             TooManyRequests: If there are too many open turns.
         """
         key, slots = (turn.user, turn.id), slots or self._slots
-        if key in self._turns:
+        if key in self._turns or key in self._unrecorded:
             raise came_before(turn.id)
         if not slots.take(turn.holder, person=turn.is_person):
             raise TooManyRequests("too many turns are open", hint="Wait until one has ended.")
         # Listed before it is in the database, so that a cancel finds it at any moment.
         self._turns[key] = turn
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tasks.create_task(self._run(turn, work, slots, begun), name=f"turn {turn.id}")
+        running = self._run(turn, work, slots, begun, must_record=must_record)
+        self._tasks.create_task(running, name=f"turn {turn.id}")
         try:
             await asyncio.shield(begun)
         except asyncio.CancelledError:
@@ -335,7 +345,7 @@ class Turns:
             ``not_started`` if it did not run and never will; ``cancelled`` or ``finished`` if it has
             ended; ``running`` if it was told to stop and has not ended yet.
         """
-        state = await self._store.state(user, turn, through=through)
+        state = await self._state(user, turn, through)
         running = self._turns.get((user, turn))
         if state != "running" or running is None:
             return state
@@ -345,6 +355,12 @@ class Turns:
                 await running.ended.wait()
         except TimeoutError:
             return "running"
+        return await self._state(user, turn, through)
+
+    async def _state(self, user: str, turn: str, through: str | None) -> TurnState:
+        unrecorded = self._unrecorded.get((user, turn))
+        if unrecorded is not None and through in (None, unrecorded.through):
+            return unrecorded.state
         return await self._store.state(user, turn, through=through)
 
     @property
@@ -368,14 +384,19 @@ class Turns:
             turn.interrupted = True
             turn.cancel()
 
-    async def _run(self, turn: Turn, work: TurnWork, slots: Slots, begun: asyncio.Future[None]) -> None:
+    async def _run(
+        self, turn: Turn, work: TurnWork, slots: Slots, begun: asyncio.Future[None], *, must_record: bool
+    ) -> None:
         try:
             await self._store.begin(turn)
         except BaseException as error:  # noqa: BLE001  it is raised where the turn is opened
-            del self._turns[(turn.user, turn.id)]
-            slots.give_back(turn.holder)
-            begun.set_exception(error)
-            return
+            may_wait = isinstance(error, StorageError) and len(self._unrecorded) < _MOST_UNRECORDED
+            if must_record or not may_wait:
+                del self._turns[(turn.user, turn.id)]
+                slots.give_back(turn.holder)
+                begun.set_exception(error)
+                return
+            self._unrecorded[(turn.user, turn.id)] = turn
         begun.set_result(None)
         lock = self._locks.setdefault((turn.user, turn.conversation), asyncio.Lock())
         try:
@@ -383,7 +404,7 @@ class Turns:
         finally:
             try:
                 async with asyncio.timeout(_STORE_S):
-                    await self._store.end(turn)
+                    await self._record(turn)
             except (StorageError, TimeoutError) as error:
                 # The person has the answer all the same, and it must not be lost.
                 _log.error("the end of turn %s is not recorded yet: %s", turn.id, error)
@@ -401,9 +422,21 @@ class Turns:
         backoff = Backoff(*_RETRY_S)
         while True:
             await asyncio.sleep(backoff.next())
-            with suppress(StorageError):
-                await self._store.end(turn)
-                return
+            try:
+                await self._record(turn)
+            except StorageError:
+                continue
+            except StrawberryError as error:
+                _log.error("turn %s is not recorded: %s", turn.id, error)
+                self._unrecorded.pop((turn.user, turn.id), None)
+            return
+
+    async def _record(self, turn: Turn) -> None:
+        """Record how a turn ended, and before that what could not be recorded when it began."""
+        if (turn.user, turn.id) in self._unrecorded:
+            await self._store.begin(turn)
+            del self._unrecorded[(turn.user, turn.id)]
+        await self._store.end(turn)
 
 
 def came_before(turn: str) -> Conflict:

@@ -91,7 +91,7 @@ class StorageError(StrawberryError):
             without: What follows from removing a damaged file: ``to start with an empty home``.
         """
         if "full" in reason:
-            return cls(f"the disk is full: {path} cannot be written", hint="Free some space.")
+            return DiskFull(f"the disk is full: {path} cannot be written", hint="Free some space.")
         if "malformed" in reason or "not a database" in reason:
             hint = f"Stop Strawberry, then restore a backup, or remove the file {without}."
             return cls(f"the database {path} is damaged", hint=hint)
@@ -101,6 +101,10 @@ class StorageError(StrawberryError):
             f"the database {path} cannot be used: {reason}",
             hint="Check its owner and its rights, and the disk.",
         )
+
+
+class DiskFull(StorageError):
+    """There is no room for what is to be written; reading still works."""
 
 
 class InvalidMessage(StrawberryError):

@@ -26,7 +26,7 @@ from hub_agent.live.memory.http import memory_routes
 from hub_agent.live.memory.memory import Memory, open_memory
 from hub_agent.live.memory.skill import MemorySkill
 from hub_agent.live.nodes import Nodes, node_events, node_routes
-from hub_agent.live.notifications import Notifications, open_notifications
+from hub_agent.live.notifications import Notifications, open_notifications, tell_full_disk
 from hub_agent.live.topics import Decoding, Feed, LastHeard, LinkName, TopicLink, open_feed
 from hub_agent.live.topics.http import topic_routes
 from hub_agent.live.topics.skill import BusSkill
@@ -183,6 +183,8 @@ async def open_live(
                 home_assistant=home_assistant.client.notify,
             )
         )
+        told = tell_full_disk(registry.store, events, person=registry.admin.id, directory=settings.directory)
+        tasks.create_task(told, name="full disk")
         yield Live(
             feed=feed,
             values=values,

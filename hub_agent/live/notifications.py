@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import logging
 import re
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from hub_agent.live.events import Events
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_registry.access.bearer import Gate
+from hub_registry.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +43,9 @@ _JOINER: Final = "\u2060"
 """Shows nothing, and keeps two letters apart."""
 _SEND_S: Final = 30.0
 _MAX_TITLE: Final = 200
+_ROOM: Final = 2 * 1024 * 1024
+"""Bytes that must be free before a disk that was full counts as mended."""
+_LOOK_S: Final = 10.0
 _MAX_TEXT: Final = 2_000
 
 Send = Callable[[str, str], Awaitable[None]]
@@ -187,6 +192,21 @@ class Notifications:
             )
 
         return [Route("/api/notifications/test", test, methods=["POST"])]
+
+
+async def tell_full_disk(store: Store, events: Events, *, person: str, directory: Path) -> None:
+    """Notify a person when the disk of the hub is full, and when there is room again, until cancelled."""
+    while True:
+        await store.full.wait()
+        text = "The disk is full: nothing new is kept. Calls and sentences go on. Free some space."
+        await events.publish(person, "notification", {"subject": "disk", "text": text, "from": "disk"})
+        has_room = False
+        while not has_room:
+            await asyncio.sleep(_LOOK_S)
+            has_room = shutil.disk_usage(directory).free >= _ROOM
+        store.full.clear()
+        text = "The disk has room again: everything is kept."
+        await events.publish(person, "notification", {"subject": "disk", "text": text, "from": "disk"})
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlmodel import Session, create_engine
 
-from contracts.errors import ConfigError, StorageError
+from contracts.errors import ConfigError, DiskFull, StorageError
 from contracts.validation import check_numbers
 from identity.files import make_private_directory
 
@@ -30,13 +30,18 @@ _WRITES: Final = "strawberry_writes"
 
 
 class Store:
-    """Runs pieces of work on the database, one at a time, in a thread of its own."""
+    """Runs pieces of work on the database, one at a time, in a thread of its own.
+
+    Attributes:
+        full: Set by each write for which the disk has no room; cleared by who waits for it.
+    """
 
     def __init__(self, path: Path, engine: Engine, thread: ThreadPoolExecutor) -> None:
         self._path = path
         self._engine = engine
         self._writing = engine.execution_options(**{_WRITES: True})
         self._thread = thread
+        self.full = asyncio.Event()
 
     async def read(self, work: Callable[[Session], T]) -> T:
         """Run work that only reads, in one transaction.
@@ -52,7 +57,11 @@ class Store:
         Raises:
             StorageError: If the database cannot be used; nothing is stored then.
         """
-        return await self._run(self._writing, work)
+        try:
+            return await self._run(self._writing, work)
+        except DiskFull:
+            self.full.set()
+            raise
 
     async def _run(self, engine: Engine, work: Callable[[Session], T]) -> T:
         def transaction() -> T:

@@ -270,26 +270,41 @@ async def test_what_a_killed_hub_left_running_counts_as_cancelled(tmp_path: Path
 
 
 class FullOnce(ConversationRecord):
-    """A record whose disk is full when the first turn ends."""
+    """A record whose disk is full when the first turn begins, or when it ends."""
 
-    is_full = True
+    is_full: list[str]
+
+    def check(self, what: str) -> None:
+        if what in self.is_full:
+            self.is_full.remove(what)
+            raise StorageError("the disk is full")
+
+    async def begin(self, turn: Turn) -> None:
+        self.check("begin")
+        await super().begin(turn)
 
     async def end(self, turn: Turn) -> None:
-        if self.is_full:
-            self.is_full = False
-            raise StorageError("the disk is full")
+        self.check("end")
         await super().end(turn)
 
 
-async def test_an_answer_that_could_not_be_recorded_is_recorded_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["begin", "end"])
+async def test_a_turn_that_could_not_be_recorded_is_recorded_later(tmp_path: Path, when: str) -> None:
     async with open_store(tmp_path / "hub.db") as store:
         record = FullOnce(store, instance="main")
+        record.is_full = ["end"] if when == "end" else ["begin"] * 3
         async with running(record) as turns:
             work = Work()
             work.go.set()
-            turn = await turns.open(asks("1"), work.run)
+            if when == "begin":
+                with pytest.raises(StorageError):
+                    await turns.open(asks("1"), work.run)
+            turn = await turns.open(asks("1"), work.run, must_record=False)
             assert (await kinds(turn))[-1] == "final"
-            assert await said(record, ANN) == [("hi", None)]
+            # It has run, and is not run again; nor is it said that it has not.
+            assert await turns.cancel(ANN, "1") == "finished" or when == "end"
+            with pytest.raises(Conflict):
+                await turns.open(asks("1"), work.run)
 
             async def is_recorded() -> bool:
                 return await said(record, ANN) == [("hi", "half whole")]

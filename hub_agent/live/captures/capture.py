@@ -8,11 +8,13 @@ from typing import Any
 
 from contracts import topics
 from contracts.devices.presence import CaptureState
+from contracts.wire import Json
 from hub_agent.live.captures.budget import CaptureFile, Kept, size_of
 from hub_agent.live.captures.files.series import Series
-from hub_agent.live.captures.recording import Recording
+from hub_agent.live.captures.recording import Change, Recording
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, State
 from hub_agent.live.captures.tables import CaptureRow
+from hub_agent.live.events import Kind
 from hub_agent.live.topics import Feed
 
 
@@ -64,6 +66,16 @@ class Capture:
     def kept(self) -> Kept:
         """Return the part that is kept with its files."""
         return Kept(self.series, self.state == "active", self.spec.max_files, self.spec.keep_days)
+
+    def news(self, change: Change, problem: str) -> list[tuple[Kind, dict[str, Json]]]:
+        """Return the events of a change; what keeps it from being written is a notification, too."""
+        about: dict[str, Json] = {"subject": self.row.id}
+        event = {**about, "event": change, "path": self.spec.path, "problem": problem}
+        news: list[tuple[Kind, dict[str, Json]]] = [("capture", event)]
+        if change in ("full", "failed", "resumed"):
+            text = f"The capture cannot be written: {problem}." if problem else "The capture goes on."
+            news.append(("notification", {**about, "text": text, "from": "capture"}))
+        return news
 
     def is_gone(self) -> bool:
         """Return whether it has no files any more, or never had any; blocks. In doubt it has."""

@@ -95,6 +95,7 @@ class Captures:
         self._events = events
         self._tasks = tasks
         self._captures: dict[str, Capture] = {}
+        self._own: dict[str, Kept] = {}
         self._full: frozenset[Path] = frozenset()
         self._rolled = asyncio.Event()
         # Two that start at once must not both find a path free.
@@ -133,8 +134,7 @@ class Captures:
                 await asyncio.shield(opening)
             except BaseException as error:
                 recording.drop()
-                # Where the start is cancelled, the thread goes on.
-                await asyncio.wait([opening])
+                await asyncio.wait([opening])  # where the start is cancelled, the thread goes on
                 is_known = capture.row.id in self._captures
                 await self._shared.in_thread(partial(recording.writer.discard, keep=is_known))
                 if isinstance(error, Forbidden):
@@ -178,8 +178,7 @@ class Captures:
             for capture in [each for each in self._captures.values() if each.row.owner == user]:
                 await self._end(capture)
                 await self._retain(capture, b"")
-                capture.row.owner, capture.row.is_stopped = heir, True
-                capture.published = None
+                capture.row.owner, capture.row.is_stopped, capture.published = heir, True, None
         await self._save()
 
     async def list(self, user: User, *, of_all: bool = False) -> list[CaptureInfo]:
@@ -244,30 +243,29 @@ class Captures:
     async def record(
         self, name: str, topics: Collection[TopicChoice], *, keep_days: float, keep_bytes: int
     ) -> None:
-        """Record these topics in the hub's own directory, in place of those that were given before.
+        """Record these topics in the hub's own directory; none of them to end that.
 
         Args:
             name: Of the recording, known to admins as a capture.
-            topics: None of them to end it.
         """
         async with self._changing:
-            known = self._captures.get(name)
-            if known is not None and not topics:
-                await self._end(known)
-                del self._captures[name]
+            series = Series.within((self._recordings,), f"{name}.jsonl", zstd=True)
+            # Files that are written no more go when they are old, at once where nothing is to be kept.
+            self._own[name] = Kept(series, keep_days=keep_days)
             if not topics:
+                if (ended := self._captures.pop(name, None)) is not None:
+                    await self._end(ended)
                 return
             spec = CaptureSpec(
                 topics=tuple(topics),
-                path=f"{name}.jsonl",
+                path=series.parts[-1],
                 zstd=True,
                 max_bytes=max(1_000, keep_bytes // _OWN_FILES),
                 max_files=_OWN_FILES,
                 max_age_s=keep_days * 86_400 / _OWN_FILES,
                 keep_days=keep_days,
             )
-            series = Series.within((self._recordings,), spec.path, zstd=True)
-            if known is not None and known.recording is not None:
+            if (known := self._captures.get(name)) is not None and known.recording is not None:
                 known.recording.follow(topics, sees=_sees_all, since=time.time())
                 known.spec = spec
                 return
@@ -298,7 +296,7 @@ class Captures:
             await happens(self._rolled, within_s=_FULL_S if self._full else _SAVE_S)
             self._rolled.clear()
             await self._end_of_guests()
-            kept = {name: each.kept for name, each in self._captures.items()}
+            kept = self._own | {name: each.kept for name, each in self._captures.items()}
             left, self._full = await self._shared.in_thread(
                 partial(clean_up, kept, self._settings, now=time.time())
             )
@@ -388,8 +386,10 @@ class Captures:
     ) -> None:
         """Go on with a capture that has run before."""
         recording = self._recording(capture)
-        written = [file.changed for file in await self._files({capture.row.id: capture.kept})]
-        recording.follow(capture.spec.topics, sees=sees, since=max(written, default=time.time()))
+        files, topics = await self._files({capture.row.id: capture.kept}), capture.spec.topics
+        written = max((file.changed for file in files), default=0.0)
+        self._shared.feed.heard_until({each.link for each in topics}, written)
+        recording.follow(topics, sees=sees, since=written or time.time())
         self._run(capture, recording)
 
     def _run(self, capture: Capture, recording: Recording) -> None:
@@ -403,15 +403,13 @@ class Captures:
             capture.recording = capture.task = None
 
     async def _changed(self, capture: Capture, change: Change) -> None:
-        problem = capture.recording.problem if capture.recording is not None else ""
-        if problem:
-            _log.error("the capture %s is %s: %s", capture.row.id, change, problem)
-        else:
-            _log.info("the capture %s is %s", capture.row.id, change)
+        problem, owner = capture.recording.problem if capture.recording is not None else "", capture.row.owner
+        level = logging.ERROR if problem else logging.INFO
+        _log.log(level, "the capture %s is %s: %s", capture.row.id, change, problem or "no problem")
         await self._save()
-        if capture.row.owner:
-            data = {"subject": capture.row.id, "event": change, "path": capture.spec.path, "problem": problem}
-            await self._events.publish(capture.row.owner, "capture", data)
+        if owner:
+            news = capture.news(change, problem)
+            await self._events.publish_all([(owner, kind, data) for kind, data in news])
 
     async def _save(self) -> None:
         """Store and publish what has changed."""

@@ -67,7 +67,8 @@ class Events:
             also: Another change of this transaction.
 
         Raises:
-            StorageError: If there is another change and nothing could be stored; else the events are lost.
+            StorageError: If there is another change and nothing could be stored; else the events are only
+                published: a full disk must not silence an alarm.
         """
         at = now()
         rows = [
@@ -91,8 +92,7 @@ class Events:
         except StorageError as error:
             if also is not None:
                 raise
-            _log.error("%d events are lost: %s", len(rows), error)
-            return
+            _log.error("%d events are not stored: %s", len(rows), error)
         self._wake()
         for event in rows:
             for listener in self._listeners:
@@ -104,7 +104,7 @@ class Events:
                 await self._link.publish(topic, message.model_dump_json().encode(), qos=topics.USER_EVENT.qos)
 
     def on_published(self, listener: Callable[[EventRow], None]) -> Callable[[], None]:
-        """Call a function with each event that was stored; returns its undoing."""
+        """Call a function with each event; returns its undoing."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Final, cast
 
@@ -114,6 +115,15 @@ class Feed:
         """
         gaps = self._sources[link].gaps if link in self._sources else ()
         return [gap for gap in gaps if since is None or gap.until is None or gap.until >= since]
+
+    def heard_until(self, links: Collection[LinkName], at: float) -> None:
+        """Let a gap begin no earlier than a message that was recorded of that one link."""
+        if len(links) != 1:
+            return  # of which link it was is not known
+        gaps = self._source(*links).gaps
+        for index, gap in enumerate(gaps):
+            if gap.since < at < (gap.until or math.inf):
+                gaps[index] = replace(gap, since=at)
 
     @contextmanager
     def follow(

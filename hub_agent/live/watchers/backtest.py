@@ -154,7 +154,7 @@ class Recordings:
         self._feed = feed
         self._captures = captures
         self._settings = settings
-        self._kept: set[TopicChoice] = set()
+        self._kept: set[TopicChoice] | None = None
 
     async def keep(self, rows: Iterable[WatcherRow]) -> None:
         """Record what those of these watchers see that are watching, and nothing else, from now on."""

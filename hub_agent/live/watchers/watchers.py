@@ -316,9 +316,8 @@ class Watchers:
             hint = f"'strawberry watchers resume {name}' lets it go on."
             raise Conflict(f"{name} is not active: {row.state}", hint=hint)
         if watched.busy:
-            raise Conflict(
-                f"{name} is evaluated just now", hint=f"'strawberry watchers show {name}' shows it."
-            )
+            hint = f"'strawberry watchers show {name}' shows it."
+            raise Conflict(f"{name} is evaluated just now", hint=hint)
         row.done = []
         # A person who wants it now does not wait; the others do.
         self._evaluations.limits.evaluations.charge(1)
@@ -398,8 +397,8 @@ class Watchers:
                     f"{entry.decision}, {sentence_of(entry)}",
                 )
         sources = [each for row in self._rows.values() for each in sources_of(row).values()]
-        gaps = [gap for link in {each.link for each in sources} for gap in self._feed.gaps(link)]
         await self._recordings.keep(self._rows.values())
+        gaps = [gap for link in {each.link for each in sources} for gap in self._feed.gaps(link)]
         await self._recordings.recall(self._rows.values())
         for row in self._rows.values():
             stored = await self._store.history(row.name, limit=_EARLIER, gaps=False)

@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import os
 import queue
 import re
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,12 +16,16 @@ from typing import Any
 import pytest
 
 from chat.tasks import open_tasks
+from hub_agent.live import notifications
 from hub_agent.live.notifications import Notifications, home_assistant_notifier
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import open_home
+from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually
+
+WATCHER = {"name": "x", "instruction": "Tell me.", "topics": ["devices/a/state/B/c"], "predicate": "c > 1"}
 
 
 class Receiver:
@@ -74,6 +81,45 @@ async def test_each_person_is_told_where_they_want_it(tmp_path: Path, receiver: 
         await events.publish(admin, "presence", {"subject": "PC"})
         await events.publish(admin, "notification", {"subject": "tea", "text": "Tea is ready."})
         assert await next_of(receiver) == ("hush", "tea", "Tea is ready.")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.slow
+async def test_on_a_full_disk_sentences_go_on_and_its_owner_is_told_once(
+    disk: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "_LOOK_S", 0.05)
+    settings = NotificationSettings(urls=(receiver.url,))
+    async with open_home(disk / "home", notifications=settings) as home, home.client() as client:
+        await home.device("Lamp", LampSkill())
+        with (disk / "filling").open("wb", buffering=0) as filling, suppress(OSError):
+            while True:
+                filling.write(bytes(4096))
+        for _ in range(3):
+            answer = await client.post("/api/chat", json={"message": "turn on the lamp"})
+            assert answer.json()["answer"] == "The lamp is at 100 percent."
+        assert (await client.post("/api/watchers", json=WATCHER)).json()["code"] == "storage_unavailable"
+        assert (await next_of(receiver))[2].startswith("The disk is full")
+        (disk / "filling").unlink()
+        assert (await next_of(receiver))[2].startswith("The disk has room again")
+
+        async def is_recorded() -> bool:
+            found = await client.get("/api/conversations")
+            return len(found.json()) == 3
+
+        await eventually(is_recorded)
+    assert receiver.taken.empty()
 
 
 async def test_too_many_are_left_out_and_counted(tmp_path: Path, receiver: Receiver) -> None:

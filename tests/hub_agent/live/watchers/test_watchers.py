@@ -2,7 +2,7 @@
 
 import threading
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 from hub_agent.settings import HomeLinkSettings, WatcherSettings
+from hub_agent.tables import HeardRow
+from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says
 from tests.hub_agent.live.watchers.watching import (
@@ -823,6 +825,10 @@ async def test_after_a_restart_its_windows_hold_what_was_recorded(
         for value in (1, 2, 3):
             await client.post("/api/bus/publish", json={"topic": topic, "payload": value, "link": "bus"})
         await eventually(lambda: len(home.hub.live.feed.history(topic)) == 3)
+        last = home.hub.live.feed.history(topic)[-1].at
+    # As after a kill: when the connection was last heard is known to half a minute.
+    async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
+        await store.write(lambda session: session.exec(update(HeardRow).values(at=last - 20)))
     async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
         shown = [(await client.get(f"/api/watchers/{name}")).json() for name in predicates]
         heard = (await client.get("/api/bus/history", params={"topic": topic})).json()
@@ -834,6 +840,7 @@ async def test_after_a_restart_its_windows_hold_what_was_recorded(
         (2, True),
         (3, True),
     ]
+    assert [datetime.fromisoformat(each["since"]).timestamp() >= last for each in tested["gaps"]] == [True]
     # What is remembered again counts once.
     assert (tested["fired"], len(tested["gaps"])) == (1, 1)
 
