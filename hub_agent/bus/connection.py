@@ -17,7 +17,7 @@ from chat.tasks import open_tasks
 from hub_agent.bus.bus_login import link_settings
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.settings import BusKind, BusSettings, HubSettings
-from hub_registry.bus.hub_presence import HubPresence
+from hub_registry.bus.hub_presence import HubPresence, next_start
 from hub_registry.bus.purging import Purger
 from hub_registry.bus.service import RegistryService
 from hub_registry.devices.presence import PresenceChange
@@ -90,7 +90,12 @@ async def open_bus(
     if settings.bus.kind == "shared":
         _warn_of_shared(settings.bus)
     seal = Seal(registry.hub_id, registry.key)
-    presence = HubPresence(seal, instance=settings.instance, version=version)
+    presence = HubPresence(
+        seal,
+        instance=settings.instance,
+        version=version,
+        started_at=next_start(settings.directory / "started"),
+    )
     async with AsyncExitStack() as stack:
         link = await stack.enter_async_context(
             open_link(link_settings(settings, registry), will=presence.will, wait_s=CONNECT_S)

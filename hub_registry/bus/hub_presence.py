@@ -1,6 +1,10 @@
 """The hub's own status on the bus."""
 
 import secrets
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 
 from bus.link import Message
 from contracts import topics
@@ -8,7 +12,21 @@ from contracts.devices.presence import HubStatus
 from contracts.devices.rpc import Control
 from hub_registry.storage.tables import now
 from identity.envelope import Seal
+from identity.files import write_private
 from identity.ids import uuid7
+
+
+def next_start(file: Path) -> datetime:
+    """Return the time of this start, which is later than that of the start before, whatever the clock says.
+
+    Spokes ignore the status of an earlier start as a replay.
+    """
+    last_ms = 0
+    with suppress(OSError, ValueError):
+        last_ms = int(file.read_bytes())
+    started_ms = max(last_ms + 1, time.time_ns() // 1_000_000)
+    write_private(file, str(started_ms).encode())
+    return datetime.fromtimestamp(started_ms / 1000, UTC)
 
 
 class HubPresence:
@@ -22,12 +40,14 @@ class HubPresence:
         words: See `HubStatus`.
     """
 
-    def __init__(self, seal: Seal, *, instance: str, version: str = "") -> None:
+    def __init__(
+        self, seal: Seal, *, instance: str, version: str = "", started_at: datetime | None = None
+    ) -> None:
         self._seal = seal
         self._instance = instance
         self.topic = topics.HUB_STATUS.build(instance=instance)
         self._version = version
-        self._started_at = now()
+        self._started_at = started_at or now()
         self.session = secrets.token_hex(8)
         self.silent = False
         self.words = ""

@@ -1,6 +1,9 @@
+import time
+
 import pytest
 
 from contracts.devices.presence import CONFIRM_ONLINE_S, DeviceStatus
+from hub_registry.bus.hub_presence import next_start
 from hub_registry.devices.presence import HighWater, Presence, PresenceState
 
 
@@ -109,3 +112,9 @@ def test_a_hub_that_was_away_from_the_broker_asks_for_confirmation(presence):
     presence.require_confirmation(at=50.0)
     assert presence.connected
     assert presence.expire(at=50.0 + CONFIRM_ONLINE_S)
+
+
+def test_a_hub_whose_clock_was_set_back_starts_later_than_before(tmp_path, monkeypatch):
+    first = next_start(tmp_path / "started")
+    monkeypatch.setattr(time, "time_ns", lambda: int((first.timestamp() - 3_600) * 1e9))
+    assert next_start(tmp_path / "started") > first
