@@ -27,7 +27,7 @@ def call_line(event: TurnEvent) -> str | None:
     if not isinstance(event, SkillCalled) or event.state not in ("done", "failed"):
         return None
     where = f" on {event.device}" if event.device else ""
-    return f"{event.path}{where}: {event.state}"[:_LINE_CHARS]
+    return f"{event.path}{where}: {'declined' if event.declined else event.state}"[:_LINE_CHARS]
 
 
 def messages_of(exchanges: Iterable[Exchange], *, reader: str | None) -> tuple[Message, ...]:

@@ -26,6 +26,7 @@
     ├── Conflict                exists already, or was used already
     ├── TooManyRequests         too often in too short a time
     ├── CallError               a skill call that gave no result; carries an ErrorCode
+    │   └── Declined            its person was asked, and did not say yes
     ├── StillRunning            a method that was asked to stop and did not: its outcome is not known
     ├── SandboxError            the sandbox cannot be had
     │   └── SandboxMissing      it was never installed
@@ -251,6 +252,10 @@ class CallError(StrawberryError):
     def detail(self) -> str:
         """Return the message with the class of the exception, for a model."""
         return f"{self.exception}: {self.message}" if self.exception else self.message
+
+
+class Declined(CallError):
+    """The person was asked whether a call may be made, and did not say yes."""
 
 
 class StillRunning(StrawberryError):

@@ -117,7 +117,6 @@ def _frame(info: PageInfo) -> Iterator[None]:
         f'<link rel="icon" type="image/svg+xml" href="{icon}"><link rel="stylesheet" href="{style}">'
         f'<script defer src="{script}" data-base="{base}"></script>'
     )
-    ui.skip_link(text("Skip to the content"), target=client.content)
     with ui.header().classes("sb-header"):
         open_menu = icon_button("menu", text("Menu")).classes("sb-menu-button")
         with ui.element("a").classes("sb-brand").props(f'href="{base}/"'):
@@ -134,6 +133,8 @@ def _frame(info: PageInfo) -> Iterator[None]:
     open_menu.on_click(drawer.toggle)
     with ui.footer().classes("sb-footer"):
         _bar(info, drawer)
+    # It goes to the top of the layout, as header and drawer do.
+    ui.skip_link(text("Skip to the content"), target=client.content)
     progress = ui.element("div").classes("sb-progress sb-hidden").props("role=progressbar")
     progress.props["aria-label"] = text("Working")
     # Shown by the browser alone while it has no connection.
@@ -188,9 +189,13 @@ def _navigation(here: PageInfo) -> None:
 def _bar(here: PageInfo, drawer: ui.left_drawer) -> None:
     with ui.element("nav").classes("sb-bar") as nav:
         nav.props["aria-label"] = text("Most used pages")
-        for entry in _entries()[:_ON_PHONE]:
+        shown = _entries()[:_ON_PHONE]
+        for entry in shown:
             _entry(entry, here)
-        with ui.element("button").classes("sb-entry").props("type=button").on("click", drawer.toggle):
+        with ui.element("button").classes("sb-entry").props("type=button") as more:
+            more.on("click", drawer.toggle)
+            if not any(_is_here(entry, here) for entry in shown):
+                more.classes("sb-here").props("aria-current=true")
             ui.icon("more_horiz")
             Words("span", text("More"))
 

@@ -189,6 +189,10 @@ class View:
         box.on("hide", place.delete)
         box.on("hide", box.delete)
         box.props["aria-label"] = title
+        # An error from before would cover it.
+        self.client.run_javascript(
+            "document.querySelectorAll('.q-notification .q-btn').forEach(e => e.click())"
+        )
         with (
             box,
             ui.element("div").classes(f"sb-dialog {'sb-wide' if wide else ''}"),

@@ -307,7 +307,7 @@ class SentenceIndex:
     def examples(
         self, language: str, *, limit: int = 5, hears: Hears = lambda source, target: True
     ) -> list[str]:
-        """Return sentences that would work, for an answer where no model is configured."""
+        """Return sentences that would work, one of each skill first, for an answer without a model."""
         known = self._languages.get(primary(language))
         if known is None:
             return []
@@ -318,8 +318,13 @@ class SentenceIndex:
             if not entry.is_own and hears(entry.source, entry.target)
         )
         # Those without slots first: they can be said as they stand.
-        texts = sorted({entry.template.example for entry in entries}, key=lambda text: ("<" in text, text))
-        return texts[:limit]
+        skills = {entry.template.example: entry.target.skill for entry in entries}
+        seen = Counter[str]()
+        ranked: list[tuple[bool, int, str]] = []
+        for text in sorted(skills, key=lambda text: ("<" in text, text)):
+            ranked.append(("<" in text, seen[skills[text]], text))
+            seen[skills[text]] += 1
+        return [text for *_, text in sorted(ranked)[:limit]]
 
     def sayable(
         self, language: str, *, current: str | None, hears: Hears = lambda source, target: True

@@ -14,7 +14,7 @@ from agent_core.skills.arguments import check_arguments
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.correlation import correlated, ids
-from contracts.errors import CallError, ErrorCode
+from contracts.errors import CallError, Declined, ErrorCode
 from contracts.trace import Span, place, span, within
 from contracts.wire import Json
 
@@ -134,7 +134,7 @@ class Consent:
                 if await self._approved(self._confirmer, call.target, method, arguments, context):
                     return
                 self._refused.add(method)
-        raise CallError(
+        raise Declined(
             ErrorCode.REFUSED,
             f"the user did not confirm {method}; it was not done",
             hint=hint,
@@ -159,6 +159,7 @@ class Consent:
                     device=target.device,
                     device_name=target.device_name,
                     method=method,
+                    summary=target.method.summary,
                     arguments=shown,
                     cut=shown != arguments,
                     expires_s=confirmer.expires_s,
@@ -266,9 +267,21 @@ class SkillCalls:
         at.note(arguments=arguments or None)
         id_ = f"{self._context.turn}-{next(self._numbers)}"
 
-        def tell(state: Literal["called", "progress", "done", "failed"], detail: Json = None) -> None:
+        def tell(
+            state: Literal["called", "progress", "done", "failed"],
+            detail: Json = None,
+            *,
+            declined: bool = False,
+        ) -> None:
             self._context.emit(
-                SkillCalled(id=id_, path=target.path, device=target.device, state=state, detail=detail)
+                SkillCalled(
+                    id=id_,
+                    path=target.path,
+                    device=target.device,
+                    state=state,
+                    detail=detail,
+                    declined=declined,
+                )
             )
 
         tell("called", arguments)
@@ -287,6 +300,7 @@ class SkillCalls:
             tell(
                 "failed",
                 {"code": error.code.value, "message": error.message[:_MAX_DETAIL], "hint": error.hint},
+                declined=isinstance(error, Declined),
             )
             raise
         except BaseException:

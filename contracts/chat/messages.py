@@ -222,7 +222,11 @@ class ToolReturned(Part):
 
 
 class SkillCalled(Part):
-    """A skill call that the turn made has begun, gone on or ended."""
+    """A skill call that the turn made has begun, gone on or ended.
+
+    Attributes:
+        declined: Whether it failed because its person was asked, and did not say yes.
+    """
 
     kind: Literal["skill"] = "skill"
     id: str
@@ -230,6 +234,7 @@ class SkillCalled(Part):
     device: str | None = None
     state: Literal["called", "progress", "done", "failed"]
     detail: Json = None
+    declined: bool = False
 
 
 class ConfirmationWanted(Part):
@@ -237,6 +242,7 @@ class ConfirmationWanted(Part):
 
     Attributes:
         id: Answer to ``POST /api/turns/{turn}/confirmations/{id}``.
+        summary: First sentence of the method's documentation, as it was approved.
         arguments: The real ones, by name.
         cut: Whether they were too long: some are missing, or are the beginning of their text.
         expires_s: Seconds until no answer counts as no.
@@ -248,6 +254,7 @@ class ConfirmationWanted(Part):
     device: str
     device_name: str
     method: str
+    summary: str = ""
     arguments: dict[str, Json]
     cut: bool = False
     expires_s: float

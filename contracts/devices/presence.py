@@ -55,7 +55,7 @@ class Heartbeat(Wire):
     Attributes:
         uptime_s: Seconds since the spoke started.
         mode: ``hub`` while its agent is the hub's, ``alone`` otherwise.
-        load: One-minute load average divided by the number of processors.
+        load: Share of the processors' time in use since the heartbeat before, 0 to 1.
         memory_mb: Resident memory of the spoke in MiB.
         voice: What its voice does; None for a spoke that has none.
     """

@@ -219,6 +219,7 @@ def _asks(
             "device": target.device,
             "device_name": target.device_name,
             "method": f"{target.skill}.{target.method.name}",
+            "summary": target.method.summary,
             "arguments": all_shown(arguments, error),
         },
     )

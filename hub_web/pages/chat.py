@@ -94,7 +94,7 @@ class _Chat:
                         with row():
                             view.button(text("Choose a model"), lambda: view.go("/models"), kind="primary")
             with empty("chat_bubble_outline", text("What can I do for you?")):
-                for example in examples[:4]:
+                for example in [each for each in examples if "<" not in each][:4]:
                     view.button(example, partial(self._say, example), kind="plain")
 
     async def _load(self, title: str | None) -> None:
@@ -187,12 +187,12 @@ class _Chat:
             self._input.props["placeholder"] = self._input.props["aria-label"] = text("Message")
             self._input.props["maxlength"] = 32_000
             self._input.on("keydown", self._send, js_handler=_SEND)
-            self._input.on("keydown.esc", view.showing(self._stop))
+            self._input.on("keydown.esc", view.showing(self._leave))
             with ui.element("div").classes("sb-composer-tools"):
                 self._agent = choice(text("Agent"), agents, agents[0])
                 self._agent.set_visibility(len(agents) > 1)
-                self._device = choice(text("Device"), {"": text("none"), **{d: d for d in devices}}, "")
-                self._device.set_visibility(bool(devices))
+                self._device = choice(text("I am at"), {"": text("no device"), **{d: d for d in devices}}, "")
+                self._device.set_visibility(len(devices) > 1)
                 ui.element("div").classes("sb-grow")
                 self._stop_button = view.button(
                     text("Stop|an answer"), self._stop, icon="stop", kind="danger"
@@ -260,6 +260,12 @@ class _Chat:
         self._running = feed
         self._stop_button.set_visibility(feed is not None)
         self._send_button.set_visibility(feed is None)
+
+    async def _leave(self) -> None:
+        """Stop the answer; where none is on its way, leave the question as it was."""
+        if self._running is None and self._replacing is not None:
+            self._give_up()
+        await self._stop()
 
     async def _stop(self) -> None:
         if self._running is not None:

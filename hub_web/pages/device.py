@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from contracts.errors import StrawberryError
+from contracts.errors import NotFound, StrawberryError
 from hub_web.api import part
 from hub_web.pages.devices import load_words, place_and_owner, state_of
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
@@ -22,6 +22,7 @@ from hub_web.parts.layout import (
     card,
     code,
     dot,
+    empty,
     facts,
     grid,
     heading,
@@ -46,13 +47,15 @@ _MOST_LINES: Final = 400
 @page("/devices/{name}", title="Device", icon="devices", width="wide")
 async def device(name: str) -> None:
     """Show one device."""
-    await _Device(name).open()
+    with ui.element("div").classes("sb-contents") as place:
+        await _Device(name, place).open()
 
 
 class _Device:
     """The page of one device."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, place: ui.element) -> None:
+        self._place = place
         self._path = f"/api/devices/{part(name)}"
         self._device: dict[str, Any] = {}
         self._shape: dict[str, Any] = {}
@@ -89,7 +92,12 @@ class _Device:
         view.follow("/api/world", lambda _: self._refresh(), kind="device", follow=True)
 
     async def _read(self) -> None:
-        before, self._device = self._device, await view.api.get(self._path)
+        try:
+            before, self._device = self._device, await view.api.get(self._path)
+        except NotFound:
+            with refilled(self._place), empty("delete_outline", text("This device was removed")):
+                view.link(text("All devices"), "/devices")
+            return
         self._show()
         if view.is_admin and before["to_review"] != self._device["to_review"]:
             await self._show_review()

@@ -97,7 +97,7 @@ async def _tokens() -> None:
             [
                 partial(_token_name, each),
                 ", ".join(each["scope"].split()),
-                view.at(each["issued_at"]),
+                view.ago(each["issued_at"]),
                 view.at(each["expires_at"]),
                 None if each["current"] else partial(revoke_button, each["jti"], _named(each)),
             ]

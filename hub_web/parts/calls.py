@@ -3,12 +3,12 @@
 import json
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from nicegui import ui
 
 from contracts.errors import InvalidMessage
-from contracts.text import escaped
+from contracts.text import escaped, shortened
 from contracts.wire import Json
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import SchemaForm
@@ -16,6 +16,8 @@ from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stac
 from hub_web.parts.schema import fields_of
 from hub_web.texts import text
 from hub_web.view import view
+
+_QUESTION_CHARS: Final = 160
 
 
 def human(name: str) -> str:
@@ -81,7 +83,7 @@ async def call(
         answer: dict[str, Any] = await view.api.post("/api/skills/call", body)
     except ConfirmationNeeded as asked:
         show = partial(show_call, asked.more, secret=secret)
-        if not await view.ask(text("Run this?"), yes=text("Run it"), show=show):
+        if not await view.ask(as_question(asked.more) or text("Run this?"), yes=text("Run it"), show=show):
             return None
         answer = await view.api.post("/api/skills/call", {**body, "confirmation": asked.more["confirmation"]})
     return answer
@@ -100,6 +102,12 @@ async def call_by_form(
     except InvalidMessage as error:
         form.complain(error)
         return None
+
+
+def as_question(asked: Mapping[str, Any]) -> str:
+    """Return what a call that a person must confirm does, as a question; empty where that is not known."""
+    summary = shortened(escaped(asked["summary"]).rstrip("."), _QUESTION_CHARS)
+    return f"{summary}?" if summary else ""
 
 
 def show_call(asked: Mapping[str, Any], *, secret: Collection[str] = ()) -> None:

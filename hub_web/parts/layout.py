@@ -160,12 +160,12 @@ class Table:
 
     def __init__(self, columns: Sequence[str], *, label: str) -> None:
         self._columns = columns
-        with ui.element("div").classes("sb-table-frame").props("tabindex=0 role=region") as frame:
+        with ui.element("div").classes("sb-table-frame").props("tabindex=0 role=group") as frame:
             frame.props["aria-label"] = label
             with ui.element("table").classes("sb-table"):
                 with ui.element("thead"), ui.element("tr"):
                     for column in columns:
-                        Words("th" if column else "td", column).props("scope=col")
+                        Words("th", column).props("scope=col") if column else Words("td", "")
                 self._body = ui.element("tbody")
 
     def show(self, rows: Iterable[Sequence[Cell]]) -> None:

@@ -16,11 +16,15 @@
 
   // The code is in the fragment, which browsers never send; it is taken out of the address.
   const code = form.elements.namedItem("code");
-  const given = decodeURIComponent(location.hash.slice(1)).replace(/^code=/, "");
-  if (code && given) {
+  function takeCode() {
+    const given = decodeURIComponent(location.hash.slice(1)).replace(/^code=/, "");
+    if (!code || !given) return;
     code.value = given;
     history.replaceState(null, "", location.pathname + location.search);
   }
+  takeCode();
+  // A link that is pasted here does not load the page again.
+  addEventListener("hashchange", takeCode);
   if (button) [...form.elements].find((field) => !field.value && field.name)?.focus();
 
   function wanted() {

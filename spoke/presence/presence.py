@@ -203,7 +203,7 @@ class Presence:
             seq=self._heartbeats,
             uptime_s=round(time.monotonic() - self._began, 1),
             mode="hub" if self._hubs.is_online and self._link.connected else "alone",
-            load=round(psutil.getloadavg()[0] / (psutil.cpu_count() or 1), 2),
+            load=round(psutil.cpu_percent() / 100, 2),
             memory_mb=round(process.memory_info().rss / 2**20, 1),
             voice=self._voice(),
         )

@@ -30,13 +30,21 @@ class LockSkill(Skill):
         return f"{door} is unlocked for {minutes} minutes"
 '''
 
-ANSWER = """The front door is **unlocked** for 5 minutes.
+ANSWER = (
+    """The front door is **unlocked** for 5 minutes.
 
 | door | state |
 |---|---|
 | front | unlocked |
 | garden | locked |
+
+```
+wide = """
+    + "1, " * 99
+    + """
+```
 """
+)
 HOSTILE = '![spy](http://127.0.0.2:9/a.png) <img src="http://127.0.0.2:9/b.png"> [more](javascript:alert(1))'
 
 
@@ -66,6 +74,7 @@ def test_a_call_is_confirmed_with_its_real_arguments(
     picture(page, "chat-empty")
     _say(page, "Unlock the front door, please")
     card = page.get_by_role("alertdialog")
+    expect(card.get_by_role("heading")).to_have_text("Unlock a door for some minutes?")
     expect(card).to_contain_text("front")
     expect(card).to_contain_text("Door Pi")
     # Device and method come last, where no argument can push them away.
@@ -79,7 +88,7 @@ def test_a_call_is_confirmed_with_its_real_arguments(
     page.keyboard.press("Enter")
     expect(page.locator(".sb-turn")).to_contain_text("The front door is unlocked")
     assert door.journal() == ["unlocked front"]
-    page.get_by_text("2 steps").click()
+    page.get_by_text("1 call").click()
     page.get_by_text("Runs a program").click()
     expect(page.locator(".sb-code").first).to_contain_text("LockSkill.unlock")
     picture(page, "chat-steps")
@@ -92,7 +101,17 @@ def test_a_call_is_confirmed_with_its_real_arguments(
     page.get_by_role("button", name="Ask again").click()
     expect(page.get_by_role("dialog")).to_contain_text("Door Pi · LockSkill.unlock")
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-    page.get_by_role("button", name="Where the time went").click()
+    # A no is no failure, also where one looks later.
+    begun = len(model.requests)
+    _say(page, "Unlock it once more")
+    page.get_by_role("alertdialog").get_by_role("button", name="No", exact=True).click()
+    no = page.locator(".sb-turn", has_text="once more").locator("summary").first
+    expect(no).to_contain_text("1 callblockYou said no: not done")
+    picture(page, "chat-declined")
+    page.reload()
+    expect(no).to_contain_text("1 callblockYou said no: not done")
+    assert door.journal() == ["unlocked front"]
+    page.get_by_role("button", name="Where the time went").first.click()
     expect(page.get_by_role("heading", name="Unlock the front door, please")).to_be_visible()
     expect(page.get_by_text("A person took")).to_be_visible()
     picture(page, "turn-confirmation")

@@ -57,11 +57,13 @@ def test_a_lamp_is_switched_on_a_phone(page_of: Visit, picture: Picture, lamp_de
     lamp = {"device": lamp_device, "skill": "LampSkill", "method": "status"}
     # Other tests switch the same lamp.
     visitor.house.ask("/api/skills/call", {**lamp, "method": "turn_off"})
+    device = next(each for each in visitor.house.ask("/api/devices") if each["name"] == lamp_device)
+    visitor.house.client.request("PATCH", f"/api/devices/{device['id']}", {"area": "Hall"})
     page = visitor.open("/")
     switch = page.get_by_role("switch", name=f"Lamp, {lamp_device}")
     expect(switch).not_to_be_checked()
     switch.click()
-    expect(page.get_by_role("link", name="Lamp")).to_be_visible()
+    expect(page.get_by_role("link", name="Lamp Hall")).to_be_visible()
     assert visitor.house.ask("/api/skills/call", lamp)["result"]["is_on"]
     picture(page, "home-lamp-phone")
     visitor.house.ask("/api/skills/call", {**lamp, "method": "set_brightness", "kwargs": {"percent": 40}})

@@ -31,6 +31,14 @@ def test_the_theme_that_was_chosen_stays(page_of: Visit, picture: Picture) -> No
     picture(page, "chat-dark")
 
 
+def test_what_has_the_focus_of_the_keyboard_is_seen(page_of: Visit) -> None:
+    page = page_of().open("/devices")
+    bell = page.get_by_role("button", name="Notifications")
+    for each in (page.get_by_role("link", name="Skip to the content"), page.get_by_role("link"), bell):
+        page.keyboard.press("Tab")
+        expect(each.and_(page.locator(":focus"))).to_have_css("outline-style", "solid")
+
+
 def test_a_page_speaks_the_language_of_the_browser(page_of: Visit, picture: Picture) -> None:
     page = page_of(locale="de-DE").open("/chat")
     expect(page.locator("html")).to_have_attribute("lang", "de")

@@ -38,7 +38,7 @@ async def memory() -> None:
             for category, of_it in categories.items():
                 with card(category, icon="bookmark_border"), ui.element("ul").classes("sb-entries"):
                     for entry in of_it:
-                        _entry(entry, show)
+                        _entry(entry, show, names)
 
     async def undo() -> None:
         entry = await view.api.post("/api/memory/undo")
@@ -56,11 +56,14 @@ async def memory() -> None:
     for each in (await view.api.get("/api/prompt"))["problems"]:
         if "MEMORY.md" in each:
             problem(each, text("What it said before is shown; nothing is changed until it can be read."))
+    names = {view.user.id: view.user.display_name}
+    if view.is_admin:
+        names |= {each["id"]: each["name"] for each in await view.api.get("/api/users")}
     place = stack().classes("sb-parts").props("aria-live=polite")
     await show()
 
 
-def _entry(entry: dict[str, Any], show: Show) -> None:
+def _entry(entry: dict[str, Any], show: Show, names: dict[str, str]) -> None:
     with ui.element("li").classes("sb-entry-row"):
         with stack().classes("sb-tight sb-grow"):
             Words("p", entry["text"], "sb-text")
@@ -71,7 +74,8 @@ def _entry(entry: dict[str, Any], show: Show) -> None:
                     badge(text("after text of strangers"), "warn")
                 said = text("written in the file")
                 if entry["at"]:
-                    said = text("{person}, {time}", person=entry["from"] or "", time=view.ago(entry["at"]))
+                    person = names.get(entry["from"], entry["from"] or "")
+                    said = text("{person}, {time}", person=person, time=view.ago(entry["at"]))
                 Words("span", said.lstrip(", "), "sb-muted")
                 if entry["conversation"]:
                     path = f"/chat/{part(entry['conversation'])}"

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -11,8 +11,8 @@ from nicegui import ui
 
 from hub_web.feeds import Feed
 from hub_web.parts import times
-from hub_web.parts.calls import show_call
-from hub_web.parts.layout import Words, actions, badge, code, icon_button, refilled, row
+from hub_web.parts.calls import as_question, show_call
+from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
 from hub_web.texts import text
@@ -21,7 +21,13 @@ from hub_web.view import view
 _REDRAW_S: Final = 0.08
 """How often an answer that comes is drawn, at most; a long one less often, as each time all of it is."""
 _CHARS_PER_S: Final = 40_000
-_ICONS: Final = {"running": "pending", "ok": "check_circle", "failed": "error", "cancelled": "cancel"}
+_ICONS: Final = {
+    "running": "pending",
+    "ok": "check_circle",
+    "failed": "error",
+    "declined": "block",
+    "cancelled": "cancel",
+}
 
 
 @dataclass
@@ -29,7 +35,7 @@ class Step:
     """Something that was done: a tool of the model, or a skill.
 
     Attributes:
-        state: ``running``, ``ok``, ``failed`` or ``cancelled``.
+        state: ``running``, ``ok``, ``failed``, ``declined`` by its person, or ``cancelled``.
         inner: Whether it was done within the step before that is not.
     """
 
@@ -50,8 +56,10 @@ class Steps:
             with ui.element("summary"):
                 self._icon = ui.icon("bolt")
                 self._title = Words("span", "", "sb-cut sb-grow")
+                self._declined = badge(text("You said no: not done"), "warn", icon="block")
             self._list = ui.element("ol")
         self._box.set_visibility(False)
+        self._declined.set_visibility(False)
         self._shown: list[tuple[Step, ui.element, float]] = []
 
     def add(self, step: Step) -> None:
@@ -73,9 +81,31 @@ class Steps:
             self._draw(step)
         self._summarise()
 
-    def open(self) -> None:
-        """Unfold the list."""
-        self._box.props("open")
+    def conclude(self, did: Sequence[str]) -> None:
+        """Say in one line what was done, from what is recorded of it."""
+        self._box.set_visibility(True)
+        failed = sum(line.endswith(": failed") for line in did)
+        said = text.count(len(did), "{n} call", "{n} calls")
+        self._title.set(said + (f" · {text('{n} failed', n=failed)}" if failed else ""))
+        self._declined.set_visibility(any(line.endswith(": declined") for line in did))
+
+    def fetch(self, turn: str, did: Sequence[str]) -> None:
+        """Fetch the steps of a recorded turn when they are unfolded."""
+        self.conclude(did)
+
+        async def load() -> None:
+            found = await view.api.get(f"/api/turns/{turn}")
+            # Two quick toggles may both have asked.
+            if self._list.default_slot.children:
+                return
+            for step in steps_of(found):
+                self.add(step)
+            if not self._shown:
+                with self._list:
+                    code("\n".join(did))
+            self.conclude(did)
+
+        self._box.on("toggle", view.showing(load))
 
     def _summarise(self) -> None:
         steps = [step for step, _, _ in self._shown]
@@ -105,15 +135,17 @@ class Steps:
 
 def steps_of(turn: dict[str, Any]) -> list[Step]:
     """Return the steps of a recorded turn, from the spans that ``GET /api/turns/{turn}`` gives."""
-    found = []
-    for span in turn.get("spans") or ():
+    found, spans = [], turn.get("spans") or ()
+    declined = {
+        each["parent"] for each in spans if (each["kind"], each["outcome"]) == ("confirmation", "failed")
+    }
+    for place, span in enumerate(spans):
         if span["kind"] in ("tool", "skill"):
             detail = span.get("detail") or {}
             result = detail.get("error") or detail.get("result")
             inner = span["kind"] == "skill" and span.get("parent") is not None
-            step = Step(
-                span["name"], span["outcome"], span.get("device") or "", detail.get("arguments"), result
-            )
+            state = "declined" if place in declined else span["outcome"]
+            step = Step(span["name"], state, span.get("device") or "", detail.get("arguments"), result)
             step.ms, step.inner = span["ms"], inner
             found.append(step)
     return found
@@ -220,7 +252,7 @@ class TurnBox:
             case "tool_call":
                 self._begin(event["id"], Step(event["name"], arguments=event["arguments"]))
             case "tool_result":
-                self._finish(event["id"], ok=event["ok"], result=event["output"])
+                self._finish(event["id"], "ok" if event["ok"] else "failed", result=event["output"])
             case "skill" if event["state"] == "called":
                 inner = any(not step.inner and step.state == "running" for step in self._steps_by_id.values())
                 step = Step(
@@ -232,9 +264,9 @@ class TurnBox:
                     running.result = event["detail"]
                     self._steps.update(running)
             case "skill":
-                failed = event["state"] == "failed"
-                self._did.append(f"{event['path']}: {event['state']}")
-                self._finish(event["id"], ok=not failed, result=event["detail"])
+                state = "declined" if event["declined"] else event["state"]
+                self._did.append(f"{event['path']}: {state}")
+                self._finish(event["id"], "ok" if state == "done" else state, result=event["detail"])
             case "confirmation":
                 self._ask(event, feed)
             case "answered":
@@ -247,9 +279,9 @@ class TurnBox:
         self._steps_by_id[id_] = step
         self._steps.add(step)
 
-    def _finish(self, id_: str, *, ok: bool, result: Any) -> None:
+    def _finish(self, id_: str, state: str, *, result: Any) -> None:
         if (step := self._steps_by_id.get(id_)) is not None:
-            step.state = "ok" if ok else "failed"
+            step.state = state
             step.result = result if result is not None else step.result
             self._steps.update(step)
 
@@ -264,6 +296,8 @@ class TurnBox:
             if step.state == "running":
                 step.state = "cancelled"
                 self._steps.update(step)
+        if self._did:
+            self._steps.conclude(self._did)
         answer = event.get("answer") or self._answer_text
         if answer:
             self._show_answer(answer)
@@ -284,7 +318,7 @@ class TurnBox:
             if exchange["answer"]:
                 self._show_answer(exchange["answer"])
             if self._did:
-                self._fold()
+                self._steps.fetch(self.turn, self._did)
             outcome = exchange.get("outcome")
             outcome = None if outcome in (None, "answered") else exchange.get("reason") or outcome
             problem = exchange.get("problem") or ""
@@ -293,30 +327,6 @@ class TurnBox:
     def set_replaced(self) -> None:
         """Show that another turn has taken its place: it cannot be changed any more."""
         self.box.classes("sb-was")
-
-    def _fold(self) -> None:
-        with self._cards, ui.element("details").classes("sb-steps") as box:
-            with ui.element("summary"):
-                ui.icon("bolt")
-                Words("span", text.count(len(self._did), "{n} call", "{n} calls"), "sb-grow")
-            place = ui.element("div")
-
-        async def load() -> None:
-            if place.default_slot.children:
-                return
-            turn = await view.api.get(f"/api/turns/{self.turn}")
-            # Two quick toggles may both have asked.
-            with refilled(place):
-                steps = steps_of(turn)
-                if steps:
-                    unfolded = Steps()
-                    for step in steps:
-                        unfolded.add(step)
-                    unfolded.open()
-                else:
-                    code("\n".join(self._did))
-
-        box.on("toggle", view.showing(load))
 
     # -- questions and the foot ---------------------------------------------------------------------
 
@@ -334,7 +344,7 @@ class TurnBox:
             card.props["aria-label"] = text("Confirm this call")
             with row():
                 ui.icon("help_outline")
-                Words("h3", text("May I do this?"), "sb-h3")
+                Words("h2", as_question(event) or text("May I do this?"), "sb-h3")
             show_call(event)
             with actions():
                 seconds = text("No answer within {n} s counts as no.", n=round(event["expires_s"]))
