@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -18,8 +17,7 @@ from contracts.claims import PrincipalKind
 from identity import tokens
 from identity.envelope import Seal
 from identity.keys import KeyPair
-from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
-from tests.proofs import bus_password
+from tests.e2e.house import PATIENCE_S, House, wait_for
 
 _LOOK_S = 0.5
 EVERYTHING = ("devices/#", "hub/#")
@@ -122,11 +120,6 @@ def hub_seal(house: House) -> Seal:
     return Seal(_hub_id(house), KeyPair.load(house.home / "hub" / "key.pem"))
 
 
-def spoke_seal(house: House, spoke: Spoke) -> Seal:
-    """What signs as a device does."""
-    return Seal(_hub_id(house), KeyPair.load(spoke.home / "spoke" / "key.pem"))
-
-
 def _hub_id(house: House) -> str:
     return str(house.get("/.well-known/strawberry")["hub_id"])
 
@@ -139,13 +132,3 @@ def overhear(house: House) -> Bus:
         hub_id=seal.hub_id, subject="ear", kind=kind, owner="", scopes=(), lifetime_s=600
     )
     return Bus(house.broker_url, "ear", tokens.issue(seal.key, claims), prefix=house.topic_prefix)
-
-
-def as_device(house: House, spoke: Spoke) -> Bus:
-    """Connect with what a device was given when it joined, in its place."""
-    stored = json.loads(Path(spoke.home / "spoke" / "enrolment.json").read_text())
-    password = stored["bus_token"]
-    if stored["authentication"] == "proof":
-        key = KeyPair.load(Path(spoke.home / "spoke" / "key.pem"))
-        password = bus_password(stored["hub_id"], spoke.id, key, password)
-    return Bus(house.broker_url, spoke.id, password, filters=("hub/+/status",), prefix=house.topic_prefix)

@@ -14,7 +14,6 @@ import pytest
 
 from spoke.landlock import has_landlock
 from tests.e2e.house import PATIENCE_S, House, runs, wait_for
-from tests.e2e.talks import Talk, notices, own_model
 from tests.model_server import Fails, Says, ScriptedModel, SeenRequest, calls
 
 pytestmark = pytest.mark.slow
@@ -240,32 +239,6 @@ def test_a_confirm_method_asks_and_runs_only_after_yes(house: House, model: Scri
         assert pi.journal() == expected
 
 
-def test_hub_and_spoke_end_a_turn_after_as_many_steps_as_their_settings_say(
-    house: House, model: ScriptedModel, journal: dict[str, str]
-) -> None:
-    def searches_on(seen: SeenRequest) -> Says:
-        return calls("search_skills", query=f"{seen.number}") if seen.tools else Says(text="That is all.")
-
-    model.script = searches_on
-    house.kill("hub")
-    with (house.home / "strawberry.toml").open("a") as settings:
-        settings.write("[turns]\niterations = 1\n")
-    house.start_hub()
-    answer = house.json("chat", "search on")
-    assert (answer["mode"], answer["answer"]) == ("online", "That is all.")
-    assert notices(answer) == ["The turn was stopped after 1 step. Ask again to continue from here."]
-
-    pc = house.add_spoke("Bedroom PC", journal, settings=f"{own_model(model)}[turns]\niterations = 2\n")
-    house.kill("hub")
-    talk = Talk(house, pc)
-    try:
-        answer = talk.say("search on")
-    finally:
-        talk.end()
-    assert (answer["mode"], answer["answer"]) == ("offline", "That is all.")
-    assert notices(answer)[1:] == ["The turn was stopped after 2 steps. Ask again to continue from here."]
-
-
 @pytest.mark.parametrize("words", [("chat", "do the job"), ("call", "bedroom_pc", "JournalSkill.patiently")])
 def test_ctrl_c_stops_the_skill_that_runs(
     house: House, model: ScriptedModel, journal: dict[str, str], words: tuple[str, ...]
@@ -286,20 +259,6 @@ def test_ctrl_c_stops_the_skill_that_runs(
     assert house.json("call", pc.id, "JournalSkill.write", "text=after") == "wrote after"
 
 
-def test_a_confirm_method_is_refused_where_nobody_can_be_asked(house: House, model: ScriptedModel) -> None:
-    pi = house.add_spoke("Door Pi", {"lock.py": LOCK_SKILL})
-    model.script = [
-        calls("python_exec", code="devices.door_pi.LockSkill.unlock('front')"),
-        Says(text="I may not."),
-    ]
-    house.json("chat", "unlock the front door")
-    assert "confirm" in model.requests[1].results[0]
-    assert house.cli("call", "Door Pi", "LockSkill.unlock", "door=front", "--json").returncode == 1
-    assert pi.journal() == []
-    assert house.cli("call", "Door Pi", "LockSkill.unlock", "door=front", given="y\n").returncode == 0
-    assert pi.journal() == ["unlocked front"]
-
-
 def test_files_are_for_their_owner_only(house: House, journal: dict[str, str]) -> None:
     spoke = house.add_spoke("Bedroom PC", journal)
     for directory in (house.home / "hub", house.home / "broker", spoke.home / "spoke"):
@@ -308,29 +267,6 @@ def test_files_are_for_their_owner_only(house: House, journal: dict[str, str]) -
             # A draft of a file may have been put in place meanwhile.
             with suppress(FileNotFoundError):
                 assert stat.S_IMODE(file.stat().st_mode) & 0o077 == 0, file
-
-
-def test_a_mistake_is_one_line_and_a_hint(house: House, journal: dict[str, str]) -> None:
-    house.add_spoke("Bedroom PC", journal)
-    for words in (
-        ("call", "Bedrom PC", "JournalSkill.write", "text=x"),
-        ("call", "Bedroom PC", "JournalSkill.wite", "text=x"),
-        ("call", "Bedroom PC", "JournalSkill.write", "txt=x"),
-        ("call", "Bedroom PC", "JournalSkill"),
-        ("chat", "nobody", "hello"),
-        ("devices", "rename", "nothing", "New"),
-        ("skills", "describe", "JournalSkill.nothing"),
-        ("skills", "list", "--hub", "http://127.0.0.1:9"),
-        ("skills", "list", "--hub", "nonsense"),
-        ("tokens", "add", "x", "--scope", "everything"),
-        ("exec", "1/0"),
-    ):
-        done = house.cli(*words)
-        assert done.returncode == 1, words
-        assert done.stderr.startswith("strawberry: "), (words, done.stderr)
-        if words[0] != "exec":
-            assert len(done.stderr.splitlines()) <= 2, (words, done.stderr)
-            assert "Traceback" not in done.stderr, words
 
 
 def test_a_program_gets_only_the_scopes_it_was_given(house: House, journal: dict[str, str]) -> None:

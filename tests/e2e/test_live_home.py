@@ -3,16 +3,15 @@
 One house serves all of these tests: broker, hub, and a spoke with its skills, each in a process of its own.
 What an agent for a home is expected to do, and where it is shown:
 
-- one call, several in a turn, several steps: logs and machine; a turn reasons; five watchers and a capture
+- one call, several in a turn, several steps: logs and machine; a turn reasons
 - a conversation that goes on, memory from one to another: a follow-up; what is remembered
 - watchers in words, with two conditions: a watcher with two conditions; `test_watchers.py` for the whole way
 - captures: what a person wants recorded
-- refusals by code: a protected node; a recording outside the allowed folders; all of prompt injection
+- refusals by code: all of prompt injection
 - refusals by the model, and its claims: a model that refuses; what a model claims
 - conditions and their undoing, on real programs: what is not essential
-- streams over a WebSocket, requests at the same time: what a turn does is streamed; four requests at once
+- streams over a WebSocket: what a turn does is streamed
 - real programs of a device: all of nodes
-- protocol buffers: protocol buffers are numbers
 
 What other agents say that they cannot do is in `docs/live.md`, each with its test.
 """
@@ -20,11 +19,8 @@ What other agents say that they cannot do is in `docs/live.md`, each with its te
 import json
 import re
 import signal
-import struct
-import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +30,6 @@ from websockets.sync.client import connect
 
 from deploy.home.directory import Home
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
-from tests.hub_agent.live.test_decoding import METER
 from tests.model_server import Reply, Says, ScriptedModel, SeenRequest, calls
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.requirements import require
@@ -236,27 +231,17 @@ def live(
     ):
         house.use_model(model.base_url)
         if home_broker:
-            (house.home / "meters.desc").write_bytes(METER.SerializeToString())
             with (house.home / "strawberry.toml").open("a") as settings:
-                settings.write(f'[home_broker]\nurl = "{home_broker}"\n{PROTOBUF}')
+                settings.write(f'[home_broker]\nurl = "{home_broker}"\n')
         house.start_broker()
         house.start_hub()
         box_home = house.directory / "box"
         for name in ("camera", "telemetry"):
             add_node(box_home, name)
-        add_node(box_home, "guard", protected="true")
         system = (Path(__file__).parents[2] / "spoke" / "samples" / "system.py").read_text()
         box = house.add_spoke("Box", {"box.py": SKILLS, "system.py": system})
         yield LiveHouse(house, box, model, mind)
         assert model.refused == []
-
-
-PROTOBUF = """
-[protobuf]
-descriptors = ["meters.desc"]
-[protobuf.topics]
-"meters/+/raw" = "home.Meter"
-"""
 
 
 def decides(decision: str, **more: Any) -> Callable[[SeenRequest], Reply]:
@@ -350,12 +335,6 @@ def test_what_a_turn_does_is_streamed_over_a_websocket_that_holds_other_conversa
         assert until("final", "long")["answer"] == "It is done."
 
 
-def test_four_requests_at_once_are_all_answered(live: LiveHouse) -> None:
-    paths = ("/api/world", "/api/watchers", "/api/memory", "/api/nodes")
-    with ThreadPoolExecutor(4) as pool:
-        assert all(answer is not None for answer in pool.map(live.house.ask, paths))
-
-
 # -- nodes ----------------------------------------------------------------------------------------
 
 
@@ -425,8 +404,7 @@ def test_a_program_that_no_longer_publishes_its_health_is_unhealthy(
 
 
 def test_what_is_not_essential_is_stopped_on_a_condition_and_started_again(live: LiveHouse) -> None:
-    for name in ("camera", "guard"):
-        live.act("NodesSkill", "start_node", name=name)
+    live.act("NodesSkill", "start_node", name="camera")
     live.act("StorageSkill", "fill", percent=76)
     wait_for(lambda: states(live)["camera"] == "running", what="the camera")
     check = live.do(
@@ -439,15 +417,6 @@ def test_what_is_not_essential_is_stopped_on_a_condition_and_started_again(live:
     start = live.do("devices.box.NodesSkill.start_node('camera')")
     live.chat("start it back up", start, "It runs.", conversation="nodes")
     assert states(live)["camera"] == "running"
-
-
-def test_a_protected_node_is_not_stopped_whatever_a_model_wants(live: LiveHouse) -> None:
-    live.act("NodesSkill", "start_node", name="guard")
-    stop = live.do("devices.box.NodesSkill.stop_node('guard')")
-    answered = live.chat("stop the guard", stop, "I may not.", conversation="nodes")
-    assert [state for _, state in answered.called] == ["failed"]
-    assert "protected" in answered.seen[1].results[-1]
-    assert states(live)["guard"] == "running"
 
 
 # -- watchers -------------------------------------------------------------------------------------
@@ -498,38 +467,6 @@ def test_a_person_follows_what_happens_on_the_command_line(live: LiveHouse) -> N
     assert follow.wait(PATIENCE_S) == 130
 
 
-def test_five_watchers_and_a_capture_are_ended_in_one_turn(live: LiveHouse) -> None:
-    names = [f"watcher{number}" for number in range(5)]
-    for name in names:
-        body = {"name": name, "topics": {"disk": DISK}, "instruction": "Tell me.", "predicate": "disk > 90"}
-        live.request("POST", "/api/watchers", body)
-    capture = live.request("POST", "/api/captures", {"topics": [DISK["topic"]], "path": "six.jsonl"})["id"]
-    answered = live.chat(
-        "remove all five watchers and stop the capture",
-        live.do(
-            *(f"devices.hub.WatcherSkill.remove({name!r})" for name in names),
-            f"devices.hub.CaptureSkill.stop_capture({capture!r})",
-        ),
-        "They are gone.",
-    )
-    assert [state for _, state in answered.called] == ["done"] * 6
-    prompt = answered.seen[0].said("user")[-1]
-    assert [name for name in (*names, capture) if name not in prompt] == [], "it knew what there is"
-    assert not {each["name"] for each in live.request("GET", "/api/watchers")} & set(names)
-    assert live.request("GET", f"/api/captures/{capture}")["state"] == "stopped"
-
-
-def test_protocol_buffers_are_numbers_for_the_model(live: LiveHouse, home_broker: str) -> None:
-    require(home_broker != "", HINT)
-    payload = b"\x09" + struct.pack("<d", 230.5)
-    port = home_broker.rpartition(":")[2]
-    publish = ["mosquitto_pub", "-p", port, "-q", "1", "-r", "-t", "meters/1/raw", "-s"]
-    subprocess.run(publish, input=payload, check=True)
-    look = live.do("devices.hub.BusSkill.latest('meters/1/raw', link='home')['value']['watts'] * 2")
-    answered = live.chat("how much power do we use?", look, "461 W.", conversation="check")
-    assert "461.0" in answered.seen[1].results[0]
-
-
 # -- captures -------------------------------------------------------------------------------------
 
 
@@ -547,19 +484,6 @@ def test_what_a_person_wants_recorded_is_recorded_until_they_say_so(live: LiveHo
     lines = [json.loads(line) for line in Path(stopped["file"]).read_text().splitlines()]
     assert [line["payload"]["value"] for line in lines if line.get("topic")][-2:] == [11, 12]
     assert Path(stopped["file"]).is_relative_to(live.house.home / "captures")
-
-
-def test_a_recording_outside_the_allowed_folders_is_refused_and_logged(live: LiveHouse) -> None:
-    paths = ("/etc/shadow", "../hub/hub.db", "captures/../../x")
-    save = live.do(
-        f"for path in {paths!r}:",
-        f"    try: devices.hub.CaptureSkill.save_stream([{DISK['topic']!r}], path)",
-        "    except Exception as error: print(error)",
-    )
-    answered = live.chat("save it to /etc/shadow", save, "I may not.")
-    assert [state for _, state in answered.called] == ["failed"] * len(paths)
-    log = live.house.log("hub")
-    assert [path for path in paths if path not in log] == []
 
 
 # -- prompt injection -----------------------------------------------------------------------------

@@ -12,8 +12,6 @@ from tests.proxied import read_request
 
 CHAT: Final = "/v1/chat/completions"
 CANCEL: Final = "/cancel"
-PUSH: Final = "/api/turns"
-
 _PIECE: Final = 65_536
 
 
@@ -25,28 +23,18 @@ class Hold:
         side: ``request``: the hub has nothing of it, and never will where the spoke gives up. ``answer``: the
             hub has answered, and neither learns anything of the other any more; where the hub dies
             meanwhile, its answer is lost with it.
-        passes: How many requests still go through before that.
         held: How many stand still.
-        lost: Whether what stands still never arrives.
     """
 
     path: str
     side: Literal["request", "answer"]
-    passes: int = 0
     held: int = 0
-    lost: bool = False
     opened: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def stand_still(self) -> None:
-        """Have a request wait until it may go on.
-
-        Raises:
-            ConnectionResetError: If it may not.
-        """
+        """Have a request wait until it may go on."""
         self.held += 1
         await self.opened.wait()
-        if self.lost:
-            raise ConnectionResetError("lost on the wire")
 
     def wait(self, count: int = 1) -> None:
         """Wait until so many requests stand still."""
@@ -54,14 +42,9 @@ class Hold:
 
 
 class Wire:
-    """The wire; a context manager that carries each connection in a thread of its own.
-
-    Attributes:
-        is_cut: Whether nothing gets through.
-    """
+    """The wire; a context manager that carries each connection in a thread of its own."""
 
     def __init__(self, hub_url: str) -> None:
-        self.is_cut = False
         self._hub = urlsplit(hub_url)
         self._holds: list[Hold] = []
         self._loop = asyncio.new_event_loop()
@@ -85,27 +68,16 @@ class Wire:
         self._thread.join()
         self._loop.close()
 
-    def hold(self, path: str, side: Literal["request", "answer"], *, after: int = 0) -> Hold:
-        """Hold the requests for a path that still come.
-
-        Args:
-            after: How many of them go through before that.
-        """
-        hold = Hold(path, side, after)
+    def hold(self, path: str, side: Literal["request", "answer"]) -> Hold:
+        """Hold the requests for a path that still come."""
+        hold = Hold(path, side)
         self._holds.append(hold)
         return hold
 
-    def let_go(self, hold: Hold | None = None, *, lost: bool = False) -> None:
-        """Let everything through again, or only what this one holds.
-
-        Args:
-            lost: Whether what stands still is dropped, as when one of the two dies.
-        """
-        if hold is None:
-            self.is_cut = False
+    def let_go(self, hold: Hold | None = None) -> None:
+        """Let everything through again, or only what this one holds."""
         for each in [hold] if hold is not None else list(self._holds):
             self._holds.remove(each)
-            each.lost = lost
             self._loop.call_soon_threadsafe(each.opened.set)
 
     async def _listen(self) -> None:
@@ -137,8 +109,6 @@ class Wire:
                 each.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writers: list[asyncio.StreamWriter]) -> None:
-        if self.is_cut:
-            return
         request, to_hub = await read_request(reader, writers[0], self._hub)
         if to_hub is not None:
             writers.append(to_hub[1])
@@ -158,11 +128,7 @@ class Wire:
             leaving.cancel()
 
     def _hold_of(self, path: str) -> Hold | None:
-        for hold in list(self._holds):
-            if path.endswith(hold.path):
-                hold.passes -= 1
-                return hold if hold.passes < 0 else None
-        return None
+        return next((hold for hold in self._holds if path.endswith(hold.path)), None)
 
 
 async def _leave(reader: asyncio.StreamReader, hold: Hold | None) -> None:
