@@ -1,5 +1,6 @@
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,18 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Maintenance]:
     """The installation around the hub in ``home``; it does not start again."""
-    (tmp_path / "home").mkdir(exist_ok=True)
+    with installed(tmp_path / "home") as host:
+        yield host
+
+
+@contextmanager
+def installed(directory: Path) -> Iterator[Maintenance]:
+    """Keep an installation that does not start again in a directory."""
+    directory.mkdir(exist_ok=True)
     root = logging.getLogger()
     leveled: list[logging.Logger | logging.Handler] = [*map(logging.getLogger, _PACKAGES), *root.handlers]
     levels = [(each, each.level) for each in leveled]
-    host = Maintenance(Installation(tmp_path / "home"), restart=None)
+    host = Maintenance(Installation(directory), restart=None)
     yield host
     root.removeHandler(host.logs)
     # Its log is for the life of a process; another test in this one captures what it asks for.

@@ -5,23 +5,25 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
+import pytest_asyncio
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from agent_core.prompt import Household
 from contracts.claims import SCOPES, Scope
-from deploy.home.maintenance import Maintenance
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_registry.access.token_rows import TokenRequest
 from hub_web import open_web
+from tests.hub_agent.conftest import installed
 from tests.hub_agent.home import Device, Home, open_home
 from tests.hub_agent.skills import LampSkill
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Row(NamedTuple):
@@ -258,7 +260,12 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
         "topics": {"hub": "hub/main/status"},
         "predicate": "changed(hub)",
     },
-    ("POST", "/api/skills/call"): {"device": "spy", "skill": "LampSkill", "method": "turn_on"},
+    ("POST", "/api/skills/call"): {
+        "device": "hub",
+        "skill": "WatcherSkill",
+        "method": "set_timer",
+        "kwargs": {"minutes": 60, "text": "tea"},
+    },
 }
 """Where only what is asked for says that a guest may not; other requests have none, and do nothing."""
 OWN_BODIES: dict[tuple[str, str], dict[str, Any]] = {
@@ -314,23 +321,26 @@ class Visitors:
         return {"authorization": f"Bearer {await self.home.token(self.people[person], scopes=scopes)}"}
 
 
-@pytest.fixture
-async def visitors(tmp_path: Path, host: Maintenance) -> AsyncIterator[Visitors]:
-    async with open_home(tmp_path / "home", host=host) as home:
-        registry = home.hub.registry
-        people = {
-            "A": registry.admin,
-            "M": await registry.accounts.add("Anna", role="member"),
-            "B": await registry.accounts.add("Ben", role="member"),
-            "G": await registry.accounts.add("Guest", role="guest"),
-        }
-        device = await home.device("Spy", LampSkill(), shared=True)
-        home.hub.pages.expect()
-        async with (
-            open_web(home.hub, household=Household()),
-            httpx.AsyncClient(base_url=home.hub.url, timeout=60, verify=False) as http,
-        ):
-            yield Visitors(home, people, device, http)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def visitors(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Visitors]:
+    """One home for all of them: no request may change what another one is answered."""
+    directory = tmp_path_factory.mktemp("rights") / "home"
+    with installed(directory) as host:
+        async with open_home(directory, host=host) as home:
+            registry = home.hub.registry
+            people = {
+                "A": registry.admin,
+                "M": await registry.accounts.add("Anna", role="member"),
+                "B": await registry.accounts.add("Ben", role="member"),
+                "G": await registry.accounts.add("Guest", role="guest"),
+            }
+            device = await home.device("Spy", LampSkill(), shared=True)
+            home.hub.pages.expect()
+            async with (
+                open_web(home.hub, household=Household()),
+                httpx.AsyncClient(base_url=home.hub.url, timeout=60, verify=False) as http,
+            ):
+                yield Visitors(home, people, device, http)
 
 
 def _served(route: BaseRoute) -> set[tuple[str, str]]:
@@ -472,8 +482,7 @@ async def test_a_session_changes_nothing_for_a_page_that_does_not_say_where_it_i
     assert await tried(visitors, is_right, headers) == []
 
 
-@pytest.mark.parametrize("other", ["B", "G"])
-async def test_what_is_one_persons_is_unknown_to_another(visitors: Visitors, other: str) -> None:
+async def test_what_is_one_persons_is_unknown_to_another(visitors: Visitors) -> None:
     anna, http = await visitors.bearer("M"), visitors.http
 
     async def done(method: str, path: str, body: Any = None) -> Any:
@@ -500,23 +509,24 @@ async def test_what_is_one_persons_is_unknown_to_another(visitors: Visitors, oth
     before = [await done("GET", path) for path in shown]
 
     wrong = []
-    headers = await visitors.session(other)
-    await http.post("/api/watchers", json={**watcher, "name": "own"}, headers=headers)
-    for row in ROWS:
-        if row.own == "-" or (not row.own and (row.method != "GET" or "{" in row.path)):
-            continue
-        # Lists have nothing of hers in them.
-        for own in row.own.split("|"):
-            path = row.about("/".join(named.get(value, value) for value in own.split("/")))
-            body = OWN_BODIES.get((row.method, row.path))
-            async with http.stream(row.method, path, headers=headers, json=body) as answer:
-                is_endless = answer.headers.get("content-type", "").startswith("text/event-stream")
-                told = "" if is_endless else (await answer.aread()).decode()
-            # A guest is told that a guest may not, before it is looked for.
-            if own and answer.status_code != 404 and (other, answer.status_code) != ("G", 403):
-                wrong.append(f"{row}: {answer.status_code}")
-            elif re.search("kite|lamp" if own else "kite|annas", told):
-                wrong.append(f"{row} tells {told}")
+    for other in ("B", "G"):
+        headers = await visitors.session(other)
+        await http.post("/api/watchers", json={**watcher, "name": "own"}, headers=headers)
+        for row in ROWS:
+            if row.own == "-" or (not row.own and (row.method != "GET" or "{" in row.path)):
+                continue
+            # Lists have nothing of hers in them.
+            for own in row.own.split("|"):
+                path = row.about("/".join(named.get(value, value) for value in own.split("/")))
+                body = OWN_BODIES.get((row.method, row.path))
+                async with http.stream(row.method, path, headers=headers, json=body) as answer:
+                    is_endless = answer.headers.get("content-type", "").startswith("text/event-stream")
+                    told = "" if is_endless else (await answer.aread()).decode()
+                # A guest is told that a guest may not, before it is looked for.
+                if own and answer.status_code != 404 and (other, answer.status_code) != ("G", 403):
+                    wrong.append(f"{row}: {answer.status_code}")
+                elif re.search("kite|lamp" if own else "kite|annas", told):
+                    wrong.append(f"{row} tells {told}")
     assert wrong == []
     assert [await done("GET", path) for path in shown] == before
     assert (await done("GET", "/api/captures/annas"))["state"] == "active"
