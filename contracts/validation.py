@@ -45,6 +45,7 @@ _FORMS: Final[dict[str, str]] = {}
 _KINDS: Final = {
     "json_invalid": "is no valid JSON",
     "string_type": "must be a string",
+    "time_delta_parsing": "must be a duration such as PT1H30M",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),

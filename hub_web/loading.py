@@ -23,7 +23,7 @@ _MISSING: Final = """Strawberry is running. Its web UI is not installed here:
 
     pip install 'strawberry-home[web]'
 
-then start it again. Until then: strawberry chat, strawberry devices, and docs/http.md.
+then start it again. Until then: strawberry chat, strawberry devices, and GET /api/openapi.json.
 """
 _STORAGE: Final = "NICEGUI_STORAGE_PATH"
 _BROKEN: Final = "Strawberry is running, but its web UI cannot be loaded; the log says why.\n"

@@ -203,6 +203,7 @@ def _refused(model: Model, error: "ollama.ResponseError") -> Failed:
     entry = model.entry
     if _NO_MODEL.match(str(error.error)):
         reason = f"needs {entry.model}, which Ollama does not have: strawberry models pull {entry.model}"
+        reason += f" --ollama {entry.base_url}" if entry.base_url else ""
         return Failed(Failure(entry.name, reason))
     if _NO_TOOLS in str(error.error):
         return Failed(Failure(entry.name, f"cannot call tools; {NO_TOOLS_ADVICE}"))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import ollama
 
 NO_TOOLS_ADVICE: Final = (
-    "take an instruct model whose page in Ollama's library says 'tools', of 4 billion parameters or more"
+    "take an instruct model that calls tools, of 4 billion parameters or more; "
+    "in Ollama's library its page says 'tools'"
 )
 """Which kind of model to take in place of one that cannot call tools."""
 

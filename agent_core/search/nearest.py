@@ -37,8 +37,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     near = nearest(name, known)
     if near:
         return f"nearest: {', '.join(near)}"
-    shown = ", ".join(known[:5])
-    return f"there are: {shown}" + (f" and {len(known) - 5} more" if len(known) > 5 else "")
+    shown = known if len(known) <= 6 else [*known[:5], f"and {len(known) - 5} more"]
+    return f"there are: {', '.join(shown)}"
 
 
 def _folded(name: str) -> str:

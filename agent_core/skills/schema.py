@@ -125,8 +125,9 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
     hints = _hints(function)
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            stars = "*" if parameter.kind == parameter.VAR_POSITIONAL else "**"
             raise SchemaError(
-                f"*{parameter.name} cannot be described", hint="name every parameter, or take a list"
+                f"{stars}{parameter.name} cannot be described", hint="name every parameter, or take a list"
             )
     adapters = {each: _adapter(each, hints.get(each, Any)) for each in signature.parameters}
     parameters = list(signature.parameters.values())
@@ -179,6 +180,10 @@ def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:
                 raise
             return TypeAdapter(hint)  # a model has its own configuration
     except (PydanticUserError, TypeError, NameError) as error:
+        if getattr(error, "code", "") == "typed-dict-version":
+            raise SchemaError(
+                f"{name}: before Python 3.12 it must be a typing_extensions.TypedDict"
+            ) from error
         raise SchemaError(f"{name}: its type cannot be expressed as JSON", hint=_TYPES_HINT) from error
 
 

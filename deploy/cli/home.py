@@ -66,6 +66,9 @@ def doctor(options: argparse.Namespace) -> int:
 def certs(options: argparse.Namespace) -> None:
     """Make what is missing, renew where it is time or asked for, and show what there is."""
     home = Home.find()
+    if not (options.name or options.renew or (home.certs / "ca.pem").exists()):
+        hint = "'strawberry up --lan' makes them when it starts, 'strawberry certs --renew' now."
+        raise ConfigError("this home has no certificates", hint=hint)
     with waiting("making certificates"):
         provided = provide_certificate(home, more=options.name, renew=options.renew)
     certificate = provided.certificate

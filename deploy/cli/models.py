@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from agent_core.models.looking import FoundOllama, ask_ollamas, look_at, ollamas_of
 from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, ollama_address, open_ollama
 from agent_core.sentences.responses import bytes_text, duration_text
-from contracts.errors import GatewayError, StrawberryError
+from contracts.errors import ConfigError, GatewayError, StrawberryError
 from deploy.cli.client import find_hub, find_nearest
 from deploy.cli.terminal.output import Output, note, progress_line, waiting
 from deploy.cli.terminal.tables import table
@@ -81,6 +81,8 @@ def pull(options: argparse.Namespace) -> None:
 
 
 async def _pull(options: argparse.Namespace) -> None:
+    if not options.name.strip():
+        raise ConfigError("no model is named", hint="For example: strawberry models pull qwen3:4b")
     server = ollamas_of(Home.find().directory, dict(os.environ))[0]
     address = ollama_address({ADDRESS_VARIABLE: options.ollama}) if options.ollama else server.entry.address
     size = await pull_model(address, None if options.ollama else server.key, options.name)

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
@@ -29,6 +30,9 @@ from deploy.cli.terminal.output import Output, note, waiting
 from deploy.home.directory import Home
 
 _OPENAI_KEY: Final = "OPENAI_API_KEY"
+_UNWRITTEN: Final = "Nothing was written; --no-test writes it anyway."
+_LIST_S: Final = 5.0
+_MOST_OFFERED: Final = 30
 _FLAGS: Final = "For example: strawberry setup --provider ollama --model qwen3:4b"
 
 
@@ -53,26 +57,35 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
     if not options.model:
         raise ConfigError("no --model given", hint=_FLAGS)
     variables = read_keys(home.directory, os.environ)
-    name = options.name or unused_name(home.directory, options.model)
+    base_url = options.base_url or _ollama_elsewhere(options.provider, variables)
+    asked = (options.provider, options.model, base_url)
+    # The same again is the same entry.
+    there = (e.name for e in read_entries(home.directory) if (e.provider, e.model, e.base_url) == asked)
+    name = options.name or next(there, "") or unused_name(home.directory, options.model)
     entry = _entry(
         {
             "name": name,
             "provider": options.provider,
             "model": options.model,
-            "base_url": options.base_url or _ollama_elsewhere(options.provider, variables),
+            "base_url": base_url,
             "api_key_env": options.key_env or _variable_for(options, name),
             "tools": options.tools,
         }
     )
     model = _with_key(home, entry, variables, from_stdin=options.key_stdin)
-    local = _look_up(model) if model.entry.is_native_ollama else None
+    local = None
+    if model.entry.is_native_ollama:
+        (found,) = asyncio.run(ask_ollamas([model]))
+        if found.problem and not options.no_test:
+            raise ConfigError(found.problem, hint=_UNWRITTEN)
+        local = _named(found.models, model.entry.model)
     if options.tools is None and local is not None and local.is_small:
         entry = entry.model_copy(update={"tools": "native"})
     tried = None if options.no_test else _try(model)
     if tried is not None and not tried.serves:
         raise ConfigError(
             tried.problem or f"{entry.name}: {tried.advice}",
-            hint="Nothing was written; --no-test writes it anyway.",
+            hint=_UNWRITTEN,
         )
     entry = with_time(entry, tried)
     _write(home, entry, model.key)
@@ -126,6 +139,8 @@ def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
     else:
         if provider == "openai":
             base_url = _ask("Address up to and with /v1; empty for OpenAI's own") or None
+        if base_url and (offered := _offered(base_url)):
+            note(f"  It has: {', '.join(offered)}")
         model_name = _ask("Model, as the provider calls it", needed=True)
     name = _ask("Name, as you call it", default=unused_name(home.directory, model_name))
     fields: dict[str, object] = {
@@ -185,9 +200,14 @@ def _ollama_elsewhere(provider: str, variables: dict[str, str]) -> str | None:
     return address if address != PROVIDERS[provider].address else None
 
 
-def _look_up(model: Model) -> LocalModel | None:
-    (found,) = asyncio.run(ask_ollamas([model]))
-    return _named(found.models, model.entry.model)
+def _offered(base_url: str) -> list[str]:
+    """Return the models that a server lists to anyone who asks."""
+    import httpx
+
+    with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError):
+        answer = httpx.get(f"{base_url.rstrip('/')}/models", timeout=_LIST_S).json()
+        return [str(each["id"]) for each in answer["data"][:_MOST_OFFERED]]
+    return []
 
 
 def _named(models: tuple[LocalModel, ...], name: str) -> LocalModel | None:
@@ -300,3 +320,4 @@ def _ask(question: str, *, default: str = "", needed: bool = False) -> str:
             raise _Ended
         if line.strip() or not needed:
             return line.strip() or default
+        note("  This needs an answer; Ctrl-D ends.")

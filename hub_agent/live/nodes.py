@@ -142,7 +142,7 @@ class Nodes:
         entry = directory.resolve(device)
         if NODES not in entry.skills:
             raise NotFound(
-                f"{entry.display_name} has no nodes", hint="docs/live.md says how a device gets some."
+                f"{entry.display_name} has no nodes", hint="Make the folder nodes in its data directory."
             )
         found: Found[Entry] = directory.find_on(entry, NODES, method)
         target = on_device(found)

@@ -119,7 +119,8 @@ def apprise_notifier(address: str, home: Path, reaches: Callable[[str], bool]) -
         service = library.Apprise()
         if not service.add(url):
             raise ConfigError(
-                f"the address of {name} is not one that apprise knows", hint="See docs/monitoring.md."
+                f"the address of {name} is not one that apprise knows",
+                hint="Apprise's documentation lists them.",
             )
         if not await service.async_notify(title=title, body=text):
             raise LinkError(f"{name} did not take the notification", hint="Check its address in .env.")
@@ -176,7 +177,7 @@ class Notifications:
         async def test(request: Request) -> Answer[list[SentTest]]:
             user = (await may_chat(request)).user.id
             if not (reaching := self._reaching(user)):
-                hint = "Add [notifications] to strawberry.toml; docs/monitoring.md says how."
+                hint = 'Add [notifications] with urls = ["ADDRESS"] to strawberry.toml.'
                 raise NotFound("nothing sends your notifications anywhere", hint=hint)
             if not self._buckets.take(user):
                 wait_s = round(1 / _PER_SECOND)

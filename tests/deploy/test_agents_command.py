@@ -42,7 +42,7 @@ def test_a_check_names_file_and_line_and_what_to_do(tmp_path: Path) -> None:
     agents = tmp_path / "agents"
     agents.mkdir()
     (agents / "cook.yml").write_text(COOK)
-    (agents / "cook.py").write_text("def broken(*all): ...\n")
+    (agents / "cook.py").write_text("def broken(**all): ...\n")
     (agents / "poet.yml").write_text("prompt: Rhyme.\nmodle: house\n")
     (agents / "tailor.yaml").write_text("prompt: Sew.\n")
     checked = run(environment, "agents", "check")
@@ -50,7 +50,7 @@ def test_a_check_names_file_and_line_and_what_to_do(tmp_path: Path) -> None:
     assert checked.stdout.splitlines() == [
         f"cook: {agents}/cook.yml:2: horse: there is no such model",
         "  The entries of [[models]] are: house.",
-        f"cook: {agents}/cook.yml:4: {agents}/cook.py: broken: *all cannot be described",
+        f"cook: {agents}/cook.yml:4: {agents}/cook.py: broken: **all cannot be described",
         "  name every parameter, or take a list",
         f"cook: {agents}/cook.yml:5: {agents}/cook.py has no function gone",
         f"cook: {agents}/cook.yml:6: RATE_KEY is not set",

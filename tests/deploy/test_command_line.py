@@ -28,7 +28,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def test_it_tells_its_version(environment: dict[str, str]) -> None:
-    assert run(environment, "--version").stdout == f"strawberry {version('strawberry-home')}\n"
+    for option in ("--version", "-V"):
+        assert run(environment, option).stdout == f"strawberry {version('strawberry-home')}\n"
 
 
 def test_every_command_explains_itself() -> None:
@@ -80,7 +81,6 @@ def test_a_misspelt_command_is_one_line_with_the_nearest_one(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["devices"], "ACTION is missing: list, add,"),
         (["devices", "add"], "NAME is missing"),
         (["devices", "add", "a", "b"], "unexpected argument 'b'"),
         (["history", "--limit", "many"], "--limit: 'many' is not a whole number above 0"),
@@ -121,6 +121,10 @@ def test_without_a_command_the_commands_are_shown(environment: dict[str, str]) -
     done = run(environment)
     assert done.returncode == 2
     assert "list, add, change, revoke and remove devices" in done.stderr
+    group, asked = run(environment, "devices"), run(environment, "help", "devices")
+    assert (group.returncode, asked.returncode, group.stderr) == (2, 0, asked.stdout)
+    done = run(environment, "watchers", "add", "door", "Tell me when it opens.")
+    assert (done.returncode, "--topic NAME=TOPIC" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("words", [["chat"], ["exec", "-"], ["devices", "list"]])

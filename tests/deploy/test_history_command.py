@@ -141,6 +141,9 @@ def test_a_conversation_is_shown_with_who_answered(hub: Hub, environment: dict[s
     assert json.loads(last.stdout) == {"id": "c1", "exchanges": list(EXCHANGES[-2:])}
     unknown = run(environment, "history", "c/2", "--hub", hub.url)
     assert (unknown.returncode, unknown.stderr) == (1, "strawberry: there is none\n  Look.\n")
+    assert "c begins several: c1, c0" in run(environment, "history", "c", "--hub", hub.url).stderr
+    hub.known.pop()
+    assert run(environment, "history", "c", "--hub", hub.url).stdout == SHOWN
 
 
 @pytest.mark.parametrize("words", [("--continue",), ("--conversation", "c1")])

@@ -124,6 +124,7 @@ def test_a_model_that_writes_its_calls_into_text_is_written_with_a_warning(tmp_p
     with ScriptedModel(lambda _: printed) as server:
         words = ["setup", "--provider", "openai", "--model", "m", "--base-url", server.base_url]
         done = run(environment_of(tmp_path), *words)
+        assert run(environment_of(tmp_path), *words).returncode == 0, "the same again"
     assert done.returncode == 0
     assert "fails more often" in done.stdout
     assert [entry.name for entry in read_entries(tmp_path)] == ["m"]

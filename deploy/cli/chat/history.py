@@ -23,6 +23,8 @@ def history(options: argparse.Namespace) -> int:
             f"--{change} needs the ID of a conversation", hint="'strawberry history' lists them."
         )
     client, output = nearest_of(options), Output(options.json)
+    if options.id is not None:
+        options.id = _whole(client, options.id)
     if change is not None:
         return _CHANGES[change](client, options)
     if options.id is not None:
@@ -43,6 +45,17 @@ def history(options: argparse.Namespace) -> int:
         },
     )
     return 0
+
+
+def _whole(client: HubClient, given: str) -> str:
+    """Return the id among the latest ones that begins so; what is none of them as it is given."""
+    known = [str(each["id"]) for each in conversations(client, limit=100)]
+    begun = [each for each in known if each.startswith(given)]
+    if given in begun or not begun:
+        return given
+    if len(begun) > 1:
+        raise ConfigError(f"{given} begins several: {', '.join(begun[:5])}", hint="Type more of it.")
+    return begun[0]
 
 
 def _rename(client: HubClient, options: argparse.Namespace) -> int:

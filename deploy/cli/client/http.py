@@ -251,6 +251,10 @@ class HubClient:
         else:
             # The token names the key that signed it, and so the hub that it is for.
             key_id = str(self._of_token(0, "kid"))
+            if not key_id:
+                raise Unauthorized(
+                    f"{self._token_from} is no token of a hub", hint="'strawberry tokens add' makes one."
+                )
             proved = challenges.proves_hub(answer, key_id=key_id, challenge=challenge, host=host)
         if not proved:
             raise Unauthorized(

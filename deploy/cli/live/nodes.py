@@ -19,9 +19,8 @@ _COLUMNS: Final = ("device", "name", "state", "health", "since", "restarts", "re
 def list_nodes(options: argparse.Namespace) -> None:
     """Print the nodes of all devices; the exit code is 1 where those of a device are missing."""
     found, is_complete = _all(hub_of(options), options.device)
-    Output(options.json).rows(
-        found, _COLUMNS, empty="There is no node. 'docs/live.md' says how to make one.", shown=_shown
-    )
+    empty = "There is no node. One is a folder with node.yaml below nodes/ in the data directory of a device."
+    Output(options.json).rows(found, _COLUMNS, empty=empty, shown=_shown)
     if not is_complete:
         raise SystemExit(1)
 

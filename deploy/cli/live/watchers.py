@@ -35,8 +35,13 @@ def list_watchers(options: argparse.Namespace) -> None:
 
 def add(options: argparse.Namespace) -> int:
     """Make a watcher, show its predicate, and approve it if the person agrees."""
-    client = hub_of(options)
     body = {"name": options.name, "dry_run": options.dry_run, **_asked(options)}
+    if "topics" not in body:
+        raise ConfigError(
+            "a watcher needs a topic to follow",
+            hint="Add --topic NAME=TOPIC, or --entity NAME=ID of Home Assistant; --help lists more.",
+        )
+    client = hub_of(options)
     with waiting("Asking a model for a predicate"):
         made: dict[str, Any] = client.request("POST", "/api/watchers", body)
     if made["state"] == "draft":

@@ -27,7 +27,7 @@ def make_parser(words: Collection[str] = ()) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         parents=[common],
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     texts = (servers.TEXT, talk.TEXT, access.TEXT, live.TEXT, home.TEXT)
     add_commands(commands, common, client, *texts, only=words)

@@ -50,9 +50,9 @@ restore (backup): restore a backup while no hub runs here
   --yes                do not ask
   + +passphrase
 
-certs (home): make and show the certificates for --lan
-  Makes a certificate authority for this home, once, and a server certificate with the names and addresses of
-  this machine. Devices that join trust this authority and no other.
+certs (home): show, make and renew the certificates for --lan
+  Shows the certificates. With --name or --renew it makes an authority for this home, once, and a server
+  certificate with names and addresses of this machine. Devices that join trust this authority and no other.
   --name N ...  another name or address of this machine; may be repeated
   --renew       make a new server certificate even if the present one is valid
 purge (home, hub): remove everything that Strawberry published from the brokers

@@ -21,7 +21,7 @@ tray (tray:run): show an icon and a quick chat on the desktop
 
 history (chat.history, hub): list, show, rename, export or delete conversations
   Lists the conversations, newest first; with an ID, shows that one, or does with it what the options say.
-  [ID]              the conversation
+  [ID]              the conversation; the beginning of its ID is enough
   --limit N:number  how many of the latest; default 20, within one 100
   | --rename TITLE  give the conversation ID a title; '' takes it away
   | --export FILE   write all of the conversation ID to a file: .json, else Markdown

@@ -41,7 +41,8 @@ class Parser(argparse.ArgumentParser):
                 break
         commands = self._commands()
         if commands is not None and message == f"{commands.metavar} is missing":
-            message = f"{message}: {', '.join(commands.choices)}"
+            self.print_help(sys.stderr)
+            self.exit(USAGE_ERROR)
         print(visible(f"{self.prog}: {message}"), file=sys.stderr)
         if "did you mean" not in message:
             print(visible(f"  '{self.prog} --help' lists what there is."), file=sys.stderr)
