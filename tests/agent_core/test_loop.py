@@ -13,6 +13,7 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.loop import TurnRequest, run_turn
+from agent_core.models.entries import GatewayKind
 from agent_core.provenance import Prompt
 from agent_core.tools.toolset import ToolOutcome, failed
 from agent_core.turn import TurnContext, TurnLimits
@@ -30,6 +31,12 @@ from tests.model_server import Breaks, Fails, Says, ScriptedCall, ScriptedModel,
 Serve = Callable[..., ScriptedModel]
 OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]
 Run = Callable[[str], AbstractAsyncContextManager[Gateway]]
+
+
+@pytest.fixture
+def kind() -> GatewayKind:
+    """The loop knows the protocol of gateways alone; `test_gateway.py` tries each kind."""
+    return "direct"
 
 
 class Adder:

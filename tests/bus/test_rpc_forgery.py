@@ -54,11 +54,37 @@ def codes(replies: list[bytes]) -> list[ErrorCode]:
     return [reply.code for reply in parsed if isinstance(reply, Failure)]
 
 
-async def test_a_well_signed_call_runs(open_bus_house: House) -> None:
-    async with open_bus_house.spoke() as spoke:
-        payload = Seal(HUB, open_bus_house.hub).seal(call_topic("echo"), make_call())
-        assert len(await deliver(open_bus_house, spoke, call_topic("echo"), payload)) == 1
-        assert spoke.skill.runs == ["echo"]
+RAN = "ran"
+
+
+@pytest.mark.parametrize(
+    ("signed", "call", "answer"),
+    [
+        pytest.param({}, {}, RAN, id="well signed"),
+        pytest.param({}, {"age_s": 2, "ttl_ms": 1_000}, RAN, id="five seconds of skew are allowed"),
+        pytest.param({"by": "stranger"}, {}, None, id="by another key"),
+        pytest.param({"by": "device"}, {}, None, id="by the device"),
+        pytest.param({"hub": "home-2"}, {}, None, id="for another hub"),
+        pytest.param({"topic": call_topic("echo", skill="lock")}, {}, None, id="for another topic"),
+        pytest.param({"topic": call_topic("echo", "lock_pi")}, {}, None, id="for another device"),
+        pytest.param({}, {"epoch": 1}, ErrorCode.STALE_EPOCH, id="of an earlier epoch"),
+        pytest.param({}, {"epoch": 3}, ErrorCode.STALE_EPOCH, id="of a later epoch"),
+        pytest.param({}, {"age_s": 10, "ttl_ms": 1_000}, ErrorCode.EXPIRED, id="too late"),
+    ],
+)
+async def test_only_a_call_that_is_signed_for_here_and_now_runs(
+    open_bus_house: House, signed: dict[str, str], call: dict[str, int], answer: ErrorCode | str | None
+) -> None:
+    house, here = open_bus_house, call_topic("echo")
+    issued = datetime.now(UTC) - timedelta(seconds=call.pop("age_s", 0))
+    async with house.spoke(epoch=2) as spoke:
+        key = {"device": spoke.key, "stranger": KeyPair.generate()}.get(signed.get("by", ""), house.hub)
+        made = make_call(**{"epoch": 2, "issued_at": issued, **call})
+        payload = Seal(signed.get("hub", HUB), key).seal(signed.get("topic", here), made)
+        replies = await deliver(house, spoke, here, payload)
+        assert spoke.skill.runs == (["echo"] if answer == RAN else [])
+    answered = [getattr(topics.RESULT.parse(reply), "code", RAN) for reply in replies]
+    assert answered == ([answer] if answer else [])
 
 
 async def test_an_unsigned_call_is_not_even_answered(
@@ -83,67 +109,6 @@ async def test_a_new_name_is_told_once_and_soon(open_bus_house: House) -> None:
             sealed = Seal(HUB, open_bus_house.hub).seal(topic, control)
             assert await deliver(open_bus_house, spoke, topic, sealed, times=times) == []
     assert len(told) == 2
-
-
-async def test_a_call_by_another_key_does_not_run(open_bus_house: House) -> None:
-    async with open_bus_house.spoke() as spoke:
-        for key in (KeyPair.generate(), spoke.key):
-            payload = Seal(HUB, key).seal(call_topic("echo"), make_call())
-            assert await deliver(open_bus_house, spoke, call_topic("echo"), payload) == []
-        assert spoke.skill.runs == []
-
-
-async def test_a_call_for_another_hub_does_not_run(open_bus_house: House) -> None:
-    async with open_bus_house.spoke() as spoke:
-        payload = Seal("home-2", open_bus_house.hub).seal(call_topic("echo"), make_call())
-        assert await deliver(open_bus_house, spoke, call_topic("echo"), payload) == []
-        assert spoke.skill.runs == []
-
-
-async def test_a_call_put_on_another_topic_does_not_run(open_bus_house: House) -> None:
-    signed_for = call_topic("turn_on", skill="lamp")
-    put_on = call_topic("unlock", skill="lock")
-    async with open_bus_house.spoke() as spoke:
-        payload = Seal(HUB, open_bus_house.hub).seal(signed_for, make_call())
-        assert await deliver(open_bus_house, spoke, put_on, payload) == []
-        assert spoke.skill.runs == []
-
-
-async def test_a_call_for_another_device_does_not_run(open_bus_house: House) -> None:
-    async with open_bus_house.spoke("lamp_pi") as lamp, open_bus_house.spoke("lock_pi") as lock:
-        payload = Seal(HUB, open_bus_house.hub).seal(call_topic("echo", "lamp_pi"), make_call())
-        assert await deliver(open_bus_house, lock, call_topic("echo", "lock_pi"), payload) == []
-        assert lamp.skill.runs == lock.skill.runs == []
-
-
-@pytest.mark.parametrize("epoch", [1, 3])
-async def test_a_call_of_another_epoch_is_told_so_and_does_not_run(open_bus_house: House, epoch: int) -> None:
-    async with open_bus_house.spoke(epoch=2) as spoke:
-        payload = Seal(HUB, open_bus_house.hub).seal(call_topic("echo"), make_call(epoch=epoch))
-        replies = await deliver(open_bus_house, spoke, call_topic("echo"), payload)
-        assert codes(replies) == [ErrorCode.STALE_EPOCH]
-        assert spoke.skill.runs == []
-
-
-async def test_a_call_that_comes_too_late_does_not_run(open_bus_house: House) -> None:
-    issued = datetime.now(UTC) - timedelta(seconds=10)
-    async with open_bus_house.spoke() as spoke:
-        payload = Seal(HUB, open_bus_house.hub).seal(
-            call_topic("echo"), make_call(issued_at=issued, ttl_ms=1000)
-        )
-        replies = await deliver(open_bus_house, spoke, call_topic("echo"), payload)
-        assert codes(replies) == [ErrorCode.EXPIRED]
-        assert spoke.skill.runs == []
-
-
-async def test_five_seconds_of_skew_are_allowed(open_bus_house: House) -> None:
-    issued = datetime.now(UTC) - timedelta(seconds=2)
-    async with open_bus_house.spoke() as spoke:
-        payload = Seal(HUB, open_bus_house.hub).seal(
-            call_topic("echo"), make_call(issued_at=issued, ttl_ms=1000)
-        )
-        await deliver(open_bus_house, spoke, call_topic("echo"), payload)
-        assert spoke.skill.runs == ["echo"]
 
 
 @pytest.mark.parametrize("method", ["echo", "refuse"])

@@ -45,13 +45,17 @@ async def test_a_broker_killed_in_mid_call_loses_nothing_and_runs_nothing_twice(
         assert spoke.skill.runs == ["wait"]
 
 
-async def test_fifty_calls_survive_a_broker_that_is_killed_twice(mosquitto: Mosquitto) -> None:
+async def test_fifty_calls_one_reserved_survive_a_broker_that_is_killed_twice(
+    mosquitto: Mosquitto,
+) -> None:
     async with (
         open_house(mosquitto.url, KeyPair.generate()) as house,
         house.spoke() as spoke,
         asyncio.TaskGroup() as tasks,
     ):
-        waiting = [tasks.create_task(outcome(house, "wait")) for _ in range(50)]
+        reservation = await house.caller.reserve(request("wait"))
+        waiting = [tasks.create_task(house.caller.start(reservation))]
+        waiting += [tasks.create_task(outcome(house, "wait")) for _ in range(49)]
         for _ in range(50):
             await spoke.skill.begun.get()
         for _ in range(2):
@@ -60,22 +64,6 @@ async def test_fifty_calls_survive_a_broker_that_is_killed_twice(mosquitto: Mosq
         spoke.skill.let_go.set()
         assert await asyncio.gather(*waiting) == ["waited"] * 50
         assert len(spoke.skill.runs) == 50
-
-
-async def test_a_started_reservation_survives_a_killed_broker(mosquitto: Mosquitto) -> None:
-    async with (
-        open_house(mosquitto.url, KeyPair.generate()) as house,
-        house.spoke() as spoke,
-        asyncio.TaskGroup() as tasks,
-    ):
-        reservation = await house.caller.reserve(request("wait"))
-        waiting = tasks.create_task(house.caller.start(reservation))
-        await spoke.skill.running.wait()
-        mosquitto.kill()
-        mosquitto.start()
-        spoke.skill.let_go.set()
-        assert await waiting == "waited"
-        assert spoke.skill.runs == ["wait"]
 
 
 async def test_without_a_broker_a_call_fails_at_once(mosquitto: Mosquitto) -> None:
@@ -89,14 +77,6 @@ async def test_without_a_broker_a_call_fails_at_once(mosquitto: Mosquitto) -> No
         await lost.wait()
         assert await outcome(house, "echo") is ErrorCode.OFFLINE
         assert spoke.skill.runs == []
-
-
-async def test_a_device_that_restarts_leaves_the_outcome_of_its_calls_unknown(house: House) -> None:
-    async with house.spoke() as spoke, asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(outcome(house, "wait"))
-        await spoke.skill.running.wait()
-        house.caller.device_online("lamp_pi", 2, 1)
-        assert await waiting is ErrorCode.OUTCOME_UNKNOWN
 
 
 @pytest.mark.parametrize("flags", [{"read_only": True}, {"idempotent": True}])
@@ -149,26 +129,30 @@ async def test_after_its_will_a_device_may_come_back_and_answer(new_house: OpenH
         assert spoke.skill.runs == ["wait"]
 
 
-async def test_after_its_will_a_device_that_stays_away_leaves_the_outcome_unknown(
-    new_house: OpenHouse,
+@pytest.mark.parametrize(
+    ("event", "flags", "expected"),
+    [
+        ("restarts", {}, ErrorCode.OUTCOME_UNKNOWN),
+        ("stays away", {}, ErrorCode.OUTCOME_UNKNOWN),
+        ("stays away", {"idempotent": True}, ErrorCode.OUTCOME_UNKNOWN),
+        ("stays away", {"read_only": True}, ErrorCode.OFFLINE),
+    ],
+)
+async def test_what_becomes_of_a_call_whose_device_is_gone(
+    new_house: OpenHouse, event: str, flags: dict[str, bool], expected: ErrorCode
 ) -> None:
     async with (
         new_house(settings=IMPATIENT) as house,
         house.spoke() as spoke,
         asyncio.TaskGroup() as tasks,
     ):
-        waiting = tasks.create_task(outcome(house, "wait"))
+        waiting = tasks.create_task(outcome(house, "wait", **flags))
         await spoke.skill.running.wait()
-        house.caller.device_offline("lamp_pi", 1, spoke.connection)
-        assert await waiting is ErrorCode.OUTCOME_UNKNOWN
-
-
-async def test_a_read_only_call_ends_as_offline_with_the_will(house: House) -> None:
-    async with house.spoke() as spoke, asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(outcome(house, "wait", read_only=True))
-        await spoke.skill.running.wait()
-        house.caller.device_offline("lamp_pi", 1, spoke.connection)
-        assert await waiting is ErrorCode.OFFLINE
+        if event == "restarts":
+            house.caller.device_online("lamp_pi", 2, 1)
+        else:
+            house.caller.device_offline("lamp_pi", 1, spoke.connection)
+        assert await waiting is expected
 
 
 async def test_a_late_will_of_an_earlier_connection_changes_nothing(house: House) -> None:

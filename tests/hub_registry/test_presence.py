@@ -89,22 +89,19 @@ def test_nothing_that_is_not_later_counts(presence, replayed):
     assert presence.high == HighWater(5, 3, 4)
 
 
-def test_after_a_restart_of_the_hub_the_retained_status_counts_although_it_is_known():
-    presence = Presence(HighWater(5, 3, 4))
-    assert hear(presence, status(epoch=5, connection=3, seq=4), retained=True) is None
-    assert presence.state is PresenceState.UNCONFIRMED
-
-
-def test_after_a_restart_of_the_hub_an_older_retained_status_does_not_count():
-    presence = Presence(HighWater(5, 3, 4))
-    assert hear(presence, status(epoch=5, connection=3, seq=3), retained=True) is not None
-    assert not presence.connected
-
-
-def test_after_a_restart_of_the_hub_a_connection_that_had_ended_stays_ended():
-    presence = Presence(HighWater(5, 3, 4, ended=True))
-    assert hear(presence, status(epoch=5, connection=3, seq=9), retained=True) is not None
-    assert not presence.connected
+@pytest.mark.parametrize(
+    ("ended", "seq", "state"),
+    [
+        (False, 4, PresenceState.UNCONFIRMED),
+        (False, 3, PresenceState.UNKNOWN),
+        (True, 9, PresenceState.OFFLINE),
+    ],
+    ids=["the latest that was known", "an older one", "of a connection that had ended"],
+)
+def test_which_retained_status_counts_after_a_restart_of_the_hub(ended, seq, state):
+    presence = Presence(HighWater(5, 3, 4, ended=ended))
+    ignored = hear(presence, status(epoch=5, connection=3, seq=seq), retained=True)
+    assert (presence.state, bool(ignored)) == (state, state is not PresenceState.UNCONFIRMED)
 
 
 def test_a_hub_that_was_away_from_the_broker_asks_for_confirmation(presence):
