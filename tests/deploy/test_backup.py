@@ -544,7 +544,9 @@ def test_a_restore_that_is_cut_short_goes_on_where_it_was(moves, home, monkeypat
     from deploy.backup import restoring
 
     done: list[Path] = []
-    move = restoring._move
+    settled: list[object] = []
+    move, settle = restoring._move, restoring._settle
+    monkeypatch.setattr(restoring, "_settle", lambda *given: settled.append(given) or settle(*given))
 
     def interrupted(source: Path, target: Path) -> None:
         if len(done) == moves:
@@ -559,6 +561,7 @@ def test_a_restore_that_is_cut_short_goes_on_where_it_was(moves, home, monkeypat
     assert home.restore_plan.exists()
     aside = complete(home)
     assert aside is not None
+    assert len(settled) == 1, "later the replaced database may be aside, and with it what was revoked"
     assert (aside / "new.txt").read_text() == "since then"
     assert (aside / "hub" / "SOUL.md").read_text() == "Something else.\n"
     assert not (home.directory / "new.txt").exists()

@@ -80,7 +80,7 @@ def test_a_text_made_to_be_slow_is_redacted_at_once() -> None:
         "://a:" * 200_000,
         "/ollama/k/" * 100_000,
     ):
-        redact(text)
+        assert len(redact(text)) <= len(text)
 
 
 def test_every_package_of_ours_is_logged() -> None:

@@ -81,6 +81,7 @@ async def test_without_a_manager_nothing_is_told() -> None:
     async with manager.kept_informed():
         manager.ready("ready")
         manager.stopping()
+    assert manager.watchdog_s is None
 
 
 def test_a_manager_that_is_gone_or_does_not_read_disturbs_nobody(tmp_path: Path) -> None:

@@ -36,8 +36,11 @@ async def test_the_clock_stands_still_until_the_last_of_several_pauses_ends() ->
 
 
 async def test_a_pause_that_outlives_the_clock_does_no_harm() -> None:
-    deadline = Deadline(60)
+    deadline = Deadline(0)
     async with deadline.enforced():
         pause = deadline.paused()
         pause.__enter__()
     pause.__exit__(None, None, None)
+    with pytest.raises(TimeoutError):
+        async with deadline.enforced():
+            await asyncio.Event().wait()

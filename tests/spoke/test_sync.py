@@ -18,13 +18,14 @@ from pydantic import SecretStr
 from chat.tasks import open_tasks
 from chat.turns import Turn
 from contracts.chat import ChatRequest, TurnFinal
-from contracts.errors import HubBroken
+from contracts.errors import HubBroken, InvalidMessage, Unauthorized
 from hub_agent.chat.record import ConversationRecord
 from identity.keys import KeyPair
 from spoke.chat.hub_health import HubHealth
 from spoke.chat.record import SpokeRecord, open_record
 from spoke.chat.sync import Sync
 from spoke.membership.enrolment import Enrolment
+from spoke.membership.refreshing import find_hub
 from spoke.settings import ChatSettings
 from tests.hub_agent.home import Device, Home, open_home
 from tests.hub_agent.skills import LampSkill
@@ -114,6 +115,25 @@ async def test_a_turn_that_the_hub_cannot_take_keeps_back_no_other(
         assert [question for question, _ in await at_hub(home)] == ["before?", "after?"]
         assert "does not take turn huge" in caplog.text
         assert len(await spoke.record.turns(C, limit=9)) == 3
+
+
+async def test_a_hub_that_refuses_the_token_says_why_and_what_was_said_is_still_to_be_pushed(
+    home: Home, tmp_path: Path
+) -> None:
+    device = await home.device("Kitchen")
+    await home.hub.registry.revoke_device(device.id)
+    async with spoke_of(tmp_path / "spoke", enrolment(home, device), device.key) as spoke:
+        await spoke.says("kept")
+        with pytest.raises(Unauthorized, match="revoked"):
+            await spoke.sync.push()
+        assert [turn.turn for turn in await spoke.record.outbox()] == ["kept"]
+
+
+async def test_a_hub_with_the_key_of_the_old_one_and_another_database_is_another_hub(home: Home) -> None:
+    device = await home.device("Kitchen")
+    known = enrolment(home, device).model_copy(update={"hub_id": "before"})
+    with pytest.raises(InvalidMessage, match="is now the hub"):
+        await find_hub(known, key=device.key)
 
 
 async def test_what_was_said_elsewhere_comes_into_the_cache_and_what_was_deleted_leaves_it(
