@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -36,41 +35,6 @@ def test_a_quick_run_prints_a_table_and_then_json() -> None:
     assert row["project"] > 0
     assert row["ratio"] == pytest.approx(row["project"] / row["reference"])
     assert row["reach"] == "≤ 120 ms"
-
-
-def test_json_goes_to_a_file_and_progress_to_standard_error(tmp_path: Path) -> None:
-    file = tmp_path / "rows.json"
-
-    done = run("--quick", "--only", "command_line", "--json", str(file))
-
-    assert done.returncode == 0, done.stderr
-    assert "\n\n" not in done.stdout
-    assert "command_line" in done.stderr
-    assert len(json.loads(file.read_text("utf-8"))) == 1
-
-
-def test_an_unknown_part_is_refused_with_the_known_ones() -> None:
-    done = run("--only", "weather")
-
-    assert done.returncode == 2
-    assert "weather" in done.stderr
-    assert "command_line" in done.stderr
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for another process")
-def test_ctrl_c_ends_the_run_without_a_traceback() -> None:
-    command = [sys.executable, "-m", "benchmarks", "--only", "search"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("search")
-
-        process.send_signal(signal.SIGINT)
-        _, problems = process.communicate(timeout=120)
-
-    assert process.returncode == 130
-    assert "Traceback" not in problems
 
 
 def test_a_part_that_fails_says_so_in_its_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

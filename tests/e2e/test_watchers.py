@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.house import House, Spoke, wait_for
-from tests.model_server import Hangs, Reply, ScriptedModel, SeenRequest, calls
+from tests.model_server import Reply, ScriptedModel, SeenRequest, calls
 from tests.spoke.nodes.test_nodes import add_node
 
 pytestmark = pytest.mark.slow
@@ -185,18 +185,3 @@ def test_a_hub_that_is_killed_while_it_acts_does_not_act_again_and_says_so(
     disk.fill(96)
     disk.decided("act", "act")
     assert disk.stops() == 2
-
-
-def test_a_hub_that_is_killed_while_the_model_decides_evaluates_again(
-    disk: Disk, model: ScriptedModel
-) -> None:
-    model.script = lambda seen: Hangs()
-    _add(disk, "--predicate", "disk > 95")
-    disk.fill(96)
-    wait_for(lambda: model.requests, what="the model to be asked")
-    disk.house.kill("hub")
-    model.script = _decides
-    disk.house.start_hub()
-    disk.house.wait_until_online(disk.nas)
-    disk.decided("act")
-    assert disk.stops() == 1

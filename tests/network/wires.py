@@ -1,4 +1,4 @@
-"""Machines in network namespaces of their own, on one switch, with wires that can be cut or made bad.
+"""Machines in network namespaces of their own, on one switch, with wires that can be cut.
 
 All addresses and interfaces live in namespaces made here; nothing of the machine itself is touched.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Self
 
 from tests.e2e.house import wait_for
-from tests.network.hand_wire import HandWire, make_tap
 
 _NEW_NETWORK = 0x40000000
 """``CLONE_NEWNET`` of Linux' <sched.h>."""
@@ -39,27 +38,7 @@ def why_not() -> str | None:
             _ip("netns", "delete", name)
     except (OSError, subprocess.CalledProcessError) as error:
         return f"no network namespace with a bridge and veth can be made: {error}"
-    if not has_netem() and not Path("/dev/net/tun").exists():
-        return "the kernel has neither netem nor TAP devices"
     return None
-
-
-def has_netem() -> bool:
-    """Whether this kernel can delay and lose packets by itself; to be asked where `why_not` is None."""
-    name = f"try{os.getpid()}"
-    _ip("netns", "add", name)
-    try:
-        _ip("-n", name, "link", "set", "lo", "up")
-        done = subprocess.run(
-            ["tc", "-n", name, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
-            capture_output=True,
-            check=False,
-        )
-        return done.returncode == 0
-    except FileNotFoundError:
-        return False
-    finally:
-        _ip("netns", "delete", name)
 
 
 @dataclass
@@ -68,25 +47,18 @@ class Machine:
 
     Attributes:
         wire: Its end at the switch.
-        by_hand: Carries its frames where the kernel cannot make a wire bad.
     """
 
     name: str
     namespace: str
     address: str
     wire: str = ""
-    by_hand: HandWire | None = None
 
 
 @dataclass
 class Network:
-    """A switch in the namespace of the hub, and machines around it; a context manager.
+    """A switch in the namespace of the hub, and machines around it; a context manager."""
 
-    Attributes:
-        netem: Whether the kernel makes wires bad; else they are carried by hand.
-    """
-
-    netem: bool
     machines: dict[str, Machine] = field(default_factory=dict)
     _made: ExitStack = field(default_factory=ExitStack)
 
@@ -107,15 +79,8 @@ class Network:
         machine = self._add(name)
         machine.wire = f"to_{name}"
         inside = ("-n", machine.namespace)
-        if self.netem:
-            _ip(*inside, "link", "add", "eth0", "type", "veth", "peer", "name", machine.wire)
-            _ip(*inside, "link", "set", machine.wire, "netns", self.hub.namespace)
-        else:
-            with self.inside(machine):
-                outer = make_tap("eth0")
-            with self.inside(self.hub):
-                inner = make_tap(machine.wire)
-            machine.by_hand = self._made.enter_context(HandWire(outer, inner))
+        _ip(*inside, "link", "add", "eth0", "type", "veth", "peer", "name", machine.wire)
+        _ip(*inside, "link", "set", machine.wire, "netns", self.hub.namespace)
         _ip("-n", self.hub.namespace, "link", "set", machine.wire, "master", _SWITCH, "up")
         _ip(*inside, "address", "add", f"{machine.address}/24", "dev", "eth0")
         _ip(*inside, "link", "set", "eth0", "up")
@@ -143,27 +108,6 @@ class Network:
             yield
         finally:
             _ip(*link, "up")
-
-    @contextmanager
-    def bad_wire(self, machine: Machine, *, delay_s: float, loss: float) -> Iterator[None]:
-        """Delay and lose packets in both directions."""
-        if machine.by_hand is not None:
-            machine.by_hand.delay_s, machine.by_hand.loss = delay_s, loss
-            try:
-                yield
-            finally:
-                machine.by_hand.delay_s = machine.by_hand.loss = 0.0
-            return
-        ends = ((machine.namespace, "eth0"), (self.hub.namespace, machine.wire))
-        milliseconds = round(delay_s * 1000)
-        words = ("delay", f"{milliseconds}ms", f"{milliseconds // 4}ms", "loss", f"{loss:.2%}")
-        for namespace, device in ends:
-            _run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "netem", *words)
-        try:
-            yield
-        finally:
-            for namespace, device in ends:
-                _run("tc", "-n", namespace, "qdisc", "delete", "dev", device, "root")
 
     @contextmanager
     def inside(self, machine: Machine) -> Iterator[None]:
