@@ -112,7 +112,7 @@ async def enter_hub(
         # The variable that all programs have for it; the exporter reads the others, such as its headers.
         otlp_endpoint=os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         discovery=(read_table(home, "home_assistant", HomeAssistantTable) or HomeAssistantTable()).discovery,
-        notifications=read_table(home, "notifications", NotificationSettings) or NotificationSettings(),
+        notifications=_notifications(home),
         wyoming=read_table(home, "wyoming", WyomingSettings),
     )
     tasks = await stack.enter_async_context(open_tasks())
@@ -138,6 +138,7 @@ async def enter_hub(
 
     def take_over() -> None:
         hub.live.home_assistant.client.use(choose_home_assistant(home))
+        hub.live.notifications.use(_notifications(home))
 
     await stack.enter_async_context(reloaded_models(home, hub, report, also=take_over))
     await _report_setup(hub, report)
@@ -159,6 +160,10 @@ async def _report_setup(hub: Hub, report: Reporter) -> None:
     # No browser sends what stands behind the "#", and so no log gets it.
     link = f"{hub.url}/setup#{code}"
     report.state("setup", f"  setup    {link} (choose your password; works once)", code=code, link=link)
+
+
+def _notifications(home: Home) -> NotificationSettings:
+    return read_table(home, "notifications", NotificationSettings) or NotificationSettings()
 
 
 def _protobuf(home: Home) -> ProtobufSettings | None:

@@ -140,15 +140,26 @@ class Notifications:
     """Sends notifications to their people.
 
     Args:
-        notifiers: What reaches people.
+        make: Makes what reaches people.
         tasks: Owns what is being sent.
     """
 
-    def __init__(self, notifiers: Sequence[Notifier], *, tasks: asyncio.TaskGroup) -> None:
-        self._notifiers = notifiers
+    def __init__(
+        self,
+        make: Callable[[NotificationSettings], Sequence[Notifier]],
+        settings: NotificationSettings,
+        *,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._make = make
+        self._notifiers = make(settings)
         self._tasks = tasks
         self._buckets = TokenBuckets(burst=_BURST, per_second=_PER_SECOND)
         self._left_out: dict[str, int] = {}
+
+    def use(self, settings: NotificationSettings) -> None:
+        """Send by other services from now on."""
+        self._notifiers = self._make(settings)
 
     def note(self, event: EventRow) -> None:
         """Queue a notification, if the event is one; returns at once."""
@@ -230,11 +241,13 @@ async def open_notifications(
             return home_assistant_notifier(address, home_assistant, reaches)
         return apprise_notifier(address, home, reaches)
 
-    people = settings.people
-    own = [notifier(each, owner.__eq__) for owner, theirs in people.items() for each in theirs]
-    shared = [notifier(each, lambda user: user not in people) for each in settings.urls]
+    def notifiers(settings: NotificationSettings) -> list[Notifier]:
+        people = settings.people
+        own = [notifier(each, owner.__eq__) for owner, theirs in people.items() for each in theirs]
+        return [*own, *(notifier(each, lambda user: user not in people) for each in settings.urls)]
+
     async with open_tasks() as tasks:
-        notifications = Notifications([*own, *shared], tasks=tasks)
+        notifications = Notifications(notifiers, settings, tasks=tasks)
         stop = events.on_published(notifications.note)
         try:
             yield notifications

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from contracts.wire import Json
 from hub_agent.home_assistant.inward.entities import Entity
+from hub_agent.live.world.thing import state_word
 
 
 class Spoken(TypedDict):
@@ -195,7 +196,6 @@ _GERMAN: Final = {
     "unavailable": "nicht erreichbar",
     "unknown": "unbekannt",
 }
-_OPENINGS: Final = frozenset({"door", "garage_door", "opening", "window"})
 _BUSY: Final = frozenset({"climate", "fan", "humidifier", "media_player", "vacuum", "water_heater"})
 """Domains in which what is not off is on, whatever it does."""
 _OFF: Final = frozenset({"off", "standby", "unavailable", "unknown", None})
@@ -207,13 +207,8 @@ def quantity_class(quantity: str) -> Json:
 
 
 def said_state(entity: Entity, value: Json) -> Json:
-    """Return a state in words: a door sensor is open and not on."""
-    if entity.domain == "binary_sensor" and value in ("on", "off"):
-        if entity.device_class in _OPENINGS:
-            return "open" if value == "on" else "closed"
-        if entity.device_class == "lock":
-            return "unlocked" if value == "on" else "locked"
-    return value
+    """Return a state in words, as `state_word` does."""
+    return state_word(entity.domain, entity.device_class, value)
 
 
 def german_state(value: Json) -> Json:

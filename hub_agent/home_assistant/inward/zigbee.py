@@ -6,7 +6,7 @@ from typing import Any, Final
 from contracts.errors import InvalidMessage
 from contracts.wire import Json
 from hub_agent.home_assistant.inward.entities import Entity, EntityIndex, State, clean
-from hub_agent.live.topics import Feed, Sample, field
+from hub_agent.live.topics import Feed, Sample
 from hub_agent.live.world.thing import Thing
 from hub_agent.live.world.world import World
 
@@ -75,7 +75,7 @@ def _entity(thing: Thing) -> Entity:
 
 def _state(thing: Thing, sample: Sample) -> State:
     decoded = sample.value
-    value = field(decoded, thing.field)
+    value = thing.reading(decoded)
     if thing.kind != "sensor":
         if isinstance(value, bool):
             value = "on" if value else "off"

@@ -93,6 +93,8 @@ class _Config(_Foreign):
     value_template: _Template | None = _named(
         "value_template", "val_tpl", "state_value_template", "stat_val_tpl"
     )
+    payload_on: Any = _named("payload_on", "pl_on")
+    payload_off: Any = _named("payload_off", "pl_off")
     temperature_topic: _Topic | None = _named("current_temperature_topic", "curr_temp_t")
     temperature_template: _Template | None = _named("current_temperature_template", "curr_temp_tpl")
     position_topic: _Topic | None = _named("position_topic", "pos_t")
@@ -176,6 +178,7 @@ def _entity(kind: str, object_id: str, given: Mapping[str, Json]) -> Thing | Inv
         field=field,
         unit=config.unit,
         device_class=config.device_class,
+        on_off=_on_off(kind, config.payload_on, config.payload_off),
     )
 
 
@@ -199,6 +202,8 @@ class _Expose(_Foreign):
     access: int = 0
     endpoint: _Name = ""
     features: Annotated[list[Any], Field(max_length=100)] = []
+    value_on: Any = None
+    value_off: Any = None
 
 
 class _Definition(_Foreign):
@@ -272,5 +277,19 @@ def _zigbee_entity(
         link="home",
         field=exposed.property,
         unit=exposed.unit,
+        # As Zigbee2MQTT itself announces it to Home Assistant.
+        device_class="door" if (kind, exposed.property) == ("binary_sensor", "contact") else None,
         sets=sets,
+        on_off=_on_off(kind, exposed.value_on, exposed.value_off),
     )
+
+
+def _on_off(kind: str, on: Json, off: Json) -> tuple[Json, Json] | None:
+    """Return the values of a binary sensor, with Home Assistant's default where one is not given."""
+    if kind != "binary_sensor":
+        return None
+    return _scalar(on, "ON"), _scalar(off, "OFF")
+
+
+def _scalar(value: Json, default: str) -> Json:
+    return value if isinstance(value, bool | int | float | str) else default

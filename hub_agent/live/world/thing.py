@@ -6,10 +6,11 @@ from typing import Final
 
 from agent_core.search.words import naming_words
 from contracts.wire import Json
-from hub_agent.live.topics import LinkName
+from hub_agent.live.topics import LinkName, field
 
 OWN_KINDS: Final = ("area", "device", "node", "state", "skill")
 """Kinds that are not those of Home Assistant's entities."""
+_OPENINGS: Final = frozenset({"door", "garage_door", "opening", "window"})
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Thing:
         topic: Where the state is published, with its ``link`` and the ``field`` of the payload; None for the
             whole payload.
         sets: Fields that can be set on the topic below it, of a device of Zigbee2MQTT.
+        on_off: Of a binary sensor, the values that mean on and off; a contact that is closed is off.
     """
 
     kind: str
@@ -41,6 +43,13 @@ class Thing:
     link: LinkName | None = None
     field: str | None = None
     sets: tuple[str, ...] = ()
+    on_off: tuple[Json, Json] | None = None
+
+    def reading(self, payload: Json) -> Json:
+        """Return the state in a decoded payload; ``on`` or ``off`` where a value means that."""
+        value = field(payload, self.field)
+        meanings = {str(each): word for each, word in zip(self.on_off or (), ("on", "off"), strict=False)}
+        return meanings.get(str(value), value) if meanings else value
 
     @property
     def is_entity(self) -> bool:
@@ -56,3 +65,13 @@ class Thing:
     def kind_words(self) -> frozenset[str]:
         """The words for what it is, which many others share."""
         return naming_words(self.kind) | naming_words(self.device_class or "")
+
+
+def state_word(kind: str, device_class: str | None, state: Json) -> Json:
+    """Return a state in words: a door sensor is open and not on."""
+    if kind == "binary_sensor" and state in ("on", "off"):
+        if device_class in _OPENINGS:
+            return "open" if state == "on" else "closed"
+        if device_class == "lock":
+            return "unlocked" if state == "on" else "locked"
+    return state

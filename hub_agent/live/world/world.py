@@ -19,7 +19,7 @@ from contracts.text import shortened
 from contracts.wire import Json
 from hub_agent.live.topics import Feed, Sample, field
 from hub_agent.live.world.entities import Entities
-from hub_agent.live.world.thing import OWN_KINDS, Thing
+from hub_agent.live.world.thing import OWN_KINDS, Thing, state_word
 from hub_agent.own_skills import HubSkill
 from hub_registry.devices.directory import Directory, Entry
 
@@ -189,7 +189,10 @@ class World:
             age_s = None if sample.retained else _age(sample.at)
             if thing.link == "home_assistant" and isinstance(changed := field(value, "changed"), str):
                 age_s = _age(datetime.fromisoformat(changed).timestamp())
-            return replace(thing, state=_bounded(field(value, thing.field)), age_s=age_s)
+            state = thing.reading(value)
+            if thing.on_off is not None:  # a watcher compares what Home Assistant says as it is
+                state = state_word(thing.kind, thing.device_class, state)
+            return replace(thing, state=_bounded(state), age_s=age_s)
         return thing
 
 

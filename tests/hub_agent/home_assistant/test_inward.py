@@ -23,7 +23,7 @@ from hub_agent.own_skills import Asking
 from hub_agent.settings import HomeAssistantAccess, HomeLinkSettings
 from tests.hub_agent.home import Home, linked, open_home, says
 from tests.hub_agent.home_assistant.recorded import TOKEN, Recorded, recorded
-from tests.hub_agent.live.test_world import LAMP, ZIGBEE, announce
+from tests.hub_agent.live.test_world import DOOR, LAMP, ZIGBEE, announce
 from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
@@ -270,12 +270,15 @@ async def test_zigbee2mqtt_alone_has_the_same_sentences_and_methods(tmp_path: Pa
         assert "HomeAssistantSkill" not in home.hub.registry.directory.hub.skills
         sent: list[tuple[str, bytes]] = []
         await zigbee.subscribe("zigbee2mqtt/+/set", lambda each: sent.append((each.topic, each.payload)))
-        await announce(zigbee, ZIGBEE, [LAMP, blind])
+        await announce(zigbee, ZIGBEE, [LAMP, blind, DOOR])
+        await announce(zigbee, "zigbee2mqtt/Front door", {"contact": True})
         await announce(zigbee, "zigbee2mqtt/Kitchen lamp", {"state": "OFF", "power": 9})
         skill = home.hub.live.home_assistant.skill
         await eventually(lambda: skill.is_offered)
         await eventually(lambda: home.hub.registry.search.sync() is None)
         await eventually(lambda: home.hub.live.feed.latest("zigbee2mqtt/Kitchen lamp", "home"))
+        await eventually(lambda: home.hub.live.feed.latest("zigbee2mqtt/Front door", "home"))
+        assert await answer(home, "is the front door open") == "No, Front door is closed."
         assert await answer(home, "is the kitchen lamp on") == "No, Kitchen lamp is off."
         assert await answer(home, "turn on the kitchen lamp") == "Turned on Kitchen lamp."
         assert await answer(home, "set the kitchen lamp to 50 %") == "Set Kitchen lamp to 50 %."

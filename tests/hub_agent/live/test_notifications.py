@@ -173,15 +173,20 @@ async def test_a_service_that_hangs_delays_no_other() -> None:
 
     quick = home_assistant_notifier("notify.quick", tell, lambda _: True)
     async with open_tasks() as tasks:
-        notifications = Notifications([slow, quick], tasks=tasks)
+        settings = NotificationSettings()
+        notifications = Notifications(lambda _: [slow, quick], settings, tasks=tasks)
         for text in ("first", "second"):
             notifications.note(EventRow(at=now(), user="anna", kind="notification", subject=text, data={}))
             assert await told.get() == text
 
 
-async def test_who_has_nothing_set_up_is_told_how(tmp_path: Path) -> None:
+async def test_who_has_nothing_set_up_is_told_how_and_what_is_added_counts_at_once(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     async with open_home(tmp_path / "home") as home, home.client() as http:
         answer = await http.post("/api/notifications/test")
+        home.hub.live.notifications.use(NotificationSettings(urls=(receiver.url,)))
+        assert (await http.post("/api/notifications/test")).json()[0]["sent"]
     assert answer.status_code == 404
     assert "[notifications]" in answer.json()["hint"]
 

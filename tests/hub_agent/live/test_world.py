@@ -67,6 +67,9 @@ LAMP = {
     },
 }
 
+CONTACT = {"type": "binary", "property": "contact", "access": 1, "value_on": False, "value_off": True}
+DOOR = {"friendly_name": "Front door", "definition": {"exposes": [CONTACT]}}
+
 
 def entities(found: Iterator[Thing | InvalidMessage]) -> list[Thing]:
     made, good = list(found), list[Thing]()
@@ -268,7 +271,18 @@ async def named(home: Home, name: str) -> Any:
 async def test_entities_of_the_home_broker_come_with_their_states_and_go(known: Home, ann: Link) -> None:
     await announce(ann, "zigbee2mqtt/Kitchen lamp", {"state": "ON", "power": 9})
     await announce(ann, SENSOR, HALL)
-    await announce(ann, ZIGBEE, [LAMP])
+    await announce(ann, ZIGBEE, [LAMP, DOOR])
+    leak = {"state_topic": "leak", "value_template": "{{ value_json.wet }}", "pl_on": "1", "name": "Leak"}
+    await announce(ann, "homeassistant/binary_sensor/leak/config", leak)
+
+    async def is_said(payload: object, *states: str) -> bool:
+        await announce(ann, "zigbee2mqtt/Front door", {"contact": payload}, retain=False)
+        await announce(ann, "leak", {"wet": 1}, retain=False)
+        found = [await named(known, f"binary_sensor.{each}") for each in ("Front door/contact", "leak")]
+        return [(each or {}).get("state") for each in found] == list(states)
+
+    for closed, state in ((True, "closed"), (False, "open")):
+        await eventually(partial(is_said, closed, state, "on"))
 
     async def on() -> bool:
         return ((await named(known, "light.Kitchen lamp/state")) or {}).get("state") == "ON"
@@ -287,6 +301,7 @@ async def test_entities_of_the_home_broker_come_with_their_states_and_go(known: 
     assert (await named(known, "light.Kitchen lamp/state"))["age_s"] is None
     await announce(ann, ZIGBEE, [])
     await announce(ann, SENSOR, None)
+    await announce(ann, "homeassistant/binary_sensor/leak/config", None)
 
     async def gone() -> bool:
         return bool((await look(known, kind="entity"))[1]["things"] == [])
