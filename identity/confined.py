@@ -111,7 +111,7 @@ class Directory:
         return found
 
     def walk(self) -> Iterator[tuple[str, int]]:
-        """Yield path and size of each regular file in it and below, as deep as a path may lead."""
+        """Yield path and size of each file in it and below that `open` opens, as deep as a path may lead."""
         levels: Iterator[tuple[str, list[str], list[str], int | None]]
         if self._handle is None:
             levels = ((*each, None) for each in os.walk(self.path))
@@ -126,7 +126,7 @@ class Directory:
                 with suppress(OSError):
                     target = os.path.join(place, name) if handle is None else name  # noqa: PTH118
                     found = os.stat(target, dir_fd=handle, follow_symlinks=False)
-                    if stat.S_ISREG(found.st_mode):
+                    if stat.S_ISREG(found.st_mode) and found.st_nlink < 2:
                         yield str(inside / name), found.st_size
 
     def write(self, name: str, content: bytes) -> None:

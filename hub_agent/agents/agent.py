@@ -159,7 +159,7 @@ def parse_agent(home: Path, name: str, text: str) -> Agent:
     if name in (*AGENTS, HOME_ASSISTANT):
         raise FileProblem(f"{name} is a name that the hub itself uses", hint="Rename the file.")
     profile = parse_yaml(text, AgentProfile)
-    AgentFiles.of(home, name, profile)
+    AgentFiles.of(home, name, profile).make_directory()
     return Agent(name, profile)
 
 

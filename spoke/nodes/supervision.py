@@ -449,7 +449,7 @@ class Nodes:
             raise CallError(
                 ErrorCode.REFUSED,
                 f"{name} is protected: it is {what} only at the machine itself",
-                hint="Its node.yaml has 'protected: true'.",
+                hint="Set 'protected: false' in its node.yaml there; that counts at once.",
             )
 
     def _log_of(self, name: str) -> Log:

@@ -190,7 +190,7 @@ def test_a_conversation_is_deleted_only_after_a_yes(hub: Hub, environment: dict[
     nobody = run(environment, *words)
     assert nobody.returncode == 1
     assert (
-        "nobody can be asked here: a confirmation is needed, and standard input is no terminal\n"
+        "a confirmation is needed, and standard input is no terminal\n"
         "  Nothing was deleted. Add --yes.\n" in nobody.stderr
     )
     assert hub.deleted == []

@@ -278,7 +278,8 @@ def _described(watcher: dict[str, Any]) -> str:
         " ".join([each["path"], *(f"{name}={json.dumps(rule)}" for name, rule in each["arguments"].items())])
         for each in watcher["allow"]
     ]
-    when = watcher["schedule"] or (f"every {watcher['every_s']:g} s" if watcher["every_s"] else "on change")
+    every = f"every {watcher['every_s']:g} s" if watcher["every_s"] and not watcher["predicate"] else ""
+    when = watcher["schedule"] or every or "each new value"
     truth = {True: "true now", False: "false now", None: ""}[watcher["truth"]]
     lines = {
         "state": f"{watcher['state']}{', dry run' if watcher['dry_run'] else ''}",

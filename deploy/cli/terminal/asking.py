@@ -62,7 +62,7 @@ def answer_to(question: str, *, otherwise: str = "Run it in a terminal.") -> boo
             print(file=sys.stderr)
             if not sys.stdin.isatty():
                 raise NobodyToAsk(
-                    "nobody can be asked here: a confirmation is needed, and standard input is no terminal",
+                    "a confirmation is needed, and standard input is no terminal",
                     hint=otherwise,
                 )
         answer = line.strip().lower()
@@ -100,7 +100,7 @@ def number_up_to(most: int, question: str, *, otherwise: str) -> int:
         line = sys.stdin.readline()
         if not line:
             print(file=sys.stderr)
-            raise NobodyToAsk("nobody can be asked here: no number was given", hint=otherwise)
+            raise NobodyToAsk("a number is needed, and standard input has ended", hint=otherwise)
         if line.strip().isdecimal() and 1 <= int(line) <= most:
             return int(line)
         print(f"Please answer with a number from 1 to {most}.", file=sys.stderr)

@@ -170,6 +170,7 @@ class _Watcher:
         shown = self._watcher
         with card(text("What it sees"), icon="sensors"):
             every = text("at intervals of {time}", time=lasting(shown["every_s"])) if shown["every_s"] else ""
+            every = "" if shown["predicate"] else every
             facts(
                 {
                     **{name: source_line(source) for name, source in shown["topics"].items()},

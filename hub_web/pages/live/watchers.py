@@ -62,7 +62,7 @@ def rule_of(rule: Any) -> str:
 async def watchers() -> None:
     """Show all watchers, live."""
     with row():
-        note(text("They cost nothing while nothing happens, and do only what you approved."))
+        note(text("One with a condition costs nothing while that is false. They do only what you approved."))
         ui.element("div").classes("sb-grow")
         if view.may_change:
             view.button(text("New watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary")

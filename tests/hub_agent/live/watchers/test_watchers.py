@@ -15,6 +15,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.devices.presence import WatcherState
 from contracts.errors import StorageError
+from hub_agent.live.captures import captures as captures_module
 from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.watchers import engine as engine_module
 from hub_agent.live.watchers import watched as watched_module
@@ -808,7 +809,7 @@ async def test_without_the_home_broker_that_they_follow_watchers_and_captures_sa
 
 
 async def test_after_a_restart_its_windows_hold_what_was_recorded(
-    tmp_path: Path, model: ScriptedModel
+    tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = "users/admin/events/level"
     predicates = {
@@ -843,6 +844,12 @@ async def test_after_a_restart_its_windows_hold_what_was_recorded(
     assert [datetime.fromisoformat(each["since"]).timestamp() >= last for each in tested["gaps"]] == [True]
     # What is remembered again counts once.
     assert (tested["fired"], len(tested["gaps"])) == (1, 1)
+    # What is not to be recorded any more does not stay either.
+    monkeypatch.setattr(captures_module, "_SAVE_S", 0.05)
+    recordings = tmp_path / "home" / "hub" / "recordings"
+    assert list(recordings.iterdir())
+    async with open_home(tmp_path / "home", watchers=WatcherSettings(record_days=0)):
+        await eventually(lambda: not list(recordings.iterdir()))
 
 
 async def test_a_row_that_was_altered_keeps_no_other_watcher_or_capture_from_going_on(home: Home) -> None:
