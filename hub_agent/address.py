@@ -19,7 +19,7 @@ from identity.files import write_private
 _RENEW_S: Final = 30 * 24 * 3600
 """A token that ends within a month is replaced: a hub may run for that long."""
 
-_NAME: Final = "command line"
+COMMAND_LINE: Final = "command line"
 
 
 @contextmanager
@@ -47,7 +47,7 @@ async def provide_token(directory: Path, registry: Registry) -> None:
             owner=registry.admin.id,
             scopes=SCOPES,
             lifetime_s=registry.settings.lifetimes.user_s,
-            name=_NAME,
+            name=COMMAND_LINE,
         )
     )
     write_private(file, token.encode())

@@ -50,7 +50,9 @@ from hub_agent.chat.traces import Traces
 from hub_agent.home_assistant.outward import open_outward
 from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.pages import Pages
+from hub_agent.live.events import Events
 from hub_agent.live.live import Live, open_live
+from hub_agent.live.notifications import announce_ends
 from hub_agent.mcp.clients import McpClients
 from hub_agent.mcp.http import Mcp
 from hub_agent.own_skills import OwnSkills
@@ -205,7 +207,6 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             on_ended.append(await stack.enter_async_context(traces_to))
         turns = Turns(record, tasks=tasks, slots=quotas.turns, on_ended=on_ended)
         traces = Traces(registry.store, turns)
-        tasks.create_task(_keep_tidy(registry, record, traces, trail), name="old records")
         connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, turns, connections)))
         pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
@@ -234,6 +235,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         await stack.enter_async_context(own.offering((*live.skills, AgentSkill(assistant))))
         stack.callback(live.home_assistant.on_offered(own.refresh))
+        tidying = _keep_tidy(registry, record, traces, trail, live.events)
+        tasks.create_task(tidying, name="old records")
         stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
         await stack.enter_async_context(open_bus_chat(assistant, bus))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
@@ -359,15 +362,16 @@ def _wyoming(
 
 
 async def _keep_tidy(
-    registry: Registry, record: ConversationRecord, traces: Traces, trail: AuditTrail
+    registry: Registry, record: ConversationRecord, traces: Traces, trail: AuditTrail, events: Events
 ) -> None:
-    """Delete records that have outlived their use, now and then until cancelled."""
+    """Delete records that have outlived their use, now and then until cancelled; announce what ends soon."""
     while True:
         try:
             await registry.authority.forget_expired()
             await record.forget_cancelled()
             await traces.trim()
             await trail.trim()
+            await announce_ends(registry.authority, events, at=now())
         except StorageError as error:
             _log.error("old records are deleted later: %s", error)
         await asyncio.sleep(_TIDY_S)

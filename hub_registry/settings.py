@@ -10,6 +10,8 @@ from contracts.names import InstanceName
 from identity.passwords import COST, HashCost
 
 _DAY_S = 24 * 60 * 60
+CENTURY_S = 36_500 * _DAY_S
+"""For ever, and still a time that every broker, browser and clock can count to."""
 
 
 class _Settings(BaseModel):
@@ -73,6 +75,7 @@ class TokenLifetimes(_Settings):
     enrolment_s: Annotated[int, Field(gt=0)] = 10 * 60
     device_s: Annotated[int, Field(gt=0)] = 365 * _DAY_S
     user_s: Annotated[int, Field(gt=0)] = 365 * _DAY_S
+    home_assistant_s: Annotated[int, Field(gt=0)] = CENTURY_S
     session_s: Annotated[int, Field(gt=0)] = 30 * _DAY_S
     # Handed from person to person, who may look into their mail in the evening only.
     code_s: Annotated[int, Field(gt=0)] = _DAY_S

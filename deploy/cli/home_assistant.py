@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _DEFAULT: Final = "http://homeassistant.local:8123"
 _FLAGS: Final = f"For example: strawberry setup home-assistant --url {_DEFAULT} --token-stdin"
+_TRIED: Final = (
+    "Home Assistant {version}: {exposed} of {entities} entities are exposed to Assist; {used} are used.\n"
+)
 _TOKEN: Final = "Long-lived access token, which is not shown (your profile in Home Assistant, Security): "  # noqa: S105
 
 
@@ -50,13 +53,8 @@ def setup(options: argparse.Namespace) -> None:
         with waiting(f"asking {url}"):
             found = asyncio.run(_try(access(home, table, url, SecretStr(token))))
     write_home_assistant(home.directory, url, SecretStr(token), variable=table.token_env)
-    said = ""
-    if found is not None:
-        used = "these" if table.expose == "assist" else "all"
-        said = "Home Assistant {version}: {exposed} of {entities} entities are exposed to Assist".format(
-            **found
-        )
-        said += f"; {used} are used.\n"
+    used = "these" if table.expose == "assist" else "all"
+    said = _TRIED.format(used=used, **found) if found else ""
     Output(options.json).result(
         {"url": url, "tried": found},
         text=f"{said}Written to {home.directory / 'strawberry.toml'}. A running hub uses it at once.",

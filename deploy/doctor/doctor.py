@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from contracts.errors import SandboxMissing, StrawberryError
@@ -243,11 +244,23 @@ def _hub(ask: Callable[[str], Any], *, to_join: bool) -> Iterator[Check]:
     except StrawberryError as error:
         yield Check("devices", ok=True, detail=f"not shown: {error.message}")
     with suppress(StrawberryError):
+        yield from _ending("token", ask("/api/tokens?valid=true"), "tokens add")
+        yield from _ending("login", ask("/api/clients"), "broker login")
+    with suppress(StrawberryError):
         for each in ask("/api/mcp/servers")["servers"]:
             ok = each["state"] != "failed"
             said = ", ".join(filter(None, (each["state"], each["detail"])))
             hint = "" if ok else "See mcp.json; it is started again."
             yield Check("MCP server", ok=ok, detail=f"{each['name']} as {each['skill']}: {said}", hint=hint)
+
+
+def _ending(what: str, tokens: list[dict[str, Any]], command: str) -> Iterator[Check]:
+    """Name those of programs that end within a month; that of the command line is renewed by the hub."""
+    for each in tokens:
+        left = datetime.fromisoformat(each["expires_at"]) - datetime.now(UTC)
+        if left.days < 30 and not each.get("session") and not each.get("current"):
+            detail = f"{each['name']} ends in {left.days} days; 'strawberry {command}' makes a new one"
+            yield Check(what, ok=True, detail=detail)
 
 
 def _link(name: str, link: dict[str, Any], *, hint: str) -> Check:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -25,10 +26,12 @@ from chat.tasks import open_tasks
 from contracts.errors import ConfigError, LinkError, NotFound, StrawberryError, TooManyRequests
 from contracts.rates import TokenBuckets
 from contracts.wire import Json
+from hub_agent.address import COMMAND_LINE
 from hub_agent.live.events import Events
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_registry.access.bearer import Gate
+from hub_registry.access.tokens import TokenAuthority
 from hub_registry.storage.store import Store
 
 _log = logging.getLogger(__name__)
@@ -42,6 +45,8 @@ _TEMPLATE: Final = re.compile(r"\{(?=[{%#])")
 _JOINER: Final = "\u2060"
 """Shows nothing, and keeps two letters apart."""
 _SEND_S: Final = 30.0
+_SOON: Final = timedelta(days=30)
+_MANY: Final = 10_000
 _MAX_TITLE: Final = 200
 _ROOM: Final = 2 * 1024 * 1024
 """Bytes that must be free before a disk that was full counts as mended."""
@@ -126,6 +131,22 @@ def apprise_notifier(address: str, home: Path, reaches: Callable[[str], bool]) -
             raise LinkError(f"{name} did not take the notification", hint="Check its address in .env.")
 
     return Notifier(name, reaches, send)
+
+
+async def announce_ends(authority: TokenAuthority, events: Events, *, at: datetime) -> None:
+    """Notify people, of each once, of tokens and logins of their programs that end within a month."""
+    for row in await authority.list():
+        is_over = row.revoked_at is not None or row.expires_at <= at
+        # What was made for less than that ends as it was meant to; the hub makes the command line's again.
+        is_late = row.issued_at + _SOON < row.expires_at < at + _SOON and row.name != COMMAND_LINE
+        if is_over or not is_late or row.is_session or row.kind == "device":
+            continue
+        before = await events.after(0, user=row.owner, limit=_MANY)
+        if all(each.data.get("token") != row.jti for each in before):
+            command = "broker login" if row.kind == "client" else "tokens add"
+            text = f"{row.name} ends on {row.expires_at:%Y-%m-%d}. 'strawberry {command}' makes a new one."
+            payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "hub", "token": row.jti}
+            await events.publish(row.owner, "notification", payload)
 
 
 class SentTest(TypedDict):

@@ -107,6 +107,8 @@ class MetricsRoute:
         yield many("Gauge", "sandboxes", "Processes and programs of the sandbox", "state", sandboxes.items())
         yield many("Gauge", "watchers", "Watchers", "state", watchers)
         connected = {name: float(link.connected) for name, link in links.items()}
+        if (house := self.assistant.live.home_assistant.client.health()) is not None:
+            connected["home_assistant"] = float(house["connected"])
         yield many("Gauge", "broker_connected", "Whether a broker is connected", "link", connected.items())
 
 

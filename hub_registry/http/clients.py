@@ -11,7 +11,7 @@ from contracts.errors import Conflict
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.access.clients import BusClient
-from hub_registry.http.parts import Lifetime
+from hub_registry.http.parts import LongLifetime
 from hub_registry.registry import Registry
 
 
@@ -21,7 +21,7 @@ class ClientBody(Strict):
     name: Annotated[str, Field(max_length=64)]
     chat: bool = False
     home_assistant: bool = False
-    lifetime_s: Lifetime | None = None
+    lifetime_s: LongLifetime | None = None
 
 
 class ClientAnswer(Strict):
@@ -61,12 +61,14 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
                 "the hub makes no logins on a shared broker",
                 hint="Make the login on the broker itself.",
             )
+        lifetimes = settings.lifetimes
+        usual_s = lifetimes.home_assistant_s if body.home_assistant else lifetimes.user_s
         client, password = await clients.add(
             body.name,
             owner=bearer.user.id,
             chat=body.chat,
             home_assistant=body.home_assistant,
-            lifetime_s=body.lifetime_s or settings.lifetimes.user_s,
+            lifetime_s=body.lifetime_s or usual_s,
         )
         return answer(
             LoginAnswer(

@@ -7,10 +7,13 @@ from pydantic import Field
 from starlette.requests import Request
 
 from hub_registry.bus.purging import Purged
+from hub_registry.settings import CENTURY_S
 
 _DAY_S = 24 * 60 * 60
 
 Lifetime = Annotated[int, Field(gt=0, le=365 * _DAY_S)]
+LongLifetime = Annotated[int, Field(gt=0, le=CENTURY_S)]
+"""Of what runs unattended."""
 
 
 class Remover(Protocol):

@@ -17,7 +17,7 @@ from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import no_token
 from hub_registry.devices.devices import check_text
-from hub_registry.http.parts import Lifetime
+from hub_registry.http.parts import LongLifetime
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import TokenRow, now
 
@@ -36,7 +36,7 @@ class TokenBody(Strict):
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     scopes: Annotated[list[Scope], Field(min_length=1)]
-    lifetime_s: Lifetime | None = None
+    lifetime_s: LongLifetime | None = None
 
 
 class TokensQuery(Strict):

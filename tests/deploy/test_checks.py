@@ -7,13 +7,14 @@ import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from contracts.errors import ConfigError
 from deploy.doctor.checks import Check, check_devices, check_directory, judge_memory
-from deploy.doctor.doctor import _hub
+from deploy.doctor.doctor import _ending, _hub
 from deploy.doctor.spoke_checks import check_spoke, read_enrolment
 from deploy.home.directory import Home
 from spoke.membership.joining import join
@@ -86,6 +87,20 @@ def test_a_hub_that_does_not_know_the_token_says_whether_it_is_up() -> None:
     assert check.ok
     assert "valid token" in check.detail
     assert "strawberry tokens add" in check.hint
+
+
+def test_what_ends_within_a_month_is_named() -> None:
+    def each(name: str, days: float, **more: bool) -> dict[str, object]:
+        return {"name": name, "expires_at": (datetime.now(UTC) + timedelta(days=days)).isoformat(), **more}
+
+    tokens = [
+        each("grafana", 12.5),
+        each("far", 31),
+        each("browser", 1, session=True),
+        each("me", 1, current=True),
+    ]
+    told = [check.detail for check in _ending("token", tokens, "tokens add")]
+    assert told == ["grafana ends in 12 days; 'strawberry tokens add' makes a new one"]
 
 
 def test_a_machine_that_has_not_joined_has_no_enrolment(tmp_path: Path) -> None:

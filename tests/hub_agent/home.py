@@ -27,6 +27,7 @@ from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings, 
 from hub_agent.system.host import Host
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.token_rows import TokenRequest
+from hub_registry.settings import CENTURY_S
 from hub_registry.storage.store import open_store
 from identity.envelope import Seal
 from identity.keys import KeyPair, PublicKey
@@ -75,11 +76,12 @@ class Home:
         return httpx.AsyncClient(base_url=self.hub.url, headers=headers, auth=auth, timeout=120, verify=False)
 
     async def token(self, user: User | None = None, *, scopes: tuple[Scope, ...] = SCOPES) -> str:
-        """A new token of a user."""
+        """A new token of a user, good as long as any."""
         owner = user or self.hub.registry.admin
-        return await self.hub.registry.authority.issue(
-            TokenRequest(kind="user", subject=owner.id, owner=owner.id, scopes=scopes, lifetime_s=600)
+        request = TokenRequest(
+            kind="user", subject=owner.id, owner=owner.id, scopes=scopes, lifetime_s=CENTURY_S
         )
+        return await self.hub.registry.authority.issue(request)
 
     def device_login(self, device: str, key: KeyPair, token: str) -> LinkSettings:
         """How a device logs in on this kind of bus."""

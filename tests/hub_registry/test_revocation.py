@@ -12,6 +12,7 @@ from bus.link import open_link
 from contracts import topics
 from contracts.errors import LoginRefused, Unauthorized
 from hub_registry.devices.presence import PresenceState
+from hub_registry.settings import CENTURY_S
 from identity.keys import KeyPair
 from tests.hub_registry.hubs import Hub, hub_login, serve
 from tests.hub_registry.own_brokers import KINDS, device_password, log_in_with, logged_in, open_own
@@ -133,7 +134,7 @@ async def test_a_client_chats_only_where_that_was_granted(hub):
     heard: list[str] = []
     await hub.outside.subscribe(topics.CHAT_REQUEST.filter(), lambda message: heard.append(message.topic))
     for name, chat in (("quiet", False), ("talker", True)):
-        _, password = await hub.registry.clients.add(name, owner="admin", chat=chat, lifetime_s=60)
+        _, password = await hub.registry.clients.add(name, owner="admin", chat=chat, lifetime_s=CENTURY_S)
         async with open_link(log_in_with(hub, name, password)) as link:
             await link.publish(topics.CHAT_REQUEST.build(principal=name, request="1"), b"{}")
             await link.publish(topics.CHAT_REQUEST.build(principal="tv", request="1"), b"{}")

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from contracts.addresses import broker_endpoint, endpoint
 from deploy.cli.client import api, hub_of
+from deploy.cli.hub.tokens import lifetime_of
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import moment
 from deploy.home.brokers.registry import OurBroker, running_broker
@@ -19,7 +20,7 @@ def login(options: argparse.Namespace) -> None:
     home = Home.find()
     client = hub_of(options)
     body = {"name": options.name, "chat": options.chat, "home_assistant": options.home_assistant}
-    answer: dict[str, Any] = client.request("POST", api("clients"), body)
+    answer: dict[str, Any] = client.request("POST", api("clients"), body | lifetime_of(options.days))
     kind = client.request("GET", "/api/health")["broker"].get("kind")
     running = running_broker(home) if options.hub is None else None
     ca = home.certs / "ca.pem"

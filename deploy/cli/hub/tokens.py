@@ -19,8 +19,13 @@ _ALL_COLUMNS: Final = ("name", "kind", "scope", "issued", "expires", "revoked", 
 def add(options: argparse.Namespace) -> None:
     """Make a token with which a program acts as the user who asks."""
     body = {"name": options.name, "scopes": scopes_of(options.scope or ["chat"], _SCOPES)}
-    answer: dict[str, Any] = hub_of(options).request("POST", "/api/tokens", body)
+    answer: dict[str, Any] = hub_of(options).request("POST", "/api/tokens", body | lifetime_of(options.days))
     Output(options.json).result(answer, text=answer["token"])
+
+
+def lifetime_of(days: int | None) -> dict[str, int]:
+    """Return the field of a request that sets how long a token is good; 0 days are a century."""
+    return {} if days is None else {"lifetime_s": (days or 36_500) * 24 * 60 * 60}
 
 
 def scopes_of(texts: Sequence[str], allowed: Sequence[str]) -> list[str]:

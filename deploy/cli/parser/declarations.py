@@ -55,6 +55,7 @@ _HEADER: Final = re.compile(r"([a-z+][a-z -]*?)(?: (\[?[A-Z]+\]?))?(?: \((.*?)\)
 _ARGUMENT: Final = re.compile(r"(\| )?(?:([a-z_]+)=)?(\S.*?)(?: = (\S+))?  +(.*)")
 _HIDDEN: Final = "(hidden)"
 _TYPES: Final[dict[str, Callable[[str], Any]]] = {
+    "days": lambda text: 0 if text == "never" else positive(text),
     "int": int,
     "number": positive,
     "path": Path,

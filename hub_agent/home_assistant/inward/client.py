@@ -270,8 +270,7 @@ class HomeAssistant:
         self.entities = EntityIndex()
         if self.settings is not None:
             # Two thousand entities take 0.2 s.
-            index = self._registries.index
-            self.entities = await asyncio.to_thread(index, dict(self._states), self.settings)
+            self.entities = await asyncio.to_thread(self._registries.index, dict(self._states), self.settings)
         self._topics.put({*self._topics.entities, *self._states}, self._states, self.entities.by_id)
         self._on_entities()
 

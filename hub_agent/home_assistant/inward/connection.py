@@ -89,14 +89,10 @@ class HomeAssistantConnection:
         except _NoAnswer as error:
             raise CallError(ErrorCode.OUTCOME_UNKNOWN, f"{error.message}: perhaps it was done") from None
         except Refused as error:
-            hint = ""
-            if error.code == "not_found":
-                known = await self.ask("get_services")
-                hint = suggestion(
-                    f"{domain}.{service}", (f"{one}.{each}" for one in known for each in known[one])
-                )
+            known = await self.ask("get_services") if error.code == "not_found" else {}
+            names = (f"{one}.{each}" for one in known for each in known[one])
             code = ErrorCode.BAD_ARGUMENTS if error.code in _WRONG else ErrorCode.SKILL_ERROR
-            raise CallError(code, error.message, hint=hint) from None
+            raise CallError(code, error.message, hint=suggestion(f"{domain}.{service}", names)) from None
 
     async def subscribe(self, listener: Callable[[Any], None], kind: str, **fields: Json) -> None:
         """Hand the events of a subscription to a plain function, as long as there is the connection.

@@ -24,11 +24,9 @@ _LIGHTS: Final = "[alle|das|die] (licht|lichter|lampen)"
 
 def _spoken(english: list[str], german: list[str], said: str, gesagt: str) -> Spoken:
     """Make sentences with what is answered, and with what could not be reached."""
-    responses = {
-        "en": f"{said}[ {{result.unavailable}} cannot be reached.]",
-        "de": f"{gesagt}[ Nicht erreichbar: {{result.unavailable}}.]",
-    }
-    return {"sentences": {"en": english, "de": german}, "responses": responses}
+    said += "[ {result.unavailable} cannot be reached.]"
+    gesagt += "[ Nicht erreichbar: {result.unavailable}.]"
+    return {"sentences": {"en": english, "de": german}, "responses": {"en": said, "de": gesagt}}
 
 
 def _switching(english: str, german: str, said: str, gesagt: str) -> Spoken:

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from chat.tasks import open_tasks
 from hub_agent.live import notifications
-from hub_agent.live.notifications import Notifications, home_assistant_notifier
+from hub_agent.live.notifications import Notifications, announce_ends, home_assistant_notifier
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_registry.storage.tables import now
@@ -120,6 +121,22 @@ async def test_on_a_full_disk_sentences_go_on_and_its_owner_is_told_once(
 
         await eventually(is_recorded)
     assert receiver.taken.empty()
+
+
+async def test_the_end_of_a_token_or_login_is_told_once_a_month_before(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home") as home, home.client() as client:
+        for name, days in (("grafana", 365), ("week", 7)):
+            body = {"name": name, "scopes": ["chat"], "lifetime_s": days * 86_400}
+            assert (await client.post("/api/tokens", json=body)).status_code == 200
+        for name in ("explorer", "house"):
+            body = {"name": name, "home_assistant": name == "house"}
+            assert (await client.post("/api/clients", json=body)).status_code == 200
+        authority, events = home.hub.registry.authority, home.hub.live.events
+        for days in (330, 336, 340, 366):
+            await announce_ends(authority, events, at=now() + timedelta(days=days))
+        told = await events.after(0, user=home.hub.registry.admin.id, kinds=["notification"])
+        assert sorted(each.subject for each in told) == ["explorer", "grafana"]
+        assert "ends on 20" in told[0].data["text"]
 
 
 async def test_too_many_are_left_out_and_counted(tmp_path: Path, receiver: Receiver) -> None:
