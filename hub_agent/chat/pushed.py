@@ -1,8 +1,9 @@
 """Turns that a device answered without the hub and hands in, in the table of turns."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from sqlmodel import Session
+from sqlmodel import Session, col, select
 
 from chat.turns import Turn
 from contracts.chat import TurnOutcome, TurnRecord
@@ -14,23 +15,53 @@ _RANK: Final = {None: 0, "offline": 1, "sentence": 2, "online": 2}
 """Of a turn that hub and device both answered, by mode: the higher one is recorded."""
 
 
-def adds(row: TurnRow | None, turn: TurnRecord) -> bool:
-    """Return whether a pushed turn has anything that is not recorded: not so where it is only sent again."""
-    return row is None or row.conversation is None or row.answer != turn.answer
+class Push:
+    """Turns of one device that are recorded in one transaction, with the rows that are there already."""
 
+    def __init__(
+        self, session: Session, user: str, device: str, through: str, turns: Sequence[TurnRecord]
+    ) -> None:
+        self._session = session
+        self._user, self._device, self._through = user, device, through
+        ids = [turn.turn for turn in turns]
+        rows = session.exec(select(TurnRow).where(TurnRow.user == user, col(TurnRow.turn).in_(ids)))
+        self._rows = {row.turn: row for row in rows}
+        self._names: dict[str, str] = {}
 
-def take_pushed(session: Session, user: str, device: str, through: str, turn: TurnRecord) -> bool:
-    """Record a turn; return False if it is known as that of another device or person."""
-    row = session.get(TurnRow, (user, turn.turn))
-    if row is not None and row.through != through:
-        return False
-    if row is None or row.state == "not_started":
-        present, conversation = now(), recorded_as(session, user, turn.conversation, through)
+    def adds(self, turn: TurnRecord) -> bool:
+        """Return whether a turn has anything that is not recorded: not so where it is only sent again."""
+        row = self._rows.get(turn.turn)
+        return row is None or row.conversation is None or row.answer != turn.answer
+
+    def take(self, turn: TurnRecord) -> bool:
+        """Record a turn; return False if it is known as that of another device or person."""
+        row = self._rows.get(turn.turn)
+        if row is not None and row.through != self._through:
+            return False
+        if row is None:
+            row = self._rows[turn.turn] = TurnRow(
+                user=self._user,
+                turn=turn.turn,
+                through=self._through,
+                instance="",
+                replaced_by=None,
+                **self._values(turn),
+            )
+            self._session.add(row)
+        elif row.state == "not_started":
+            for name, value in self._values(turn).items():
+                setattr(row, name, value)
+        elif row.conversation is not None:
+            take_answer(row, turn, origin="device")
+        return True
+
+    def _values(self, turn: TurnRecord) -> dict[str, Any]:
+        present, conversation = now(), self._recorded_as(turn.conversation)
         # A clock that is ahead must not put a turn after everything that is still to come.
-        at = turn.at if turn.at <= present else next_moment(session, user, conversation)
-        values = {
+        at = turn.at if turn.at <= present else next_moment(self._session, self._user, conversation)
+        return {
             "conversation": conversation,
-            "device": device,
+            "device": self._device,
             "origin": "device",
             "agent": turn.agent,
             "question": turn.question,
@@ -45,17 +76,11 @@ def take_pushed(session: Session, user: str, device: str, through: str, turn: Tu
             "at": at,
             "ended_at": max(at, min(turn.ended_at or at, present)),
         }
-        if row is None:
-            row = TurnRow(user=user, turn=turn.turn, through=through, instance="", state="", at=at)
-        for name, value in values.items():
-            setattr(row, name, value)
-        session.add(row)
-        # The next turn of the push may belong to the same conversation.
-        session.flush()
-    elif row.conversation is not None:
-        take_answer(row, turn, origin="device")
-        session.add(row)
-    return True
+
+    def _recorded_as(self, conversation: str) -> str:
+        if conversation not in self._names:
+            self._names[conversation] = recorded_as(self._session, self._user, conversation, self._through)
+        return self._names[conversation]
 
 
 def take_answer(row: TurnRow, turn: Turn | TurnRecord, *, origin: str) -> None:

@@ -7,12 +7,15 @@ transaction: exactly one of them wins.
 What a device hands in is recorded as its word, not as what a person asked here.
 """
 
+import asyncio
 import json
 import re
+import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, cast
+from weakref import WeakValueDictionary
 
 from sqlalchemy import ColumnElement, and_, func, or_, text
 from sqlmodel import Session, col, delete, select, update
@@ -34,7 +37,7 @@ from hub_agent.chat.conversations import (
     turns_of,
     view_of,
 )
-from hub_agent.chat.pushed import adds, take_answer, take_pushed
+from hub_agent.chat.pushed import Push, take_answer
 from hub_agent.chat.traces import trace_row, traces_of
 from hub_agent.tables import ConversationRow, SummaryRow, TraceRow, TurnRow
 from hub_registry.storage.store import Store
@@ -47,6 +50,8 @@ _CANCELS: Final = 60
 """Turns that never came which a device may cancel at once; six more a minute. Each is a write."""
 _AT_ONCE: Final = 10
 """Turns of a push that are recorded in one transaction: what others record waits for it, some 10 ms."""
+_REST: Final = 3
+"""Pause after each, times what it took: the writes of one device take a quarter of the time at most."""
 
 
 class ConversationRecord:
@@ -63,6 +68,7 @@ class ConversationRecord:
         self._instance = instance
         # Used in the thread of the store only.
         self._volume = volume or DailyVolume()
+        self._pushing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._cancels = TokenBuckets(burst=_CANCELS, per_second=0.1)
 
     async def clean_up(self) -> None:
@@ -363,14 +369,17 @@ class ConversationRecord:
         turns, recorded = list(pushed), []
 
         def work(session: Session, some: Sequence[TurnRecord]) -> list[str]:
-            new = [turn for turn in some if adds(session.get(TurnRow, (user, turn.turn)), turn)]
+            push = Push(session, user, device, through, some)
+            new = [turn for turn in some if push.adds(turn)]
             size = sum(_size(turn.question, turn.answer, *turn.did) for turn in new)
             self._volume.spend(through, rows=len(new), size=size)
-            return [turn.turn for turn in some if take_pushed(session, user, device, through, turn)]
+            return [turn.turn for turn in some if push.take(turn)]
 
-        for start in range(0, len(turns), _AT_ONCE):
-            some = turns[start : start + _AT_ONCE]
-            recorded += await self._store.write(partial(work, some=some))
+        async with self._pushing.setdefault(through, asyncio.Lock()):
+            for start in range(0, len(turns), _AT_ONCE):
+                some, begun = turns[start : start + _AT_ONCE], time.perf_counter()
+                recorded += await self._store.write(partial(work, some=some))
+                await asyncio.sleep(_REST * (time.perf_counter() - begun))
         return recorded
 
 

@@ -1,4 +1,4 @@
-"""The hub's database: SQLite in WAL mode behind one thread, created or migrated when it is opened."""
+"""The hub's database: SQLite in WAL mode behind two threads, created or migrated when it is opened."""
 
 import asyncio
 import json
@@ -30,17 +30,23 @@ _WRITES: Final = "strawberry_writes"
 
 
 class Store:
-    """Runs pieces of work on the database, one at a time, in a thread of its own.
+    """Runs pieces of work on the database: one that writes and one that reads at a time.
+
+    Each has a thread and a connection of its own, so that what a person reads does not wait for what devices
+    hand in. What was written before a read began is in it.
 
     Attributes:
         full: Set by each write for which the disk has no room; cleared by who waits for it.
     """
 
-    def __init__(self, path: Path, engine: Engine, thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, path: Path, engine: Engine, *, writer: ThreadPoolExecutor, reader: ThreadPoolExecutor
+    ) -> None:
         self._path = path
         self._engine = engine
         self._writing = engine.execution_options(**{_WRITES: True})
-        self._thread = thread
+        self._writer = writer
+        self._reader = reader
         self.full = asyncio.Event()
 
     async def read(self, work: Callable[[Session], T]) -> T:
@@ -49,7 +55,7 @@ class Store:
         Raises:
             StorageError: If the database cannot be used.
         """
-        return await self._run(self._engine, work)
+        return await self._run(self._reader, self._engine, work)
 
     async def write(self, work: Callable[[Session], T]) -> T:
         """Run work that writes, in one transaction: all of it is stored when this returns, or none.
@@ -58,12 +64,12 @@ class Store:
             StorageError: If the database cannot be used; nothing is stored then.
         """
         try:
-            return await self._run(self._writing, work)
+            return await self._run(self._writer, self._writing, work)
         except DiskFull:
             self.full.set()
             raise
 
-    async def _run(self, engine: Engine, work: Callable[[Session], T]) -> T:
+    async def _run(self, thread: ThreadPoolExecutor, engine: Engine, work: Callable[[Session], T]) -> T:
         def transaction() -> T:
             try:
                 with Session(engine, expire_on_commit=False) as session, session.begin():
@@ -73,7 +79,7 @@ class Store:
             except DatabaseError as error:
                 raise _explained(self._path, error) from None
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
+        return await asyncio.get_running_loop().run_in_executor(thread, transaction)
 
 
 @asynccontextmanager
@@ -87,13 +93,17 @@ async def open_store(path: Path) -> AsyncIterator[Store]:
         ConfigError: If the file is no database, or was written by a newer version.
     """
     loop = asyncio.get_running_loop()
-    # One thread, because SQLite has one writer, and so that work is done in the order it was asked.
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="store") as thread:
-        engine = await loop.run_in_executor(thread, _open, path)
+    # SQLite has one writer, and what is written is written in the order it was asked.
+    with (
+        ThreadPoolExecutor(max_workers=1, thread_name_prefix="store") as writer,
+        ThreadPoolExecutor(max_workers=1, thread_name_prefix="reads") as reader,
+    ):
+        engine = await loop.run_in_executor(writer, _open, path)
         try:
-            yield Store(path, engine, thread)
+            yield Store(path, engine, writer=writer, reader=reader)
         finally:
-            await asyncio.shield(loop.run_in_executor(thread, engine.dispose))
+            reader.shutdown()
+            await asyncio.shield(loop.run_in_executor(writer, engine.dispose))
 
 
 def _open(path: Path) -> Engine:
