@@ -63,13 +63,11 @@ class Fault:
 
     Attributes:
         hold: Answers wait for it, after the hub has acted.
-        held: Set once one waits.
         lose: How many answers never come, although the hub has acted.
         ignore: How many requests the hub never sees.
     """
 
     hold: threading.Event | None = None
-    held: threading.Event = field(default_factory=threading.Event)
     lose: int = 0
     ignore: int = 0
 
@@ -84,7 +82,6 @@ class StandInHub:
         waiting: Those that asked to be let in by code, by the secret they poll with.
         revoked: Ids of the tokens that it takes no more.
         renewals: By the id of a token that was not used yet, the one that it replaces.
-        on_used: Told of a renewed token at its first use, before that is answered.
         seen_tokens: Every bearer that came.
         clock_ahead_s: What is wrong with this machine's clock, seen from the hub.
         outages: How many requests are answered with 503 before one is served.
@@ -102,7 +99,6 @@ class StandInHub:
     waiting: dict[str, Joining] = field(default_factory=dict)
     revoked: set[str] = field(default_factory=set)
     renewals: dict[str, str] = field(default_factory=dict)
-    on_used: Callable[[str, str], None] = lambda _device, _token: None
     requests: list[str] = field(default_factory=list)
     seen_tokens: list[str] = field(default_factory=list)
     faults: dict[str, Fault] = field(default_factory=dict)
@@ -254,7 +250,6 @@ class StandInHub:
         predecessor = self.renewals.pop(claims.jti, None)
         if predecessor is not None:
             self.revoked.add(predecessor)
-            self.on_used(claims.sub, self.bus_token(bearer))
         return claims
 
     def _join(self, body: dict[str, Any]) -> JoinAsked:
@@ -296,7 +291,6 @@ def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
             else:
                 status, answer = self._answer(body)
             if fault.hold is not None:
-                fault.held.set()
                 fault.hold.wait(30)
             if fault.lose:
                 fault.lose -= 1

@@ -28,14 +28,14 @@ SPOKEN_JOURNAL = JOURNAL.replace(
     "    def write(", '    @skill_method(sentences={"en": ["write down {text}"]})\n    def write('
 ).replace("destructive=True)", 'destructive=True, sentences={"en": ["burn the journal"]})')
 
-Fault = Literal["none", "hold request", "hold answer"]
+Fault = Literal["none", "hold request", "hold answer", "lose answer"]
 
 
 class Line:
     """A line to a hub, which serves each connection until it is left.
 
     Attributes:
-        faults: What becomes of requests whose path ends so; all others pass.
+        faults: What becomes of requests whose path ends so, or of one after the other; all others pass.
         silent: Whether nothing that comes is passed on.
         seen: Paths of the requests that came.
         held: Those that wait, or whose answers do, for ``go``.
@@ -44,7 +44,7 @@ class Line:
     def __init__(self, hub_url: str) -> None:
         self._hub = urlsplit(hub_url)
         self._door = Door(self._pass)
-        self.faults: dict[str, Fault] = {}
+        self.faults: dict[str, Fault | list[Fault]] = {}
         self.silent = False
         self.seen: list[str] = []
         self.held: list[str] = []
@@ -62,6 +62,11 @@ class Line:
         self.go.set()
         self.cut()
         await self._door.__aexit__()
+
+    def let_go(self) -> None:
+        """Let all that is held go on; what comes after it may be held again."""
+        self.go.set()
+        self.go = asyncio.Event()
 
     def restore(self) -> None:
         """Take connections, on the same port as before."""
@@ -90,7 +95,8 @@ class Line:
             return
         path = begun.split(b" ", 2)[1].decode()
         self.seen.append(path)
-        fault: Fault = next((fault for end, fault in self.faults.items() if path.endswith(end)), "none")
+        faults = next((fault for end, fault in self.faults.items() if path.endswith(end)), "none")
+        fault = faults if isinstance(faults, str) else faults.pop(0) if faults else "none"
         if self.silent or fault == "hold request":
             self.held.append(path)
             await self.go.wait()
@@ -100,7 +106,10 @@ class Line:
             hub_writer.write(begun.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
             async with asyncio.TaskGroup() as tasks:
                 there = tasks.create_task(_pump(reader, hub_writer))
-                await self._answer(hub_reader, writer, held=path if fault == "hold answer" else "")
+                if fault == "lose answer":
+                    await hub_reader.read()
+                else:
+                    await self._answer(hub_reader, writer, held=path if fault == "hold answer" else "")
                 there.cancel()
         finally:
             hub_writer.transport.abort()

@@ -5,21 +5,18 @@ import errno
 import json
 import logging
 import os
-import threading
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from broker.embedded.logins import EmbeddedLogins
-from broker.logins import BusLogin
-from contracts.access import Principal
-from contracts.errors import CallError, ErrorCode
+from bus.link import Message
+from contracts import topics
+from contracts.devices.presence import DeviceStatus
+from contracts.errors import Unauthorized
 from contracts.wire import Json
 from identity import tokens
 from identity.files import write_private
@@ -30,22 +27,31 @@ from spoke.membership.joining import join
 from spoke.membership.refreshing import due_at, find_hub, renewed
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
+from tests.hub_agent.home import Home, open_home
+from tests.hub_registry.spokes import aged
 from tests.ports import free_port
-from tests.spoke.home import BusSide, Place, on_bus, wait_for
-from tests.spoke.hub import BUS, DEVICE, RENEW, StandInHub, serving
-
-OLD_S = 90_000
-"""Of a token of 100,000 s: nine tenths of its life are over."""
+from tests.spoke.home import DEVICE, Place, wait_for
+from tests.spoke.hub import BUS, RENEW
+from tests.spoke.talk import Fault, Line
 
 
 @dataclass
 class House:
-    """A hub whose renewals change the password on a real broker, as the genuine one's do."""
+    """A genuine hub behind a line, and a device that has joined it, with a token that is to be renewed.
 
-    hub: StandInHub
-    bus: BusSide
+    Attributes:
+        statuses: What the device said of itself.
+    """
+
+    home: Home
+    line: Line
     settings: SpokeSettings
     place: Place
+    statuses: list[DeviceStatus] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return self.settings.directory / "enrolment.json"
 
     @property
     def device_key(self) -> KeyPair:
@@ -56,54 +62,60 @@ class House:
         return self.place.journal
 
     @property
-    def stored(self) -> dict[str, Any]:
-        stored: dict[str, Any] = json.loads((self.settings.directory / "enrolment.json").read_text())
+    def stored(self) -> Enrolment:
+        stored = Enrolment.load(self.path)
+        assert stored is not None
         return stored
+
+    def asked(self, path: str) -> int:
+        """How often the hub was asked for a path."""
+        return self.line.seen.count(path)
 
     def is_settled_after(self, token: SecretStr) -> bool:
         """Whether another token is stored by now, and is the only one."""
-        stored = self.stored
-        return stored["token"] != token.get_secret_value() and stored["renewed"] is None
+        return self.stored.token != token and self.stored.renewed is None
 
-    async def enrolled(self, *, age_s: float = OLD_S, **claims: Any) -> Enrolment:
-        """Let the device in, with a token that has lain there for so long."""
-        first = await join(self.settings, token=self.hub.invite(), clock=HubClock())
-        token = self.hub.token(DEVICE, first.key.public, age_s=age_s, **claims)
-        path = self.settings.directory / "enrolment.json"
-        path.write_text(json.dumps(self.stored | {"token": token}))
-        stored = Enrolment.load(path)
-        assert stored is not None
-        return stored
+    async def enrolled(self) -> Enrolment:
+        """Let the device in, with a token that is to be renewed."""
+        async with self.home.client() as client:
+            added = (await client.post("/api/devices", json={"name": "Garage PC", "trusted": True})).json()
+        await join(self.settings, token=SecretStr(added["token"]), clock=HubClock())
+        await aged(self.home.hub.registry, DEVICE, self.path)
+        return self.stored
+
+    async def pending(self) -> tuple[Enrolment, SecretStr]:
+        """Have a renewed token stored that was not used yet; give what was stored before, and the token."""
+        stored = await self.enrolled()
+        made = await renewed(stored, await find_hub(stored, key=self.device_key), clock=HubClock())
+        made.save(self.path)
+        assert made.renewed is not None
+        return stored, made.renewed
 
     @asynccontextmanager
     async def spoke(self) -> AsyncIterator[Spoke]:
         """A spoke that the hub knows to be there."""
         async with open_spoke(self.settings) as spoke:
-            await wait_for(lambda: spoke.epoch in {one.epoch for one in self.bus.statuses}, "the spoke")
+            await wait_for(lambda: spoke.epoch in {one.epoch for one in self.statuses}, "the spoke")
             yield spoke
 
     async def back(self) -> None:
         """Wait until the hub hears of the spoke's second connection."""
-        await wait_for(
-            lambda: any(status.connection > 1 for status in self.bus.statuses), "the spoke to be back"
-        )
+        await wait_for(lambda: any(status.connection > 1 for status in self.statuses), "the spoke to be back")
 
-    async def call(self, method: str, *args: Json) -> Json:
+    async def call(self, method: str, *args: Json, skill: str = "JournalSkill") -> Json:
         """Call as soon as the spoke is there.
 
         The first connection may be cut by the renewal before it was announced: then its will is heard
         before anything else.
         """
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    return await self.bus.call(method, *args)
-                except CallError as error:
-                    if error.code is not ErrorCode.OFFLINE:
-                        raise
+        body = {"device": DEVICE, "skill": skill, "method": method, "args": list(args)}
+        async with asyncio.timeout(60), self.home.client() as client:
+            while (answer := await client.post("/api/skills/call", json=body)).status_code != 200:
+                assert answer.json()["code"] in ("offline", "unknown_skill"), answer.text
                 await asyncio.sleep(0.01)
+        return answer.json()["result"]
 
-    async def crash(self, happened: threading.Event) -> None:
+    async def crash(self, happened: Callable[[], object]) -> None:
         """Start a spoke, and end it when something has happened."""
 
         async def run() -> None:
@@ -112,23 +124,26 @@ class House:
 
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(run())
-            await wait_for(happened.is_set, "the moment of the crash")
+            await wait_for(happened, "the moment of the crash")
             running.cancel()
+
+    async def disturb_first_use(self, fault: Fault) -> None:
+        """Have the answer to the first use of the renewed token held or lost."""
+        await wait_for(lambda: self.line.holds(RENEW), "the renewal")
+        self.line.faults[BUS] = [fault]
+        self.line.let_go()
 
 
 @pytest.fixture
-async def house(embedded: str, hub_key: KeyPair, place: Place) -> AsyncIterator[House]:
-    loop = asyncio.get_running_loop()
-    with serving(StandInHub(brokers=[embedded], key=hub_key)) as hub:
-        async with on_bus(hub, embedded) as bus:
-            logins = EmbeddedLogins(bus.link)
+async def house(tmp_path: Path, place: Place) -> AsyncIterator[House]:
+    async with open_home(tmp_path / "home") as home, Line(home.hub.url) as line:
+        house = House(home, line, place.settings_at(line.url), place)
 
-            def allow(device: str, token: str) -> None:
-                login = BusLogin(Principal("device", device), SecretStr(token), int(time.time()) + 1000)
-                asyncio.run_coroutine_threadsafe(logins.allow(login), loop).result(30)
+        def hear(message: Message) -> None:
+            house.statuses.append(DeviceStatus.model_validate_json(message.payload))
 
-            hub.on_used = allow
-            yield House(hub, bus, place.settings(hub), place)
+        await home.hub.link.subscribe(topics.STATUS.build(device=DEVICE), hear)
+        yield house
 
 
 async def test_a_token_with_a_third_of_its_life_left_is_renewed_and_the_old_one_ends(
@@ -140,10 +155,11 @@ async def test_a_token_with_a_third_of_its_life_left_is_renewed_and_the_old_one_
         await wait_for(lambda: house.is_settled_after(old), "the renewal")
         await house.back()
         assert await house.call("write", "renewed") == "wrote renewed"
-    assert tokens.token_id(old.get_secret_value()) in house.hub.revoked
-    assert house.hub.requests.count(RENEW) == 1
+    with pytest.raises(Unauthorized):
+        house.home.hub.registry.authority.check(old.get_secret_value())
+    assert house.asked(RENEW) == 1
     assert old.get_secret_value() not in caplog.text
-    assert house.stored["token"] not in caplog.text
+    assert house.stored.token.get_secret_value() not in caplog.text
 
 
 async def test_a_disk_that_is_full_for_a_moment_ends_no_spoke(
@@ -177,76 +193,60 @@ def test_devices_that_joined_together_do_not_renew_together() -> None:
 async def test_no_open_call_fails_by_the_reconnect_of_a_renewal(house: House) -> None:
     house.place.add_gate()
     old = (await house.enrolled()).token
-    held = house.hub.fault(RENEW).hold = threading.Event()
+    house.line.faults[RENEW] = "hold request"
     async with house.spoke() as spoke:
         async with asyncio.TaskGroup() as tasks:
-            writing = tasks.create_task(house.bus.call("wait", "through it", skill="GateSkill"))
-            watching = tasks.create_task(house.bus.call("watch", skill="GateSkill"))
+            writing = tasks.create_task(house.call("wait", "through it", skill="GateSkill"))
+            watching = tasks.create_task(house.call("watch", skill="GateSkill"))
             await wait_for(lambda: house.journal, "the calls to run")
-            held.set()
+            house.line.let_go()
             await wait_for(lambda: house.is_settled_after(old), "the renewal")
             await house.back()
             assert (writing.done(), watching.done()) == (False, False)
             house.place.open_gate()
             assert await writing == "wrote through it"
             assert await watching == "nothing happened"
-        assert {status.epoch for status in house.bus.statuses} == {spoke.epoch}
+        assert {status.epoch for status in house.statuses} == {spoke.epoch}
         # Not for a moment did anybody hear that it is away.
-        assert {status.state for status in house.bus.statuses} == {"online"}
+        assert {status.state for status in house.statuses} == {"online"}
     assert house.journal == ["through it begun", "through it done"]
 
 
 async def test_a_lost_answer_locks_nobody_out(house: House) -> None:
-    old, admit = (await house.enrolled()).token, house.hub.on_used
-
-    def allow_and_lose(device: str, token: str) -> None:
-        admit(device, token)
-        house.hub.fault(BUS).lose = 1
-
-    house.hub.on_used = allow_and_lose
-    house.hub.fault(RENEW).lose = 1
+    old = (await house.enrolled()).token
+    house.line.faults[RENEW] = ["lose answer", "hold answer"]
     async with house.spoke():
+        await house.disturb_first_use("lose answer")
         await wait_for(lambda: house.is_settled_after(old), "the renewal")
         await house.back()
         assert await house.call("write", "renewed") == "wrote renewed"
-    assert house.hub.requests.count(RENEW) == 2
+    assert house.asked(RENEW) == 2
 
 
 async def test_a_spoke_that_ends_before_the_answer_gets_in(house: House) -> None:
     old = (await house.enrolled()).token
-    fault = house.hub.fault(RENEW)
-    fault.hold = threading.Event()
-    await house.crash(fault.held)
-    fault.hold.set()
-    assert house.stored["token"] == old.get_secret_value()
+    house.line.faults[RENEW] = ["hold answer"]
+    await house.crash(lambda: house.line.holds(RENEW))
+    house.line.let_go()
+    assert house.stored.token == old
     await gets_in_and_settles(house, old)
 
 
 async def test_a_spoke_that_ends_before_it_has_used_what_it_stored_gets_in(house: House) -> None:
-    stored = await house.enrolled()
-    (await renewed(stored, await find_hub(stored, key=house.device_key), clock=HubClock())).save(
-        house.settings.directory / "enrolment.json"
-    )
+    stored, _ = await house.pending()
     await gets_in_and_settles(house, stored.token)
-    assert house.hub.requests.count(RENEW) == 1
+    assert house.asked(RENEW) == 1
 
 
 async def test_a_spoke_that_ends_before_it_knows_that_the_hub_has_seen_it_gets_in(house: House) -> None:
     old = (await house.enrolled()).token
-    fault, seen = house.hub.fault(BUS), threading.Event()
-    admit = house.hub.on_used
-
-    def allow_and_hold(device: str, token: str) -> None:
-        admit(device, token)
-        fault.hold = threading.Event()
-        seen.set()
-
-    house.hub.on_used = allow_and_hold
-    await house.crash(seen)
-    assert fault.hold is not None
-    fault.hold.set()
-    assert house.stored["token"] == old.get_secret_value()
-    assert house.stored["renewed"] is not None
+    house.line.faults[RENEW] = ["hold answer"]
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(house.disturb_first_use("hold answer"))
+        await house.crash(lambda: house.line.holds(BUS))
+    house.line.let_go()
+    assert house.stored.token == old
+    assert house.stored.renewed is not None
     await gets_in_and_settles(house, old)
 
 
@@ -255,33 +255,27 @@ async def gets_in_and_settles(house: House, old: SecretStr) -> None:
     async with house.spoke():
         await wait_for(lambda: house.is_settled_after(old), "one token to be left")
         assert await house.call("write", "in") == "wrote in"
-    assert house.hub.authenticate(house.stored["token"]).sub == DEVICE
+    token = house.stored.token.get_secret_value()
+    assert house.home.hub.registry.authority.check(token).sub == DEVICE
 
 
 async def test_with_the_hub_away_both_tokens_are_tried_on_the_bus(house: House) -> None:
-    stored = await house.enrolled()
-    hub = await find_hub(stored, key=house.device_key)
-    pending = await renewed(stored, hub, clock=HubClock())
-    pending.save(house.settings.directory / "enrolment.json")
-    assert pending.renewed is not None
+    stored, second = await house.pending()
     # The hub has seen it in use, and then nobody could ask it any more.
-    await asyncio.to_thread(house.hub.authenticate, pending.renewed.get_secret_value())
-    nowhere = house.settings.model_copy(
-        update={"hub_url": f"http://127.0.0.1:{free_port()}", "hub_key": house.hub.key.kid, "refused_s": 3600}
-    )
-    async with open_spoke(nowhere):
-        await wait_for(lambda: house.bus.statuses, "the spoke")
+    house.home.keys[house.device_key.kid] = house.device_key
+    async with house.home.client(second.get_secret_value()) as client:
+        assert (await client.get(BUS)).status_code == 200
+    nowhere = {"hub_url": f"http://127.0.0.1:{free_port()}", "hub_key": stored.hub_key.kid}
+    async with open_spoke(house.settings.model_copy(update={**nowhere, "refused_s": 3600})):
+        await wait_for(lambda: house.statuses, "the spoke")
         assert await house.call("write", "second") == "wrote second"
-    assert house.stored["renewed"] == pending.renewed.get_secret_value()
+    assert house.stored.renewed == second
 
 
 async def test_a_renewed_token_that_the_hub_forgot_gives_way_to_the_old_one(house: House) -> None:
-    stored = await house.enrolled()
-    pending = await renewed(stored, await find_hub(stored, key=house.device_key), clock=HubClock())
-    pending.save(house.settings.directory / "enrolment.json")
-    assert pending.renewed is not None
+    stored, forgotten = await house.pending()
     # As after a backup of the hub was restored.
-    house.hub.revoke(pending.renewed)
+    await house.home.hub.registry.authority.revoke([tokens.token_id(forgotten.get_secret_value())])
     await gets_in_and_settles(house, stored.token)
 
 
@@ -289,7 +283,22 @@ async def test_a_token_that_has_expired_for_good_says_what_mends_it_and_is_tried
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    await house.enrolled(age_s=200_000)
+    stored, registry = await house.enrolled(), house.home.hub.registry
+    old = tokens.make_claims(
+        hub_id=registry.hub_id,
+        subject=DEVICE,
+        kind="device",
+        owner="admin",
+        scopes=("register", "chat"),
+        lifetime_s=60,
+        key=house.device_key.public,
+        now=0,
+    )
+    expired = {
+        name: SecretStr(tokens.issue(registry.key, old.model_copy(update={"aud": audience})))
+        for name, audience in (("token", "http"), ("bus_token", "mqtt"))
+    }
+    stored.model_copy(update=expired).save(house.path)
     settings = house.settings.model_copy(update={"broker_wait_s": 0.1, "rejected_s": 0.2})
     async with open_spoke(settings) as spoke:
         # A broker that takes its time is a problem as well, which passes.
@@ -297,6 +306,6 @@ async def test_a_token_that_has_expired_for_good_says_what_mends_it_and_is_tried
         await wait_for(lambda: refused in (spoke.problem or ""), "the word of it")
         assert "strawberry spoke join" in (spoke.problem or "")
         await wait_for(lambda: not spoke.connected, "the broker's refusal")
-        asked = house.hub.requests.count(BUS)
-        await wait_for(lambda: house.hub.requests.count(BUS) > asked, "the next try")
+        asked = house.asked(BUS)
+        await wait_for(lambda: house.asked(BUS) > asked, "the next try")
     assert caplog.text.count("refuses garage_pc") == 1
