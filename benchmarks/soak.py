@@ -68,8 +68,8 @@ class Sample:
 
 
 _HEAD: Final = (
-    "| minutes | acts | hub, MB | spoke, MB | broker, MB | hub's descriptors | its threads | rows | hub.db, MB |"
-    " files |"
+    "| minutes | acts | hub, MB | spoke, MB | broker, MB | hub's descriptors | its threads | rows "
+    "| hub.db, MB | files |"
 )
 
 

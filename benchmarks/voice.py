@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from difflib import SequenceMatcher
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -125,6 +126,8 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; what is spoken is kept in ``build/speech``."""
     if not can_speak():
         return [not_measured("speech", HINT)]
+    if find_spec("pocketsphinx") is None:
+        return [not_measured("speech", "pip install 'strawberry-home[voice]'")]
     voices = VOICES[::4] if effort.quick else VOICES
     await asyncio.to_thread(_speak, voices)
     sphinx = PocketSphinx([_WORD])
