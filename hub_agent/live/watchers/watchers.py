@@ -384,8 +384,7 @@ class Watchers:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
         tokens, acted = await self._store.used()
         limits = self._evaluations.limits
-        for each in tokens.items():
-            limits.charge_tokens(*each)
+        limits.tokens.charge(tokens)
         for row in readable(await self._store.watchers(), checked_row):
             self._rows[row.name] = row
             limits.actions(row).charge(acted.get(row.name, 0))

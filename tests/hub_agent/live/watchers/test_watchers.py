@@ -467,7 +467,9 @@ async def test_a_watcher_that_flaps_leaves_evaluations_and_notifications_to_the_
         await watching.decided(min(count, 5), "flapping")
     await watching.disk("open", "door")
     await watching.decided(1, "door")
-    assert (await watching.show("flapping"))["model_calls"] == 5
+    shown = await watching.show("flapping")
+    waits = "it waits to be evaluated: the evaluations of a minute are used up"
+    assert (shown["model_calls"], shown["reason"]) == (5, waits)
     # A person who asks for it does not wait; the watcher has told enough.
     assert (await watching.ask("POST", "/flapping/run"))["decision"] == "notify"
     assert "the last of 3 times" in asked(model.requests)[-1]
@@ -745,31 +747,6 @@ async def test_the_tokens_of_a_day_end_evaluations_also_after_a_restart(
         assert "used up" in again["reason"]
         assert (shown["model_calls"], shown["reason"]) == (1, "there is no value of bell yet")
     assert len(model.requests) == 1
-
-
-async def test_the_evaluations_of_a_minute_are_one_number_for_all_watchers(
-    tmp_path: Path, model: ScriptedModel
-) -> None:
-    model.script = script(decides("notify"))
-    limits = WatcherSettings(evaluations_per_minute=1)
-    async with open_home(tmp_path / "home", model_url=model.base_url, watchers=limits) as home:
-        device = await home.device("nas", CameraSkill())
-        async with home.client() as client:
-            watching = Watching(home, device, CameraSkill(), client)
-            for name in ("first", "second"):
-                await watching.add(name, predicate="disk > 95", allow=[])
-            await home.hub.live.feed.settled()
-            await watching.disk(96)
-            await watching.decided(1, "first")
-
-            async def is_told() -> bool:
-                reason = "it waits to be evaluated: the evaluations of a minute are used up"
-                return bool((await watching.show("second"))["reason"] == reason)
-
-            await eventually(is_told)
-            assert len(asked(model.requests)) == 1
-            # A person who asks for it does not wait.
-            assert (await watching.ask("POST", "/second/run"))["decision"] == "notify"
 
 
 async def test_after_a_restart_it_says_that_a_gap_is_in_its_window(
