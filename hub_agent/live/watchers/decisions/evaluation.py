@@ -291,16 +291,12 @@ class Evaluations:
 
     async def _record_failure(self, row: WatcherRow, entry: DecisionRow, occasion: str | None) -> None:
         """Record that no model could decide; with an occasion, notify the owner."""
-        entry.state = "done" if occasion is None else "acting"
-        # A full disk must not silence an alarm.
-        with suppress(StorageError):
-            await self.store.record(row, entry)
         await self.announcer.decision(row, entry)
         if occasion is not None:
             await self.announcer.failure(row, occasion, entry.reason)
-            entry.state = "done"
-            with suppress(StorageError):
-                await self.store.finish(entry)
+        # Told first: neither a full disk nor the end of the hub may silence an alarm.
+        with suppress(StorageError):
+            await self.store.record(row, entry)
         await self.announcer.state(row, entry)
 
     async def objection(self, row: WatcherRow) -> str | None:

@@ -224,9 +224,11 @@ async def test_without_a_good_predicate_the_model_evaluates_at_its_interval_also
 async def test_without_a_good_predicate_the_model_evaluates_changes_and_never_the_same_twice(
     watching: Watching, model: ScriptedModel
 ) -> None:
-    model.script = script(decides("nothing"), predicate="disk > text")
+    model.script = lambda _: Fails(status=400, message="out of order")
     made = await watching.add(allow=[])
+    assert "out of order" in made["note"]
     assert (made["predicate"], made["note"].endswith("each new value")) == (None, True)
+    model.script = script(decides("nothing"))
     await watching.ask("POST", "/full/approve")
     await watching.disk(10)
     await watching.decided(1)
@@ -234,6 +236,7 @@ async def test_without_a_good_predicate_the_model_evaluates_changes_and_never_th
     await watching.disk(20)
     decisions = await watching.decided(2)
     assert [each["seen"]["disk"] for each in decisions] == [10, 20]
+    assert (await watching.show())["note"] == made["note"]
 
 
 async def test_it_notifies_first_and_acts_later_each_once_while_the_condition_lasts(
@@ -694,16 +697,6 @@ async def test_a_predicate_is_checked_or_proposed_before_anything_is_changed(
     assert checked["note"] == "there is a division by zero at column 1"
     assert await watching.ask("POST", "/full/predicate", {"predicate": "dsk > 1"}) == "invalid"
     assert (await watching.show())["predicate"] is None
-
-
-async def test_it_says_why_no_predicate_was_proposed(watching: Watching, model: ScriptedModel) -> None:
-    model.script = lambda _: Fails(status=400, message="out of order")
-    made = await watching.add(allow=[])
-    assert "out of order" in made["note"]
-    await watching.ask("POST", "/full/approve")
-    model.script = script(decides("notify"))
-    await watching.ask("POST", "/full/run")
-    assert (await watching.show())["note"] == made["note"]
 
 
 async def test_each_change_fires_also_while_the_model_is_asked_about_the_one_before(
