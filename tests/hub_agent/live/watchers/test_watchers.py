@@ -800,10 +800,17 @@ async def test_after_a_restart_its_windows_hold_what_was_recorded(
     # As after a kill: when the connection was last heard is known to half a minute.
     async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
         await store.write(lambda session: session.exec(update(HeardRow).values(at=last - 20)))
+    monkeypatch.setattr(engine_module, "_SHORT_GAP_S", 0.0)
     async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
         shown = [(await client.get(f"/api/watchers/{name}")).json() for name in predicates]
         heard = (await client.get("/api/bus/history", params={"topic": topic})).json()
         tested = (await client.post("/api/watchers/often/test", json={"since": "1h"})).json()
+
+        async def is_told(client: Any = client) -> bool:
+            history = (await client.get("/api/watchers/often")).json()["history"]
+            return any(each["reason"].startswith("nothing was received from") for each in history)
+
+        await eventually(is_told)
     told = 'there is a gap in the time of mean(level, "1h")'
     assert [(each["truth"], each["reason"]) for each in shown] == [(True, ""), (True, ""), (None, told)]
     assert [(each["value"]["data"], each["recorded"]) for each in heard["samples"]] == [
