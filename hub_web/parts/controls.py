@@ -189,6 +189,9 @@ class Panel:
             except BadValue as error:
                 made.error = str(error)
                 return
+            if value is None and argument.required:
+                made.error = text("This is needed.")
+                return
             made.error = None
             arguments = {} if value is None else {argument.name: value}
             if await self._run(method, arguments, None):

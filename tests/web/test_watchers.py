@@ -81,6 +81,8 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page.get_by_role("button", name="Make a watcher").click()
     page.get_by_label("What should it do?").fill("Stop the camera node if the disk is above 95 %.")
     page.get_by_label("Name", exact=True).fill("full")
+    page.get_by_role("button", name="Make a watcher").click()
+    expect(page.locator(".q-field--error", has_text="Choose at least one value")).to_be_visible()
     page.get_by_label("Other topics").fill(f"disk = {TOPIC}")
     page.get_by_label("Calls").click()
     page.keyboard.type("NasSkill.stop")
