@@ -166,7 +166,7 @@ def _runs_a_skill(page: Page, picture: Picture) -> None:
     page.get_by_label("Key").fill("s3cret")
     picture(page, "device-settings")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("dialog", name=re.compile("setting")).to_contain_text("••••••")
+    expect(page.get_by_role("dialog", name=re.compile("settings"))).to_contain_text("••••••")
     page.get_by_role("button", name="Run it").click()
     expect(page.get_by_text("Saved")).to_be_visible()
 

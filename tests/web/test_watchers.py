@@ -145,7 +145,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     expect(page.get_by_label("Topics", exact=True)).to_have_value(f"disk = {TOPIC}")
     page.get_by_label("Topics", exact=True).fill("")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("a watcher needs topics, or a schedule")).to_be_visible()
+    expect(page.locator(".q-field--error", has_text="Choose at least one value")).to_be_visible()
     page.get_by_label("Topics", exact=True).fill(f"disk = {TOPIC}")
     page.get_by_label("Node").fill("other")
     page.get_by_label("It looks").click()
