@@ -54,7 +54,7 @@ def controls_of(methods: Sequence[dict[str, Any]], states: Mapping[str, Json]) -
     acting = {
         each["name"]: each
         for each in methods
-        if not {"read_only", "destructive"} & set(each["flags"]) and each["name"] not in _SETTINGS
+        if not {"read_only", "destructive", "unknown"} & set(each["flags"]) and each["name"] not in _SETTINGS
     }
     made = Controls()
     shown: set[str] = set()

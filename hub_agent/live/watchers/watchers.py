@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
+from contracts.shown import check_shown
 from contracts.validation import did_you_mean
 from contracts.wire import Json
 from hub_agent.calls.confirmations import cannot_confirm
@@ -48,7 +49,6 @@ from hub_agent.live.watchers.watched import (
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_registry.registry import Registry
-from hub_registry.shown import check_shown
 from hub_registry.storage.tables import now, readable
 
 _log = logging.getLogger(__name__)
