@@ -63,12 +63,14 @@ ALIKE: Final = (
 """Sentences that begin or end as one of the grammar."""
 NEAR_YES: Final = {
     "en": """guess, guest, yet, yeah, yesterday, gas, chess, less, dress, is this, yesterday please, jazz,
-        yet please, just a moment, i guess so, let me see, sure, maybe later, what was that""",
+        yet please, just a moment, i guess so, let me see, sure, maybe later, what was that, yes, yes please,
+        yes but wait, yes but not now, yes do it later, yes do not, guess who did it, he has to do it,
+        yes he did""",
     "de": """ja, ja ja, bitte, na ja, jawohl, gerne, ja aber, ach bitte nicht, ja bitte nicht, ja gestern,
         na gerne nicht, jetzt nicht, vielleicht, warte mal, was war das, Japan, ja gern geschehen""",
 }
 """What is no yes, the words that sound most like one among it."""
-YES: Final = {"en": "yes, yes please", "de": "ja bitte, ja gerne"}
+YES: Final = {"en": "yes do it", "de": "ja bitte, ja gerne"}
 NO: Final = {"en": "no, no thanks, stop", "de": "nein, nein danke, abbrechen"}
 ANSWERING: Final = {
     "en": VOICES,
