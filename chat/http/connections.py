@@ -18,10 +18,12 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bus.ports import accept
+from chat.http.errors import error_response
 
 MAX_HEAD: Final = 64 * 1024
 """Bytes of the line and headers of a request, and of what may follow its body."""
 
+_TOO_LONG: Final = f"Its address and headers may have {MAX_HEAD:,} bytes in all."
 MAX_HEADERS: Final = 100
 """Headers of a request; browsers and proxies send some twenty."""
 
@@ -144,7 +146,11 @@ class DeadlineProtocol(HttpToolsProtocol):
             self.transport.abort()
             return
         self._is_last = True
-        super().send_400_response(msg)
+        answer = error_response("", 400, "bad_request", "this cannot be read as a request", _TOO_LONG)
+        answer.headers["connection"] = "close"
+        head = b"".join(b"%b: %b\r\n" % pair for pair in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + bytes(answer.body))
+        self.transport.close()
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over to the protocol of WebSockets, which has deadlines of its own."""

@@ -20,21 +20,23 @@ from chat.http.streams import EventStream
 from contracts.errors import PROBLEM_JSON
 from contracts.wire import Json
 
-_READ: Final = {"read": "body", "read_query": "query"}
+_READ: Final = {"read": "body", "read_open": "body", "read_query": "query"}
 _DOCUMENTED: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/")
 OPEN: Final = frozenset(
     {
-        "/api/health",
-        "/api/setup",
-        "/api/session",
-        "/api/devices/enrol",
-        "/api/devices/join",
-        "/api/devices/join/poll",
-        "/.well-known/strawberry",
-        "/.well-known/jwks.json",
+        "GET /api/health",
+        "GET /api/setup",
+        "POST /api/setup",
+        "POST /api/session",
+        "DELETE /api/session",
+        "POST /api/devices/enrol",
+        "POST /api/devices/join",
+        "POST /api/devices/join/poll",
+        "GET /.well-known/strawberry",
+        "GET /.well-known/jwks.json",
     }
 )
-"""Paths at which a request without a token is answered, with some method or other."""
+"""Routes at which a request without a token is answered."""
 
 _TEXT: Final[Json] = {"type": "string"}
 _PROBLEM: Final[Json] = {
@@ -106,7 +108,8 @@ def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> OpenApi:
             "title": "Strawberry",
             "version": version,
             "description": "docs/http.md says what the routes do and answer. Errors are problem details. "
-            "A schema without a type is any JSON: arguments and results of skills, payloads of topics.",
+            "A schema without a type is any JSON: arguments and results of skills, payloads of topics. "
+            "0, 1 and words such as yes are taken as booleans, too.",
         },
         "security": [{"bearer": []}, {"session": []}],
         "paths": paths,
@@ -123,7 +126,7 @@ def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> OpenApi:
 def _operation(
     path: str,
     method: str,
-    read: dict[str, type[BaseModel]],
+    read: dict[str, Any],
     body: Json | None,
     answer: dict[str, Json] | None,
 ) -> dict[str, Json]:
@@ -159,8 +162,9 @@ def _operation(
     if parameters:
         operation["parameters"] = parameters
     if body is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    if path in OPEN:
+        content = {"application/json": {"schema": body}}
+        operation["requestBody"] = {"required": "optional" not in read, "content": content}
+    if f"{method} {path}" in OPEN:
         operation["security"] = [{}, {"bearer": []}, {"session": []}]
     return operation
 
@@ -193,16 +197,18 @@ def _answer(endpoint: Callable[..., Any], of_type: Callable[[Any], Json]) -> dic
     return content
 
 
-def _models(endpoint: Callable[..., Any]) -> dict[str, type[BaseModel]]:
-    """Return what an endpoint reads: the model of its body, and that of its query."""
+def _models(endpoint: Callable[..., Any]) -> dict[str, Any]:
+    """Return what an endpoint reads: the model of its body, and of its query, and if that is optional."""
     function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))
     if not inspect.isfunction(function):
         return {}
     used = inspect.getclosurevars(function)
     known = {**used.globals, **used.nonlocals}
-    found: dict[str, type[BaseModel]] = {}
+    found: dict[str, Any] = {}
     awaited = ""
     code = function.__code__
+    if any(isinstance(each, tuple) and "optional" in each for each in code.co_consts):
+        found["optional"] = True
     for name in (*code.co_names, *code.co_freevars):
         value = known.get(name)
         awaited = _READ.get(name, awaited)

@@ -1,6 +1,7 @@
 """Who comes and says nothing, or says it by the letter, keeps nobody else from the hub."""
 
 import asyncio
+import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -110,7 +111,9 @@ async def test_what_is_no_request_is_refused_and_ends_the_connection(tmp_path: P
     async with serving(ConnectionBounds(deadline_s=600), tmp_path, secure=False) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
-        assert (await _rest(reader)).startswith(b"HTTP/1.1 400 ")
+        answer = await _rest(reader)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "bad_request"
         writer.close()
 
 

@@ -79,9 +79,12 @@ async def test_every_route_is_in_the_document_with_what_it_reads(tmp_path: Path,
     }
     assert bodyless == set(BODYLESS.strip().splitlines())
     documented = {
-        row.path for row in ROWS if row.who == "*" and row.path.startswith(("/api/", "/.well-known/"))
+        f"{row.method} {row.path}"
+        for row in ROWS
+        if row.who == "*" and row.path.startswith(("/api/", "/.well-known/"))
     }
     assert documented == OPEN
+    assert not operations["POST", "/api/devices/{name}/invitations"]["requestBody"]["required"]
     assert operations["GET", "/api/turns"]["parameters"][-1]["schema"]["maximum"] == 200
     listed = answered(operations["GET", "/api/tokens"])
     assert listed["items"] == {"$ref": "#/components/schemas/TokenSummary"}
