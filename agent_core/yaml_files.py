@@ -44,7 +44,7 @@ def parse_yaml(text: str, kind: type[Model]) -> Model:
         return kind.model_validate(value)
     except ValidationError as error:
         mistake = explain(error, kind)
-        raise _wrong(mistake, _mark_of(node, first_mistake(error)["loc"])) from None
+        raise _wrong(mistake, _mark_of(node, first_mistake(error.errors())["loc"])) from None
 
 
 def line_of(text: str, *steps: str | int) -> int | None:

@@ -48,7 +48,6 @@ from spoke import Skill, skill_method
 class BenchSkill(Skill):
     """Does next to nothing."""
 
-    @skill_method()
     async def echo(self, text: str) -> str:
         """Give the text back."""
         return text

@@ -23,6 +23,8 @@ Parsed = TypeVar("Parsed")
 _LONGEST_VALUE: Final = 60
 _LONGEST_NAME: Final = 100
 """Of a name that is compared with others: one of 20,000 letters took 20 ms."""
+_TYPE: Final = re.compile(r"str|int|float|bool|constrained-\w+|[a-z-]+\[.*\]")
+"""What pydantic puts into the place of a mistake where a value may be of several types."""
 _SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|Data|URL|Bytes) should ")
 _LINE: Final = re.compile(r"line (\d+) column (\d+)")
 _FIRST: Final = ("extra_forbidden", "missing")
@@ -140,7 +142,7 @@ def explain(
     show_value: bool = False,
 ) -> str:
     """Describe the first mistake of a validation in one line; see `explain_mistake`."""
-    return explain_mistake(first_mistake(error), model, what=what, root=root, show_value=show_value)
+    return explain_mistake(first_mistake(error.errors()), model, what=what, root=root, show_value=show_value)
 
 
 def explain_mistake(
@@ -165,7 +167,7 @@ def explain_mistake(
     """
     steps = [root] if root else []
     place, parent = location((*steps, *mistake["loc"])), location((*steps, *mistake["loc"][:-1]))
-    name = str(mistake["loc"][-1]) if mistake["loc"] else ""
+    name = shortened(str(mistake["loc"][-1]), _LONGEST_VALUE) if mistake["loc"] else ""
     inside = f" in {parent}" if parent else ""
     given = f", not {_shown(mistake['input'])}" if show_value else ""
     match mistake["type"]:
@@ -178,6 +180,11 @@ def explain_mistake(
             expected = str(mistake.get("ctx", {}).get("expected", ""))
             near = did_you_mean(str(mistake["input"]), re.findall(r"'([^']*)'", expected))
             return f"{place or 'it'} must be {expected}{given}{near}"
+        case "union_tag_not_found":
+            return f"{what} {mistake['ctx']['discriminator']} is missing" + (f" in {place}" if place else "")
+        case "union_tag_invalid":
+            place = location((*steps, *mistake["loc"], mistake["ctx"]["discriminator"].strip("'")))
+            return f"{place} must be one of {mistake['ctx']['expected_tags']}"
         case "value_error":
             reason = str(mistake["ctx"]["error"])
             return (f"{place}: {reason}" if place else reason) + given
@@ -195,10 +202,10 @@ def explain_mistake(
             return f"{place or 'it'} {message}{given}"
 
 
-def first_mistake(error: ValidationError) -> ErrorDetails:
-    """Return the mistake of a validation that `explain` describes."""
+def first_mistake(mistakes: Iterable[ErrorDetails]) -> ErrorDetails:
+    """Return the one of the mistakes of a validation that `explain` describes."""
     return min(
-        error.errors(include_url=False),
+        mistakes,
         key=lambda each: _FIRST.index(each["type"]) if each["type"] in _FIRST else len(_FIRST),
     )
 
@@ -207,7 +214,10 @@ def location(steps: Iterable[str | int]) -> str:
     """Write the path to a value as Python does: ``players[2].volume``."""
     path = ""
     for step in steps:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif not _TYPE.fullmatch(step):
+            path += f".{shortened(step, _LONGEST_VALUE)}"
     return path.removeprefix(".")
 
 

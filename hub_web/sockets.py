@@ -13,12 +13,12 @@ from weakref import WeakKeyDictionary
 import socketio
 from nicegui import Client
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 
-from chat.http.server import MAX_SOCKET_MESSAGE
+from chat.http.limits import MAX_SOCKET_MESSAGE, WITH_TOKEN
 from contracts.devices.presence import Revocation
-from contracts.errors import NotFound, Unauthorized
+from contracts.errors import InvalidMessage, NotFound, Unauthorized
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_registry.access.tokens import TokenAuthority
@@ -129,12 +129,21 @@ class Sockets:
         if sum(each.session.user.id == session.user.id for each in self._open) >= _MOST_SOCKETS:
             await send({"type": "websocket.close", "code": 1013})
             return
+
+        async def bounded() -> Message:
+            message = await receive()
+            try:
+                WITH_TOKEN.check((message.get("text") or "").encode())
+            except InvalidMessage:
+                return {"type": "websocket.disconnect", "code": 1009}
+            return message
+
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as scope_of:
                 socket = _Socket(session, scope_of)
                 self._open.add(socket)
                 try:
-                    await app({**scope, SESSION: session}, receive, send)
+                    await app({**scope, SESSION: session}, bounded, send)
                 finally:
                     self._open.discard(socket)
         if scope_of.expired():

@@ -21,6 +21,7 @@ from contracts.chat import (
     Exchange,
 )
 from contracts.errors import InvalidMessage
+from contracts.validation import explain
 from contracts.wire import Json, Part
 
 _MAX_NOTES: Final = 4_000
@@ -128,8 +129,7 @@ def chat_request(
             **given,
         )
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InvalidMessage(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise InvalidMessage(explain(error, what="field")) from None
 
 
 def _steps(messages: Sequence[ChatMessage]) -> list[ClientStep] | None:

@@ -9,12 +9,14 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from typing_extensions import TypedDict
 
+from chat.http.limits import WITH_TOKEN, Budget
 from contracts.errors import InvalidMessage
-from contracts.validation import check_numbers, explain, explain_mistake, location
+from contracts.validation import check_numbers, explain_mistake, first_mistake, location
 
 Model = TypeVar("Model", bound=BaseModel)
 Answered = TypeVar("Answered")
@@ -57,7 +59,12 @@ class Uploaded(TypedDict):
 
 
 async def read(
-    request: Request, kind: type[Model], *, optional: bool = False, any_type: bool = False
+    request: Request,
+    kind: type[Model],
+    *,
+    optional: bool = False,
+    any_type: bool = False,
+    budget: Budget = WITH_TOKEN,
 ) -> Model:
     """Return the body of a request.
 
@@ -66,11 +73,19 @@ async def read(
         optional: Whether the body may be missing; every field then has its default.
         any_type: Whether its media type may be another, as ``curl -d`` sends it. A cookie needs the hub's
             own Origin anyway.
+        budget: How large it may be.
 
     Raises:
-        InvalidMessage: If it is anything else, or not sent as JSON: a form of a foreign page can send text.
+        HTTPException: If it has too many bytes.
+        InvalidMessage: If it has too many values, is anything else, or not sent as JSON: a form of a foreign
+            page can send text.
     """
-    body = await request.body()
+    pieces = bytearray()
+    async for piece in request.stream():
+        pieces += piece
+        if len(pieces) > budget.size:
+            raise HTTPException(413, f"a request without a token may have {budget.size:,} bytes")
+    body = bytes(pieces)
     if optional and body in (b"", b"null"):
         return kind()
     sent_as = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -78,6 +93,7 @@ async def read(
         raise InvalidMessage(
             "the body is not sent as JSON", hint="Send it with 'Content-Type: application/json'."
         )
+    budget.check(body)
     try:
         read = kind.model_validate_json(body)
         check_numbers(body)
@@ -149,17 +165,18 @@ def answer_joined(value: Model, name: str, pieces: Iterable[bytes]) -> Answer[Mo
 
 
 def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidMessage:
-    first = error.errors(include_url=False, include_context=False)[0]
+    mistakes = error.errors(include_url=False)
+    first = mistakes[0]
     if first["type"] == "json_invalid":
         return InvalidMessage("the body is not valid JSON", hint=f"{first['msg']}.")
     if not first["loc"] and first["type"] != "value_error":
         return InvalidMessage("the body must be a JSON object", hint=_takes(kind, what))
-    mistakes = error.errors(include_url=False)[:_MOST_MISTAKES]
     errors = [
         {"field": location(each["loc"]), "detail": explain_mistake(each, kind, what=what)}
-        for each in mistakes
+        for each in mistakes[:_MOST_MISTAKES]
     ]
-    return InvalidMessage(explain(error, kind, what=what), hint=_takes(kind, what), errors=errors)
+    message = explain_mistake(first_mistake(mistakes), kind, what=what)
+    return InvalidMessage(message, hint=_takes(kind, what), errors=errors)
 
 
 def _takes(kind: type[BaseModel], what: str) -> str:

@@ -40,6 +40,7 @@ from contracts.chat import (
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.text import shortened
+from contracts.validation import explain
 from contracts.wire import Strict
 
 Caller = TypeVar("Caller")
@@ -316,4 +317,4 @@ def _limit(request: Request, usual: int) -> int:
     try:
         return _LIMIT.validate_python(request.query_params.get("limit", usual))
     except ValidationError as error:
-        raise InvalidMessage(f"limit: {error.errors(include_url=False)[0]['msg']}") from None
+        raise InvalidMessage(explain(error, root="limit")) from None

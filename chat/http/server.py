@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from chat.http.connections import Acceptor, ConnectionBounds, DeadlineProtocol
+from chat.http.limits import MAX_SOCKET_MESSAGE
 from chat.tasks import open_tasks
 
 _GRACE_S = 3
@@ -21,9 +22,6 @@ _LOOK_S: Final = 0.01
 """How often to look whether they have ended; in its own server uvicorn does so ten times a second."""
 
 _BOUNDS = ConnectionBounds()
-
-MAX_SOCKET_MESSAGE: Final = 1024 * 1024
-"""Bytes of one message of a client over a WebSocket."""
 
 
 @asynccontextmanager

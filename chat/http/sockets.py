@@ -1,17 +1,23 @@
-"""WebSockets of an HTTP server, with a deadline for clients that do not read.
+"""WebSockets of an HTTP server, with a deadline for clients that do not read, and a limit of their frames.
 
 Imported with the first socket: servers without any do without it.
 """
 
 import asyncio
 from asyncio.transports import BaseTransport
-from typing import Any
+from typing import Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from chat.http.limits import SOCKET_FRAMES, SOCKET_FRAMES_PER_S
+from contracts.rates import TokenBucket
+
+_PIECE: Final = 4 * 1024
+"""Bytes after which frames are counted: up to 682 of them."""
+
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, which disconnects a client that does not read.
+    """uvicorn's protocol, which disconnects a client that does not read, or sends too many frames.
 
     Args:
         deadline_s: See `chat.http.connections.ConnectionBounds`.
@@ -23,6 +29,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *, deadline_s: float, **given: Any) -> None:
         super().__init__(**given)
         self._deadline_s = deadline_s
+        self._frames = TokenBucket(burst=SOCKET_FRAMES, per_second=SOCKET_FRAMES_PER_S)
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Start the deadline."""
@@ -34,6 +41,20 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what the client sent, a piece after the other."""
+        for at in range(0, len(data), _PIECE):
+            if self.transport.is_closing():
+                return
+            super().data_received(data[at : at + _PIECE])
+
+    def handle_events(self) -> None:
+        """Pass on the frames of a piece."""
+        if not self._frames.take(len(self.conn.events)):
+            self.transport.abort()
+            return
+        super().handle_events()
 
     async def send(self, message: Any) -> None:
         """Send a message of the application."""

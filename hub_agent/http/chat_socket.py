@@ -18,6 +18,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from chat.http.errors import expected
+from chat.http.limits import WITH_TOKEN
 from chat.http.streams import Connections
 from chat.turns import Turn
 from contracts.chat import TurnError, TurnEvent
@@ -34,7 +35,7 @@ from contracts.chat.stream import (
     TurnStateFrame,
 )
 from contracts.errors import NotFound, StrawberryError, TooManyRequests, Unauthorized
-from contracts.rates import Slots
+from contracts.rates import Slots, TokenBucket
 from contracts.validation import parsed
 from hub_agent.chat.assistant import Assistant, key_of
 from hub_registry.access.bearer import Bearer, Gate
@@ -49,6 +50,8 @@ _TURNS: Final = 32
 _GRACE_S: Final = 60.0
 """How long a turn goes on without its client, and its events are kept after its end: a phone changes from one
 network to another in seconds."""
+_REFUSALS: Final = 300
+"""Frames of one socket that are refused at once, and one a second, before it is closed: each costs 0.2 ms."""
 _MOST_FOLLOWED: Final = 1024 * 1024
 """Bytes of events of one turn that are kept while a client follows it."""
 _MOST_KEPT: Final = 256 * 1024
@@ -158,6 +161,7 @@ class ChatSockets:
         self, assistant: Assistant, gate: Gate, *, connections: Connections, tasks: asyncio.TaskGroup
     ) -> None:
         self.assistant = assistant
+        self.gate = gate
         self._authenticate = gate.require("chat")
         self._connections = connections
         self._tasks = tasks
@@ -227,8 +231,7 @@ class ChatSockets:
         """Serve a client until it leaves or its token expires; return why it is to go."""
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s), asyncio.TaskGroup() as tasks:
-                client = _Client(self, websocket, bearer, tasks)
-                await client.read()
+                return await _Client(self, websocket, bearer, tasks).read()
         return "the token has expired"
 
 
@@ -243,12 +246,18 @@ class _Client:
         self._bearer = bearer
         self._tasks = tasks
         self._sending: dict[str, asyncio.Task[None]] = {}
+        self._refusals = TokenBucket(burst=_REFUSALS, per_second=1)
 
-    async def read(self) -> None:
-        """Obey its messages until it leaves."""
+    async def read(self) -> str:
+        """Obey its messages until it leaves; return why it is to go, where it is."""
         try:
             while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
                 await self._take(message.get("text") or message.get("bytes") or "")
+                if self._refusals.empty:
+                    return "too many messages were refused"
+                # The next one may be here already, and those of others wait.
+                await asyncio.sleep(0)
+            return ""
         finally:
             for task in self._sending.values():
                 task.cancel()
@@ -256,6 +265,8 @@ class _Client:
     async def _take(self, text: str | bytes) -> None:
         ref, turn = "", None
         try:
+            self._sockets.gate.count(self._bearer.claims)
+            WITH_TOKEN.check(text.encode() if isinstance(text, str) else text)
             frame = parsed(CLIENT_FRAME, text)
             ref, turn = getattr(frame, "ref", ""), frame.turn
             await self._obey(frame)
@@ -263,6 +274,7 @@ class _Client:
             await self._refuse(error, turn, ref=ref)
 
     async def _refuse(self, error: StrawberryError, turn: str | None, *, ref: str = "") -> None:
+        self._refusals.charge(1)
         problem = json.loads(bytes(expected(_PATH, error).body))
         await self._send(_json(Refused(ref=ref, turn=turn, problem=problem)))
 

@@ -81,6 +81,6 @@ def parse_servers(text: str) -> dict[str, ServerEntry]:
         return _File.model_validate(found).mcpServers
     except ValidationError as error:
         # JSON is YAML, but for tabs between its words.
-        line = line_of(text.replace("\t", " "), *first_mistake(error)["loc"])
+        line = line_of(text.replace("\t", " "), *first_mistake(error.errors())["loc"])
         hint = 'It holds {"mcpServers": {"NAME": {"command": "…", "args": ["…"]}}}, or "url" for a command.'
         raise FileProblem(explain(error, _File), line=line, hint=hint) from None

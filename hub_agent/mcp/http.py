@@ -6,7 +6,7 @@ The library takes 0.6 s to import, so that it is loaded with the first request, 
 import asyncio
 import importlib
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_core.lazy import Lazy
+from chat.http.limits import WITH_TOKEN
 from chat.http.streams import Client, Connections, farewell
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
@@ -97,11 +98,17 @@ class Mcp:
         """Serve one request."""
         request = Request(scope, receive)
         bearer = await self._authenticate(request)
+        body = await request.body()
+        WITH_TOKEN.check(body)
+        read: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
         server = await self._server.get()
         session, token = request.headers.get("mcp-session-id", ""), bearer.claims.jti
         if session in self._sessions:
             self._sessions.move_to_end(session)
         begun = False
+
+        async def again() -> Message:
+            return next(read, None) or await receive()
 
         async def noted(message: Message) -> None:
             nonlocal begun
@@ -118,7 +125,7 @@ class Mcp:
         async with self._connections.hold(None, token=token) as client:
             self._clients.add(client)
             try:
-                await server.handle({**scope, BEARER: bearer}, receive, noted, token=token)
+                await server.handle({**scope, BEARER: bearer}, again, noted, token=token)
             finally:
                 self._clients.discard(client)
         if client.gone and begun:

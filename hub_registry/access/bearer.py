@@ -28,6 +28,8 @@ SESSION_COOKIE: Final = "strawberry_session"
 _OF_HOME: Final = tuple(scope for scope in SCOPES if scope != "metrics")
 _HOLDERS: Final = 10_000
 _TOKENS: Final = 4
+_AT_ONCE, _PER_S = 200, 20
+"""Bodies without a token from one address: fifty devices that wait to join ask 25 times in a second."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Gate:
         self._holders = TokenBuckets(burst=burst, per_second=per_second, most=_HOLDERS)
         # A person whose program floods the hub goes on in the browser, and gains nothing by a hundred tokens.
         self._people = TokenBuckets(burst=_TOKENS * burst, per_second=_TOKENS * per_second, most=_HOLDERS)
+        self._addresses = TokenBuckets(burst=_AT_ONCE, per_second=_PER_S, most=_HOLDERS)
 
     async def bearer(self, request: Request) -> Bearer:
         """Return the bearer of a request.
@@ -128,13 +131,18 @@ class Gate:
                 key_id=claims.cnf.jkt,
             )
         await self._authority.use(claims)
-        self._count(claims)
+        self.count(claims)
         try:
             return Bearer(claims, await self._accounts.get(claims.own))
         except NotFound:
             raise Unauthorized("the user of this token no longer exists") from None
 
-    def _count(self, claims: Claims) -> None:
+    def count(self, claims: Claims) -> None:
+        """Count a request, or a message over a WebSocket.
+
+        Raises:
+            TooManyRequests: If there were too many with this token, or of its person, in a short time.
+        """
         is_person = claims.kind == "user"
         if not self._holders.take(claims.holder) or (is_person and not self._people.take(claims.own)):
             raise TooManyRequests(
@@ -142,6 +150,15 @@ class Gate:
                 hint="Send fewer; [http] requests_per_minute in strawberry.toml allows more.",
                 retry_after_s=1,
             )
+
+    def count_open(self, source: str) -> None:
+        """Count a body from an address that needs no token.
+
+        Raises:
+            TooManyRequests: If there were too many from there in a short time.
+        """
+        if not self._addresses.take(source):
+            raise TooManyRequests("too many requests in a short time", retry_after_s=1)
 
     def require_key(self, request: Request, key: PublicKey) -> None:
         """Require the proof that a device without a token has this key.

@@ -8,7 +8,7 @@ from contracts.devices.joining import JoinAsked, JoinPoll, JoinRequest, JoinStat
 from contracts.wire import Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.access.joining import Waiting
-from hub_registry.http.parts import source_of
+from hub_registry.http.parts import read_open, source_of
 from hub_registry.registry import Registry
 from identity.keys import PublicKey
 
@@ -39,12 +39,12 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     joining = registry.joining
 
     async def ask(request: Request) -> Answer[JoinAsked]:
-        body = await read(request, JoinRequest)
+        body = await read_open(request, JoinRequest, gate)
         gate.require_key(request, PublicKey.from_jwk(body.public_key))
         return answer(await joining.ask(body, source=source_of(request)))
 
     async def poll(request: Request) -> Answer[JoinState]:
-        body = await read(request, JoinPoll)
+        body = await read_open(request, JoinPoll, gate)
         found = joining.poll(body.secret, source=source_of(request))
         enrolment = registry.enrol_answer(found.joined) if found.joined else None
         return answer(JoinState(state=found.state, enrolment=enrolment))

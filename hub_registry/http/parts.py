@@ -6,6 +6,9 @@ from typing import Annotated, Protocol
 from pydantic import Field
 from starlette.requests import Request
 
+from chat.http.limits import WITHOUT_TOKEN
+from chat.http.requests import Model, read
+from hub_registry.access.bearer import Gate
 from hub_registry.bus.purging import Purged
 from hub_registry.settings import CENTURY_S
 
@@ -34,6 +37,16 @@ class Remover(Protocol):
     async def purge(self) -> Purged:
         """Empty every retained topic of ours."""
         ...
+
+
+async def read_open(request: Request, kind: type[Model], gate: Gate) -> Model:
+    """Return the body of a request that needs no token; see `chat.http.requests.read`.
+
+    Raises:
+        TooManyRequests: If there were too many from its address.
+    """
+    gate.count_open(source_of(request))
+    return await read(request, kind, budget=WITHOUT_TOKEN)
 
 
 def source_of(request: Request) -> str:

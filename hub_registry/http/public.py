@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
-from chat.http.requests import Answer, answer, read
+from chat.http.requests import Answer, answer
 from contracts.devices.joining import DeviceBus, EnrolAnswer, HubCard, ca_document
 from contracts.errors import InvalidMessage
 from contracts.wire import Json, Strict
 from hub_registry.access.bearer import Gate
-from hub_registry.http.parts import source_of
+from hub_registry.http.parts import read_open, source_of
 from hub_registry.registry import Registry
 from identity import challenges
 from identity.keys import KeyPair, PublicKey
@@ -39,7 +39,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     may_register = gate.require("register")
 
     async def enrol(request: Request) -> Answer[EnrolAnswer]:
-        body = await read(request, EnrolBody)
+        body = await read_open(request, EnrolBody, gate)
         gate.require_key(request, PublicKey.from_jwk(body.public_key))
         joined = await registry.enrolment.enrol(body.token, body.public_key, source=source_of(request))
         return answer(registry.enrol_answer(joined))

@@ -15,7 +15,7 @@ from contracts.validation import Language, TimeZone
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.accounts import User, UserChange
 from hub_registry.access.bearer import SESSION_COOKIE, Gate
-from hub_registry.http.parts import source_of
+from hub_registry.http.parts import read_open, source_of
 from hub_registry.registry import Registry
 
 _SHORTEST: Final = 10
@@ -126,7 +126,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         return answer(SetupAnswer(needed=await people.needs_setup()))
 
     async def set_up(request: Request) -> Answer[LoggedInAnswer]:
-        body = await read(request, SetupBody)
+        body = await read_open(request, SetupBody, gate)
         source = source_of(request)
         user = await people.set_up(
             body.code, body.password, name=body.name, language=body.language, source=source
@@ -135,7 +135,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         return await logged_in(request, user)
 
     async def log_in(request: Request) -> Answer[LoggedInAnswer]:
-        body = await read(request, LoginBody)
+        body = await read_open(request, LoginBody, gate)
         source = source_of(request)
         try:
             user = await people.log_in(body.name, body.password, source=source)

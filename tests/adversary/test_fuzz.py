@@ -22,6 +22,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from websockets.frames import Frame, Opcode
+from websockets.sync.client import connect
 
 from contracts import topics
 from deploy.cli.client import find_nearest
@@ -51,6 +53,9 @@ EACH = 25
 """Messages after which is looked whether all is well; so many are shown where it is not."""
 CHATS = 4
 """Every so many looks, one includes a chat: a person has about one message a second."""
+LARGE: Final = 2_000
+"""To so many messages there is one more large body to each route."""
+FRAMES: Final = ((Opcode.TEXT, b"x"), (Opcode.TEXT, b'{"kind":"chat"}'), (Opcode.PING, b""))
 HEAVY: Final = 1_000
 """Methods that a device registers at once."""
 OF_EACH = 3
@@ -146,12 +151,14 @@ class Route:
     Attributes:
         query: Values of its parameters, some of them left out.
         body: What is of the form that the hub says it reads; any JSON where it reads none.
+        fields: What it may have.
     """
 
     method: str
     path: str
     query: SearchStrategy[dict[str, Document]]
     body: SearchStrategy[Document]
+    fields: list[str]
 
 
 _HARMFUL: Final = {"POST /api/purge"}
@@ -188,10 +195,13 @@ def _route(method: str, path: str, operation: dict[str, Any], definitions: dict[
         for each in operation.get("parameters", ())
         if each["in"] == "query"
     }
-    body = JSON
+    body, schema = JSON, {}
     if "requestBody" in operation:
-        body = documents(operation["requestBody"]["content"]["application/json"]["schema"], definitions)
-    return Route(method, path, st.fixed_dictionaries({}, optional=parameters), body)
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        body = documents(schema, definitions)
+        schema = definitions.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    query = st.fixed_dictionaries({}, optional=parameters)
+    return Route(method, path, query, body, [*schema.get("properties", ())])
 
 
 @st.composite
@@ -211,6 +221,28 @@ def requests(draw: st.DrawFn, of_hub: list[Route]) -> Asked:
     whos = [*["owner"] * 4, "program", "program", "device", "nobody"]
     who = draw(st.sampled_from(whos if server == "hub" else ["owner"]))
     return Asked(server, route.method, path, who, encode(document))
+
+
+@st.composite
+def large_requests(draw: st.DrawFn, route: Route) -> Asked:
+    """A request with a body of up to 1 MB, of the wrong form or just too long."""
+    item = draw(st.sampled_from([b"[]", b"{}", b"null", b'"a"', b'{"a":[{},1]}', b'"%b"' % (b"\\" * 500)]))
+    # More than any body may have, and what just about passes with a token and without.
+    times = min(draw(st.sampled_from([10**6, 10**6, 9_000, 4_000, 150])), 1_000_000 // (len(item) + 1))
+    match draw(st.sampled_from(["list", "list", "members", "depth"])):
+        case "list":
+            large = b"[%b]" % b",".join([item] * times)
+        case "members":
+            large = b"{%b}" % b",".join(b'"k%d":%b' % (number, item) for number in range(times // 4))
+        case _:
+            large = b"[" * times + b"]" * times
+    document = draw(route.body)
+    field = draw(st.sampled_from(route.fields))
+    if isinstance(document, dict) and draw(MOSTLY):
+        others = encode({name: value for name, value in document.items() if name != field})[:-1]
+        large = b'%b%b"%b":%b}' % (others, b"," * (len(others) > 1), field.encode(), large)
+    who = draw(st.sampled_from(["owner", "owner", "owner", "device", "nobody"]))
+    return Asked("hub", route.method, re.sub("{.*?}", "x", route.path), who, large)
 
 
 # -- to whom --------------------------------------------------------------------------------------------
@@ -275,6 +307,19 @@ class Target:
             self.look()
         device.__exit__()
         self.device = _come(self.house, "Mad again")
+
+    def flood(self) -> None:
+        """Send frames over WebSockets as fast as they are taken, most of which are no message."""
+        url = f"{self.house.url}/api/chat/stream"
+        for opcode, data in FRAMES:
+            frames = Frame(opcode, data).serialize(mask=True) * (300 * MESSAGES // (len(data) + 6))
+            program = {"authorization": f"Bearer {self.program}"}
+            for headers in (program, self.device.credentials.headers("GET", url)):
+                opened = connect(url.replace("http", "ws", 1), additional_headers=headers)
+                # Disconnected while they are sent.
+                with opened, suppress(OSError):
+                    opened.socket.sendall(frames)
+        self.look()
 
     def _publish(self, said: Said) -> None:
         device, document = self.device, said.document
@@ -479,14 +524,14 @@ def test_whatever_is_said_the_hub_lives_is_never_busy_for_long_and_starts_again(
     try:
         target.register_much()
         with suppress(Enough):
+            large = settings(everything, max_examples=2 + MESSAGES // LARGE)
             for route in taken:
-                say(
-                    requests([route]),
-                    settings(everything, max_examples=OF_EACH),
-                    about=f"{route.method} {route.path}",
-                )
+                about = f"{route.method} {route.path}"
+                say(requests([route]), settings(everything, max_examples=OF_EACH), about=about)
+                if route.fields:
+                    say(large_requests(route), large, about=about)
             say(st.one_of(messages(), messages(), requests(taken)), everything)
-        target.look()
+        target.flood()
         found = rounds(target.house.home, target.house.processes["hub"].pid, since=target.since)
         sys.stdout.write(f"{target.number} messages; longest round: {longest(found)}\n{target.answers}\n")
         target.restart()

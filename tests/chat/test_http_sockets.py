@@ -13,7 +13,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from bus.ports import listen
 from chat.http.connections import ConnectionBounds
-from chat.http.server import MAX_SOCKET_MESSAGE, serve
+from chat.http.limits import MAX_SOCKET_MESSAGE, SOCKET_FRAMES
+from chat.http.server import serve
 
 DEADLINE_S = 0.2
 
@@ -75,6 +76,14 @@ async def test_a_message_that_is_too_large_ends_the_socket() -> None:
             await socket.recv()
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1009
+
+
+async def test_more_frames_than_a_client_has_use_for_end_the_socket() -> None:
+    async with serving(Echo()) as place, connect(f"ws://{place}/") as socket:
+        # Those of control are seen by the server alone.
+        socket.transport.write(b"\x89\x80\0\0\0\0" * (5 * SOCKET_FRAMES))
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
 
 
 async def test_a_server_without_sockets_takes_none() -> None:

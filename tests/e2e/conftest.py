@@ -11,7 +11,6 @@ from tests.mosquitto import Mosquitto
 JOURNAL_SKILL = (
     JOURNAL_BEGINNING
     + '''
-    @skill_method()
     def slowly(self, text: str, seconds: float) -> str:
         """Write a line, wait, and write another."""
         _write(f"{text} begun")
@@ -19,7 +18,6 @@ JOURNAL_SKILL = (
         _write(f"{text} done")
         return f"wrote {text}"
 
-    @skill_method()
     def held(self, text: str) -> str:
         """Write a line, wait to be let go, and write another."""
         _write(f"{text} begun")
@@ -28,7 +26,6 @@ JOURNAL_SKILL = (
         _write(f"{text} done")
         return f"wrote {text}"
 
-    @skill_method()
     def patiently(self, text: str, seconds: float) -> str:
         """Write a line, wait unless told to stop, and write another."""
         _write(f"{text} begun")
@@ -53,7 +50,6 @@ class AnywhereSkill(Skill):
 
     device_agnostic = True
 
-    @skill_method()
     def write(self, text: str) -> str:
         """Write a line wherever there is a journal."""
         _write(f"anywhere {text}")

@@ -3,17 +3,20 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from chat.tasks import open_tasks
+from contracts.chat.stream import Cancel
 from hub_agent.http import chat_socket
-from tests.hub_agent.home import Home, within_patience
+from hub_agent.settings import HttpSettings
+from tests.hub_agent.home import Home, open_home, within_patience
 from tests.hub_agent.skills import LampSkill, LockSkill
 from tests.hub_registry.spokes import eventually
 from tests.model_server import ScriptedModel
@@ -159,7 +162,7 @@ async def test_asking_again_to_cancel_a_turn_begins_nothing_more() -> None:
     async with open_tasks() as tasks:
         client = chat_socket._Client(sockets, websocket, bearer, tasks)
         for _ in range(50):
-            await client._take('{"kind": "cancel", "turn": "t1"}')
+            await client._obey(Cancel(kind="cancel", turn="t1"))
         await asyncio.sleep(0)
         assert sum(task.get_name() == "socket: cancel t1" for task in asyncio.all_tasks()) == 1
 
@@ -167,21 +170,39 @@ async def test_asking_again_to_cancel_a_turn_begins_nothing_more() -> None:
 async def test_what_is_no_message_is_refused_and_the_socket_stays(home: Home) -> None:
     await home.device("Bedroom PC", LampSkill())
     async with socket(home) as opened:
-        for wrong in (
-            "{",
-            "[]",
-            '{"kind": "dance"}',
-            '{"kind": "chat"}',
-            '{"kind": "chat", "mesage": ""}',
-            "\0",
-        ):
+        for wrong, detail in {
+            "{": "is no valid JSON",
+            "[]": "",
+            "{}": "field 'kind' is missing",
+            '{"kind": "dance"}': "kind must be one of 'chat', 'resume', 'cancel', 'confirm'",
+            '{"kind": "chat"}': "message",
+            '{"kind": "chat", "mesage": ""}': "mesage",
+            json.dumps({"kind": "chat", "history": [[]] * 20_000}): "10,000 values",
+            "\0": "is no valid JSON",
+        }.items():
             await opened.send(wrong)
-            assert (await receive(opened))["problem"]["status"] == 422, wrong
+            problem = (await receive(opened))["problem"]
+            assert (problem["status"], detail in problem["detail"]) == (422, True), problem
         await send(opened, kind="chat", message="write a poem", ref="r")
         refused = await receive(opened)
         assert (refused["ref"], refused["problem"]["code"]) == ("r", "no_model")
         await send(opened, kind="chat", message="turn on the lamp")
         assert await receive(opened, "final")
+
+
+async def test_messages_count_like_requests_and_a_socket_with_too_many_refused_is_closed(
+    tmp_path: Path,
+) -> None:
+    http = HttpSettings(port=0, requests_per_minute=60)
+    codes = set()
+    async with open_home(tmp_path / "home", http=http) as home, socket(home) as opened:
+        for _ in range(500):
+            await opened.send("{")
+        with suppress(ConnectionClosed):
+            while True:
+                codes.add((await receive(opened))["problem"]["code"])
+    assert codes == {"invalid", "rate_limited"}
+    assert (opened.close_code, opened.close_reason) == (1008, "too many messages were refused")
 
 
 async def test_only_a_good_token_or_a_session_of_the_hubs_own_page_opens_a_socket(home: Home) -> None:

@@ -19,6 +19,7 @@ from hub_agent import service
 from hub_agent.address import provide_token
 from hub_agent.http import app
 from hub_agent.http.app import Services
+from hub_registry.access import bearer
 from identity import tokens
 from identity.keys import KeyPair
 from tests.hub_agent.home import Home, open_home, says
@@ -251,7 +252,43 @@ async def test_a_body_that_is_too_large_is_refused_also_when_it_hides_its_size(h
             headers = {"content-type": "application/json"}
             answer = await client.post("/api/chat", content=body, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+        # Less where no token is needed.
+        for without, code in (({"name": "x" * 17_000}, "too_large"), ({"name": [[]] * 200}, "invalid")):
+            answer = await client.post("/api/session", json=without)
+            assert answer.json()["code"] == code
         assert (await client.get("/api/health")).status_code == 200
+
+
+async def test_values_of_a_body_are_counted_before_it_is_parsed_but_not_the_marks_in_texts(
+    home: Home,
+) -> None:
+    many: list[Any] = [[]] * 20_000
+    fields = {
+        "/api/chat": "history",
+        "/v1/chat/completions": "messages",
+        "/v1/responses": "input",
+        "/ollama/api/chat": "messages",
+        "/api/skills/call": "args",
+        "/mcp": '\\"',
+    }
+    async with home.client(**{"content-type": "application/json"}) as client:
+        for path, field in fields.items():
+            for encoding in ("utf-8", "utf-16"):
+                answer = await client.post(path, content=json.dumps({field: many}).encode(encoding))
+                assert (answer.status_code, "10,000 values" in answer.text) == (422, True), path
+        answer = await client.post("/api/chat", json={"message": '{[,\\",' * 5_000})
+        assert answer.json()["code"] == "no_model"
+
+
+async def test_bodies_without_a_token_are_counted_by_their_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bearer, "_AT_ONCE", 2)
+    monkeypatch.setattr(bearer, "_PER_S", 0)
+    async with open_home(tmp_path / "home") as home, home.client() as client:
+        answers = [await client.post("/api/devices/join/poll", json={}) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [422, 422, 429]
+        assert (await client.get("/api/session")).status_code == 200
 
 
 async def test_an_error_has_the_form_of_the_api_that_was_asked(home: Home) -> None:

@@ -26,6 +26,8 @@ LEAST_EVERY_S: Final = 1.0
 DEFAULT_EVERY_S: Final = 300.0
 """Interval of a watcher without a predicate that names none: a model that is asked costs money or heat."""
 
+_TOPICS: Final = 32
+"""Topics of one watcher: each is a subscription, and the model sees a value of each."""
 MOST_CALLS: Final = 16
 """Approved calls of a watcher, and calls of one decision."""
 
@@ -94,7 +96,7 @@ class WatcherRequest(Strict):
     """
 
     name: Annotated[Token, Field(description="letters, digits, '_', '-' and '.', at most 64")]
-    topics: Annotated[dict[str, WatchedValue], Field(max_length=32)] = {}
+    topics: Annotated[dict[str, WatchedValue], Field(max_length=_TOPICS)] = {}
     instruction: Annotated[str, Field(min_length=1, max_length=4_000)]
     every_s: Annotated[float, Field(ge=LEAST_EVERY_S, le=30 * 86_400)] | None = None
     on_change: bool = False
@@ -108,6 +110,8 @@ class WatcherRequest(Strict):
     @field_validator("topics", mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
+        if isinstance(given, list | dict) and len(given) > _TOPICS:
+            raise ValueError(f"a watcher may have {_TOPICS} topics")
         if isinstance(given, list):
             named: dict[str, Any] = {}
             for each in given:
@@ -147,6 +151,9 @@ class WatcherRequest(Strict):
         return self.every_s
 
 
+_Topics = Annotated[dict[str, WatchedValue | str] | list[WatchedValue | str], Field(max_length=_TOPICS)]
+
+
 class Edit(Strict):
     """Changes of a watcher; what is left out stays.
 
@@ -154,9 +161,9 @@ class Edit(Strict):
     """
 
     instruction: str | None = None
-    topics: dict[str, WatchedValue | str] | list[WatchedValue | str] | None = None
+    topics: _Topics | None = None
     predicate: str | None = None
-    allow: tuple[Allowed, ...] | None = None
+    allow: Annotated[tuple[Allowed, ...], Field(max_length=MOST_CALLS)] | None = None
     every_s: float | None = None
     on_change: bool | None = None
     schedule: str | None = None

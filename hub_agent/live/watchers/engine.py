@@ -435,7 +435,8 @@ class Engine:
         missed = [planned]
         while len(missed) < _MOST_MISSED and (after := schedule.next(missed[-1], self._household)) <= now():
             missed.append(after)
-        return f"the evaluation of {', '.join(map(self._clock, missed))} was missed"
+        times = ", ".join(self._clock(each) for each in missed)
+        return f"the evaluation of {times} was missed"
 
     def _clock(self, at: float | datetime) -> str:
         return local_time(at, self._household.time_zone)
