@@ -25,7 +25,8 @@ CHAT = "/v1/chat/completions"
 CANCEL = "/cancel"
 
 SPOKEN_JOURNAL = JOURNAL.replace(
-    "    def write(", '    @skill_method(sentences={"en": ["write down {text}"]})\n    def write('
+    "    @skill_method()\n    def write(",
+    '    @skill_method(sentences={"en": ["write down {text}"]})\n    def write(',
 ).replace("destructive=True)", 'destructive=True, sentences={"en": ["burn the journal"]})')
 
 Fault = Literal["none", "hold request", "hold answer", "lose answer"]

@@ -185,7 +185,9 @@ async def test_what_the_hub_read_from_outside_counts_in_the_next_answer_without_
     await home.device("Bedroom PC", FeedSkill())
     hub_model.script = lambda seen: Hangs(text=BEGUN) if seen.results else calls("FeedSkill_news")
     own_model.script = acts("write", text="Now it is out.")
-    writes = JOURNAL.replace("    def write(", "    @skill_method(open_world=True)\n    def write(")
+    writes = JOURNAL.replace(
+        "    @skill_method()\n    def write(", "    @skill_method(open_world=True)\n    def write("
+    )
     async with open_talker(home, place, models=small_model(own_model.base_url), skill=writes) as talker:
         message = "read the news" if how == "a sentence" else "please read the news to me"
         told = await talker.say(message, during=at_the_beginning(talker.line.cut))
