@@ -165,11 +165,15 @@ class Engine:
             await happens(self._kick, within_s=max(_LEAST_WAKE_S, self._until - time.time()))
 
     async def save(self) -> None:
-        """Write what changes too often to be written each time."""
+        """Write what changes too often to be written each time; tell what was not decided before the end."""
         for watched in self._watched.values():
             watched.count()
-            if watched.rises:
-                # What is not decided when the hub stops fires, and counts, after its start.
+            if watched.rises and watched.firing.armed:  # it is over
+                await self._evaluations.announcer.failure(
+                    watched.row, watched.occasion, "the hub was stopped"
+                )
+            elif watched.rises:
+                # It fires, and counts, when the hub has started again.
                 watched.row.armed, watched.row.fired = True, watched.row.fired - watched.rises
         await self._save(*(watched.row for watched in self._watched.values()))
 

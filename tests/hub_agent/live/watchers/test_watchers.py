@@ -400,19 +400,29 @@ async def test_an_alarm_that_could_not_be_recorded_or_decided_before_the_hub_sto
     watched = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me."}
     model.script = script(Hangs())
     async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
-        await client.post("/api/watchers", json={**watched, "name": "level", "predicate": "level > 9"})
+        for name, predicate in (("level", "level > 9"), ("moved", "changed(level)")):
+            await client.post("/api/watchers", json={**watched, "name": name, "predicate": predicate})
         await home.hub.live.feed.settled()
-        await client.post("/api/bus/publish", json={"topic": topic, "payload": 10, "link": "bus"})
-        await eventually(lambda: asked(model.requests))
+        for level in (1, 10):
+            await client.post("/api/bus/publish", json={"topic": topic, "payload": level, "link": "bus"})
+        await eventually(lambda: len(asked(model.requests)) == 2)
     model.script = script(decides("notify"))
     async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
         watching = Watching(home, None, None, client)
         await home.hub.live.feed.settled()
         monkeypatch.setattr(WatcherStore, "record", full)
         await client.post("/api/bus/publish", json={"topic": topic, "payload": 10, "link": "bus"})
-        await eventually(watching.notes)
-        [note] = await watching.notes()
-        assert note.endswith("It could not be decided: the disk is full")
+
+        async def both() -> bool:
+            return len(await watching.notes()) == 2
+
+        await eventually(both)
+        moved, high = await watching.notes()
+        assert moved.startswith("changed(level) became true")
+        assert [note.rpartition(": ")[2] for note in (moved, high)] == [
+            "the hub was stopped",
+            "the disk is full",
+        ]
         assert (await watching.show("level"))["fired"] == 1
 
 
