@@ -62,26 +62,23 @@ class Fault:
     """What goes wrong with requests to one path.
 
     Attributes:
-        hold: Answers wait for it, after the hub has acted.
         lose: How many answers never come, although the hub has acted.
         ignore: How many requests the hub never sees.
     """
 
-    hold: threading.Event | None = None
     lose: int = 0
     ignore: int = 0
 
 
 @dataclass
 class StandInHub:
-    """The HTTP side of a hub: lets devices in, says who it is, and renews tokens.
+    """The HTTP side of a hub: lets devices in, and says who it is.
 
     Attributes:
         ca: PEM of its certificate authority; ``tls`` is what it serves with.
         invitations: Device by enrolment token; one that was used is gone.
         waiting: Those that asked to be let in by code, by the secret they poll with.
         revoked: Ids of the tokens that it takes no more.
-        renewals: By the id of a token that was not used yet, the one that it replaces.
         seen_tokens: Every bearer that came.
         clock_ahead_s: What is wrong with this machine's clock, seen from the hub.
         outages: How many requests are answered with 503 before one is served.
@@ -98,7 +95,6 @@ class StandInHub:
     device_keys: dict[str, PublicKey] = field(default_factory=dict)
     waiting: dict[str, Joining] = field(default_factory=dict)
     revoked: set[str] = field(default_factory=set)
-    renewals: dict[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     seen_tokens: list[str] = field(default_factory=list)
     faults: dict[str, Fault] = field(default_factory=dict)
@@ -167,7 +163,6 @@ class StandInHub:
             CARD: lambda: self._card(),
             ENROL: lambda: self._enrol(body),
             BUS: lambda: self._bus(bearer),
-            RENEW: lambda: self._renew(bearer),
             JOIN: lambda: self._join(body),
             POLL: lambda: self._poll(body),
         }
@@ -230,16 +225,10 @@ class StandInHub:
             **self.bus.model_dump(),
         )
 
-    def _renew(self, bearer: str) -> Json:
-        claims = self.authenticate(bearer)
-        issued = self.tokens(claims.sub, self.device_keys[claims.sub])
-        self.renewals[tokens.token_id(issued.token)] = claims.jti
-        return issued.model_dump()
-
     def authenticate(self, bearer: str) -> Claims:
-        """Check a token; the first use of a renewed one ends its predecessor."""
+        """Check a token."""
         self.seen_tokens.append(bearer)
-        claims = tokens.verify(
+        return tokens.verify(
             bearer,
             key=self.key.public,
             hub_id=HUB,
@@ -247,10 +236,6 @@ class StandInHub:
             is_revoked=lambda claims: claims.jti in self.revoked,
             now=self.now,
         )
-        predecessor = self.renewals.pop(claims.jti, None)
-        if predecessor is not None:
-            self.revoked.add(predecessor)
-        return claims
 
     def _join(self, body: dict[str, Any]) -> JoinAsked:
         code, secret = uuid.uuid4().hex[:6].upper(), uuid.uuid4().hex
@@ -290,8 +275,6 @@ def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
                 status, answer = 200, hub.challenged(query, self.headers["Host"])
             else:
                 status, answer = self._answer(body)
-            if fault.hold is not None:
-                fault.hold.wait(30)
             if fault.lose:
                 fault.lose -= 1
                 return

@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 import subprocess
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,21 +11,19 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from broker.embedded.logins import EmbeddedLogins
 from bus.link import LinkSettings, Message, open_link
 from contracts import topics
-from contracts.access import Principal
 from contracts.devices.joining import Login
-from contracts.devices.presence import Revocation
-from identity import tokens
 from identity.keys import KeyPair
 from spoke.app import open_spoke
 from spoke.membership.joining import join
 from spoke.presence.clock import HubClock
+from tests.hub_agent.home import Home, open_home
 from tests.mosquitto import HINT, Mosquitto
 from tests.requirements import require
-from tests.spoke.home import Place, on_bus, wait_for
-from tests.spoke.hub import BUS, DEVICE, RENEW, StandInHub, serving
+from tests.spoke.home import Place, wait_for
+from tests.spoke.hub import BUS, DEVICE, StandInHub, serving
+from tests.spoke.talk import Talker, open_talker
 
 STATUS = topics.STATUS.build(device=DEVICE)
 SKILL = topics.SKILL.build(device=DEVICE, skill="JournalSkill")
@@ -59,24 +56,19 @@ async def test_a_bus_that_moves_while_the_spoke_runs_is_followed_in_the_same_epo
 
 
 async def test_a_revoked_spoke_says_so_once_and_leaves_everybody_in_peace(
-    embedded: str, hub_key: KeyPair, place: Place, caplog: pytest.LogCaptureFixture
+    home: Home, talker: Talker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    with serving(StandInHub(brokers=[embedded], key=hub_key)) as hub:
-        async with on_bus(hub, embedded) as bus, open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-            await bus.online()
-            token = json.loads((place.home / "spoke" / "enrolment.json").read_text())["token"]
-            hub.revoke(SecretStr(token))
-            revocation = Revocation(tokens=[*hub.revoked], before=bus.started_at)
-            await EmbeddedLogins(bus.link).revoke(Principal("device", DEVICE), revocation)
-            problem = await wait_for(lambda: spoke.problem, "the word of it")
-            assert "the token has been revoked" in problem
-            assert "strawberry spoke join" in problem
-            refusals, asked = caplog.text.count("refused 127.0.0.1"), hub.requests.count(BUS)
-            # More than the wait after a refused login, and many looks.
-            await asyncio.sleep(0.6)
-            assert caplog.text.count("refused 127.0.0.1") == refusals
-            assert hub.requests.count(BUS) == asked
+    await home.hub.registry.revoke_device(DEVICE)
+    problem = await wait_for(lambda: talker.spoke.problem, "the word of it")
+    assert "revoked" in problem
+    assert "strawberry spoke join" in problem
+    await wait_for(lambda: not talker.spoke.connected, "the broker's refusal")
+    refusals, asked = caplog.text.count("refused 127.0.0.1"), talker.line.seen.count(BUS)
+    # More than the wait after a refused login, and many looks.
+    await asyncio.sleep(0.6)
+    assert caplog.text.count("refused 127.0.0.1") == refusals
+    assert talker.line.seen.count(BUS) == asked
     assert caplog.text.count("refuses garage_pc") == 1
 
 
@@ -150,35 +142,6 @@ async def test_on_a_shared_broker_the_ordinary_login_and_the_prefix_are_used(
             assert all(message.topic.startswith("strawberry/") for message in seen)
 
 
-async def test_on_a_shared_broker_a_token_is_renewed_without_leaving_the_bus(
-    shared: Mosquitto, place: Place
-) -> None:
-    login = LinkSettings(
-        urls=(shared.url,), client_id="watch", username="anna", password=SecretStr("her-password")
-    )
-    seen: list[Message] = []
-    with serving(shared_hub(shared.url)) as hub:
-        settings = place.settings(hub)
-        key = (await join(settings, token=hub.invite(), clock=HubClock())).key.public
-        path = place.home / "spoke" / "enrolment.json"
-        old = hub.token(DEVICE, key, age_s=90_000)
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"token": old}))
-        held = hub.fault(RENEW).hold = threading.Event()
-        async with open_link(login) as watching:
-            await watching.subscribe(f"strawberry/{STATUS}", seen.append)
-            async with open_spoke(settings) as spoke:
-                await asyncio.wait_for(spoke.announced(), 30)
-                held.set()
-                await wait_for(lambda: tokens.token_id(old) in hub.revoked, "the renewal")
-                await wait_for(
-                    lambda: json.loads(path.read_text())["renewed"] is None, "one token to be left"
-                )
-                assert spoke.connected
-            await wait_for(lambda: b'"offline"' in seen[-1].payload, "the goodbye")
-    assert json.loads(path.read_text())["token"] != old
-    assert {json.loads(message.payload)["connection"] for message in seen} == {1}
-
-
 @asynccontextmanager
 async def listening(take: Callable[[bytes], None]) -> AsyncIterator[str]:
     """A broker that takes down what is said to it, and answers nothing."""
@@ -206,25 +169,15 @@ async def test_a_shared_broker_never_sees_the_token(place: Place) -> None:
 
 
 async def test_a_device_that_was_removed_from_a_shared_broker_puts_nothing_back(
-    shared: Mosquitto, place: Place
+    tmp_path: Path, place: Place
 ) -> None:
-    login = LinkSettings(
-        urls=(shared.url,),
-        client_id="hub",
-        username="anna",
-        password=SecretStr("her-password"),
-        topic_prefix="strawberry/",
-    )
-    with serving(shared_hub(shared.url)) as hub:
-        async with open_link(login) as link, open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-            await asyncio.wait_for(spoke.announced(), 30)
+    async with open_home(tmp_path / "home", kind="shared") as home:
+        async with open_talker(home, place) as talker, home.client() as client:
             # The broker cannot shut it out: only the hub can say that it is not wanted.
-            hub.revoke(SecretStr(json.loads((place.home / "spoke" / "enrolment.json").read_text())["token"]))
-            for topic in (STATUS, SKILL):
-                await link.publish(topic, b"", retain=True, confirmed=True)
-            await wait_for(lambda: spoke.problem and not spoke.connected, "the spoke to leave")
+            assert (await client.delete(f"/api/devices/{DEVICE}")).is_success
+            await wait_for(lambda: talker.spoke.problem and not talker.spoke.connected, "the spoke to leave")
         kept: list[Message] = []
-        async with open_link(login) as link:
+        async with open_link(home.login("looking-on", "")) as link:
             await link.subscribe("devices/#", kept.append)
             await link.publish("devices/last", b"", confirmed=True)
             await wait_for(lambda: kept, "all that the broker keeps")

@@ -18,6 +18,7 @@ from contracts import topics
 from contracts.devices.presence import DeviceStatus
 from contracts.errors import Unauthorized
 from contracts.wire import Json
+from hub_agent.settings import BusKind
 from identity import tokens
 from identity.files import write_private
 from identity.keys import KeyPair
@@ -136,7 +137,13 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path, place: Place) -> AsyncIterator[House]:
-    async with open_home(tmp_path / "home") as home, Line(home.hub.url) as line:
+    async with open_house(tmp_path, place) as house:
+        yield house
+
+
+@asynccontextmanager
+async def open_house(directory: Path, place: Place, kind: BusKind = "embedded") -> AsyncIterator[House]:
+    async with open_home(directory / "home", kind=kind) as home, Line(home.hub.url) as line:
         house = House(home, line, place.settings_at(line.url), place)
 
         def hear(message: Message) -> None:
@@ -160,6 +167,18 @@ async def test_a_token_with_a_third_of_its_life_left_is_renewed_and_the_old_one_
     assert house.asked(RENEW) == 1
     assert old.get_secret_value() not in caplog.text
     assert house.stored.token.get_secret_value() not in caplog.text
+
+
+async def test_on_a_shared_broker_a_token_is_renewed_without_leaving_the_bus(
+    tmp_path: Path, place: Place
+) -> None:
+    async with open_house(tmp_path, place, kind="shared") as house:
+        old = (await house.enrolled()).token
+        async with house.spoke() as spoke:
+            await wait_for(lambda: house.is_settled_after(old), "the renewal")
+            assert spoke.connected
+        await wait_for(lambda: house.statuses[-1].state == "offline", "the goodbye")
+    assert {status.connection for status in house.statuses} == {1}
 
 
 async def test_a_disk_that_is_full_for_a_moment_ends_no_spoke(
