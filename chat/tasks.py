@@ -1,8 +1,18 @@
-"""Tasks that end with their block, and waiting for an event."""
+"""Tasks that end with their block, what becomes of one that fails, and waiting for an event."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from contracts.rates import Backoff
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_S: Final = (1.0, 60.0)
+"""First and longest wait before lasting work that failed runs again."""
 
 
 async def happens(event: asyncio.Event, *, within_s: float) -> bool:
@@ -19,16 +29,57 @@ class _Closing(Exception):
     """Makes a group cancel what still runs."""
 
 
+class _Contained(asyncio.TaskGroup):
+    """Tasks that fail alone: what one raises is logged, with its name."""
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        async def contained() -> Any:
+            try:
+                return await coro
+            except Exception:  # noqa: BLE001  one task must not end what serves the home
+                _log.exception("the task %r failed", options.get("name"))
+
+        task = super().create_task(contained(), **options)
+        # One that is cancelled before it begins has never awaited it.
+        task.add_done_callback(lambda _: coro.close())
+        return task
+
+
+def supervise(
+    tasks: asyncio.TaskGroup, run: Callable[[], Awaitable[None]], *, name: str
+) -> asyncio.Task[Any]:
+    """Run lasting work as a task; where it fails, log that and run it again after a growing wait."""
+
+    async def supervised() -> None:
+        backoff = Backoff(*_AGAIN_S, jitter=0)
+        while True:
+            begun = time.monotonic()
+            try:
+                await run()
+                return
+            except Exception:  # noqa: BLE001  one task must not end what serves the home
+                if time.monotonic() - begun > _AGAIN_S[1]:
+                    backoff.reset()
+                wait_s = backoff.next()
+                _log.exception("the task %r failed and starts again in %.0f s", name, wait_s)
+            await asyncio.sleep(wait_s)
+
+    return tasks.create_task(supervised(), name=name)
+
+
 @asynccontextmanager
-async def open_tasks() -> AsyncIterator[asyncio.TaskGroup]:
+async def open_tasks(*, contained: bool = False) -> AsyncIterator[asyncio.TaskGroup]:
     """Own tasks for the length of a block: at its end those that still run are cancelled.
 
-    A task that fails ends the block. What the block or a single task raises is raised as it is, not
-    in a group, so that the caller can tell a busy port from a bug.
+    What the block or a single task raises is raised as it is, not in a group, so that the caller can tell a
+    busy port from a bug.
+
+    Args:
+        contained: Whether a task that fails is logged; otherwise it ends the block.
     """
     failure: BaseException | None = None
     try:
-        async with asyncio.TaskGroup() as group:
+        async with _Contained() if contained else asyncio.TaskGroup() as group:
             try:
                 yield group
             except BaseException as error:  # noqa: BLE001  it is raised again below

@@ -25,7 +25,7 @@ from chat.http.server import serve
 from chat.http.streams import Connections
 from chat.questions import Questions
 from chat.sandbox import Sandbox
-from chat.tasks import open_tasks
+from chat.tasks import open_tasks, supervise
 from chat.turns import Turn, Turns
 from contracts.addresses import bracketed, reachable
 from contracts.devices.joining import Login
@@ -169,7 +169,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             registry.directory, caller=bus.caller, own=own, trail=trail, on_ended=metrics.count_call
         )
         gateway = await stack.enter_async_context(LiveGateway(settings.models, kind=settings.gateway))
-        tasks = await stack.enter_async_context(open_tasks())
+        tasks = await stack.enter_async_context(open_tasks(contained=True))
         of_turns = None
         if settings.embeddings is not None:
             embeddings, of_turns = [
@@ -197,7 +197,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             )
         )
         servers = McpClients(settings.home, own, tasks)
-        tasks.create_task(servers.run(), name="MCP servers")
+        supervise(tasks, servers.run, name="MCP servers")
         quotas = Quotas(settings.quotas)
         on_ended: list[Callable[[Turn], None]] = [metrics.count_turn]
         if settings.otlp_endpoint is not None:
@@ -302,7 +302,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         bounds = ConnectionBounds(most=settings.http.connections)
         await stack.enter_async_context(serve(near, listener, bounds=bounds, sockets=True, proxies=proxies))
         if lan is not None:
-            tasks.create_task(lan.watch(), name="certificates")
+            supervise(tasks, lan.watch, name="certificates")
             far = guarded(app, settings.http, names=lan.names)
             await stack.enter_async_context(
                 serve(far, lan.listener, tls=lan.context, bounds=bounds, sockets=True, proxies=proxies)
@@ -318,7 +318,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 tls=lan.context is not None,
                 path=settings.http.base_path,
             )
-            tasks.create_task(advertise(announcement), name="announcement")
+            supervise(tasks, partial(advertise, announcement), name="announcement")
         # Streams end with their turns and the events; the server waits for them when it closes, after this.
         stack.callback(turns.interrupt)
         stack.callback(live.events.close)

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -24,7 +25,7 @@ import hub_web.pages
 from agent_core.prompt import Household
 from chat.http.errors import error_response
 from chat.http.guard import is_from_own_page, page_policy
-from chat.tasks import open_tasks
+from chat.tasks import open_tasks, supervise
 from contracts.errors import StrawberryError
 from hub_agent.http.pages import path_in_app
 from hub_agent.service import Hub
@@ -86,10 +87,10 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     core.sio.eio.ping_interval, core.sio.eio.ping_timeout = _PING_S
     core.loop = asyncio.get_running_loop()
     api = Api(hub.app, base_path=hub.base_path)
-    async with open_tasks() as tasks:
+    async with open_tasks(contained=True) as tasks:
         core.app.start()
         stop = hub.registry.authority.on_revoked(sockets.end)
-        tasks.create_task(sockets.watch(core.sio), name="web: sockets")
+        supervise(tasks, partial(sockets.watch, core.sio), name="web: sockets")
         app = WebApp(core.app, sessions=sessions, sockets=sockets, api=api, household=household, tasks=tasks)
         try:
             yield GZipMiddleware(app, minimum_size=1_000, compresslevel=4)

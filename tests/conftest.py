@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Generator, Iterator
@@ -89,6 +90,18 @@ def sandbox_files(pytestconfig: pytest.Config) -> Path:
     with FileLock(directory.with_suffix(".lock")):
         asyncio.run(install(directory))
     return directory
+
+
+@pytest.fixture(autouse=True)
+def failed_tasks() -> Iterator[list[str]]:
+    """Errors of tasks that failed alone in this process; a test that does not clear them fails."""
+    failed: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: failed.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("chat.tasks").addHandler(handler)
+    yield failed
+    logging.getLogger("chat.tasks").removeHandler(handler)
+    assert failed == []
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ async def open_bus_chat(assistant: Assistant, bus: Bus) -> AsyncIterator[None]:
     Raises:
         Forbidden: If the broker refuses the subscription.
     """
-    async with open_tasks() as tasks:
+    async with open_tasks(contained=True) as tasks:
         answers = BusChat(assistant, bus, tasks)
         unsubscribe = await bus.link.subscribe(topics.CHAT_REQUEST.filter(), answers.arrived)
         try:

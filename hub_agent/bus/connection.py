@@ -13,7 +13,7 @@ from broker.embedded.logins import EmbeddedLogins
 from broker.logins import BrokerLogins
 from bus.link import Link, open_link
 from bus.rpc import Caller, CallRequest
-from chat.tasks import open_tasks
+from chat.tasks import open_tasks, supervise
 from hub_agent.bus.bus_login import link_settings
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.settings import BusKind, BusSettings, HubSettings
@@ -114,7 +114,7 @@ async def open_bus(
         stack.callback(service.on_presence(partial(_follow_presence, caller)))
         tasks = await stack.enter_async_context(open_tasks())
         tasks.create_task(service.run(), name="registry")
-        tasks.create_task(trail.run(), name="audit")
+        supervise(tasks, trail.run, name="audit")
         yield Bus(settings.bus, link, seal, caller, service)
 
 

@@ -62,7 +62,7 @@ async def open_wake_words(directory: Directory, bus: Bus) -> AsyncIterator[None]
     Raises:
         Forbidden: If the broker refuses the subscription.
     """
-    async with open_tasks() as tasks:
+    async with open_tasks(contained=True) as tasks:
         words = WakeWords(directory, bus, tasks)
         unsubscribe = await bus.link.subscribe(topics.WAKE_HEARD.filter(), words.arrived, qos=0)
         try:

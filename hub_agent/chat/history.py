@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import and_, func, or_, text
@@ -25,6 +26,7 @@ from agent_core.provenance import Prompt
 from agent_core.search.embeddings import Embeddings, Similar
 from agent_core.search.index import fused
 from agent_core.search.words import query_words
+from chat.tasks import supervise
 from contracts.chat import TurnRecord
 from contracts.errors import GatewayError, StorageError
 from hub_agent.chat.conversations import turns_of, view_of
@@ -144,7 +146,7 @@ class Histories:
         self._news = asyncio.Event()
         self._news.set()
         if embeddings is not None:
-            tasks.create_task(self._keep_texts(embeddings), name="conversations by meaning")
+            supervise(tasks, partial(self._keep_texts, embeddings), name="conversations by meaning")
 
     async def read(self, reader: Reader) -> History:
         """Return what a model is shown."""

@@ -267,7 +267,7 @@ async def open_notifications(
         own = [notifier(each, owner.__eq__) for owner, theirs in people.items() for each in theirs]
         return [*own, *(notifier(each, lambda user: user not in people) for each in settings.urls)]
 
-    async with open_tasks() as tasks:
+    async with open_tasks(contained=True) as tasks:
         notifications = Notifications(notifiers, settings, tasks=tasks)
         stop = events.on_published(notifications.note)
         try:

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from agent_core.skills.execution import in_thread
+from chat.tasks import supervise
 from chat.turns import Turn
 from contracts.trace import TurnSpan
 from hub_agent.chat.traces import plain_detail
@@ -127,7 +128,7 @@ async def open_traces(
 ) -> AsyncIterator[Callable[[Turn], None]]:
     """Send traces within the block; yield what is called with each turn that has ended."""
     export = TraceExport(endpoint, version)
-    task = tasks.create_task(export.run(), name="traces")
+    task = supervise(tasks, export.run, name="traces")
     try:
         yield export.note
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.logins import BrokerLogins, BusLogin
+from chat.tasks import supervise
 from contracts.access import Principal
 from contracts.devices.presence import Revocation
 from contracts.errors import Disconnected, LinkError, StorageError, StrawberryError
@@ -101,8 +102,8 @@ class LoginSync:
     async def run(self) -> None:
         """Remove logins whose token expires, and repeat what failed, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._expire(), name="logins: expiry")
-            tasks.create_task(self._repeat(), name="logins: repeat")
+            supervise(tasks, self._expire, name="logins: expiry")
+            supervise(tasks, self._repeat, name="logins: repeat")
 
     def _put_off(self, what: str, error: Disconnected) -> None:
         self.resync()

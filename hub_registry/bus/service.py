@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 from broker.logins import BrokerLogins
 from bus.link import Link, Message
+from chat.tasks import supervise
 from contracts import topics
 from contracts.access import Principal
 from contracts.errors import Disconnected, NotFound, StorageError, StrawberryError
@@ -79,19 +81,18 @@ class RegistryService:
     async def run(self) -> None:
         """Serve until cancelled."""
         async with self._listening(), asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._ingest.run(), name="registry: read registrations")
-            tasks.create_task(self._write(), name="registry: write")
-            tasks.create_task(self._index(), name="registry: index")
-            tasks.create_task(self._tell_words(), name="registry: tell what can be said")
-            tasks.create_task(
-                _every(self._registry.settings.heartbeat_flush_s, self._registry.journal.flush_alive),
-                name="registry: write signs of life",
-            )
-            tasks.create_task(_every(_EXPIRE_S, self._expire), name="registry: expire presence")
-            tasks.create_task(_every(_FORGET_S, self._forget), name="registry: expire skills")
-            tasks.create_task(self._published.run(), name="registry: empty topics")
+            supervise(tasks, self._ingest.run, name="registry: read registrations")
+            supervise(tasks, self._write, name="registry: write")
+            supervise(tasks, self._index, name="registry: index")
+            supervise(tasks, self._tell_words, name="registry: tell what can be said")
+            flush = self._registry.journal.flush_alive
+            alive = partial(_every, self._registry.settings.heartbeat_flush_s, flush)
+            supervise(tasks, alive, name="registry: write signs of life")
+            supervise(tasks, partial(_every, _EXPIRE_S, self._expire), name="registry: expire presence")
+            supervise(tasks, partial(_every, _FORGET_S, self._forget), name="registry: expire skills")
+            supervise(tasks, self._published.run, name="registry: empty topics")
             if self._logins is not None:
-                tasks.create_task(self._logins.run(), name="registry: logins")
+                supervise(tasks, self._logins.run, name="registry: logins")
 
     async def remove_device(self, device: str) -> None:
         """Remove a device: disconnect it, or wait until it leaves, forget it, empty its topics.

@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import AsyncExitStack
 
+import pytest
+
 from chat.tasks import open_tasks
 
 
@@ -26,3 +28,21 @@ async def test_what_ends_after_the_tasks_of_a_cancelled_block_is_not_cancelled_a
         await entered.wait()
         task.cancel()
     assert cleaned == [True]
+
+
+async def test_of_contained_tasks_one_that_fails_ends_no_other_and_the_block_may_still_fail(
+    failed_tasks: list[str],
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("a fault")
+
+    async def block() -> None:
+        async with open_tasks(contained=True) as tasks:
+            await tasks.create_task(fail(), name="first")
+            tasks.create_task(fail(), name="never begun").cancel()
+            raise ValueError("the block")
+
+    with pytest.raises(ValueError, match="the block"):
+        await block()
+    assert failed_tasks == ["the task 'first' failed"]
+    failed_tasks.clear()

@@ -172,6 +172,26 @@ async def test_without_its_sandbox_a_program_is_refused_and_calls_go_on(home: Ho
         assert (await client.post("/api/skills/call", json=body)).status_code == 200
 
 
+async def test_a_fault_in_a_task_is_logged_and_ends_neither_the_hub_nor_what_the_task_does(
+    home: Home, monkeypatch: pytest.MonkeyPatch, failed_tasks: list[str]
+) -> None:
+    search = home.hub.registry.search
+    index = search.sync
+
+    def fails_once() -> None:
+        monkeypatch.setattr(search, "sync", index)
+        raise RuntimeError("a fault that was not expected")
+
+    monkeypatch.setattr(search, "sync", fails_once)
+    await home.device("Bedroom PC", LampSkill())
+    await eventually(lambda: "registry: index" in str(failed_tasks))
+    async with home.client() as client:
+        await eventually(lambda: search.waiting == 0)
+        assert (await client.post("/api/chat", json={"message": "turn on the lamp"})).status_code == 200
+    assert failed_tasks == ["the task 'registry: index' failed and starts again in 1 s"]
+    failed_tasks.clear()
+
+
 async def test_a_removed_device_is_gone_from_every_answer(home: Home) -> None:
     device = await home.device("Bedroom PC", LampSkill())
     async with home.client() as client:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from chat.tasks import supervise
 from hub_agent.home_assistant.inward.client import HomeAssistant
 from hub_agent.home_assistant.inward.control import Rules
 from hub_agent.home_assistant.inward.entities import Entity, House
@@ -48,7 +49,7 @@ class Inward:
     def running(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
         """Keep up with Home Assistant, or with Zigbee2MQTT, for as long as the context is open."""
         stop_hearing = self._world.on_change(self._hear_world)
-        client = tasks.create_task(self.client.run(), name="Home Assistant")
+        client = supervise(tasks, self.client.run, name="Home Assistant")
         try:
             yield
         finally:

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from chat.tasks import open_tasks
+from chat.tasks import open_tasks, supervise
 from contracts import topics
 from contracts.errors import Forbidden
 from hub_agent.bus.connection import Bus
@@ -61,7 +61,7 @@ async def open_outward(
         if home is None:
             yield outward
             return
-        tasks = await stack.enter_async_context(open_tasks())
+        tasks = await stack.enter_async_context(open_tasks(contained=True))
         place = partial(Place.of, registry.hub_id, settings.instance)
         publishing = Publishing(
             registry.directory, exposures, home, settings.discovery, version, place, tasks
@@ -94,7 +94,7 @@ async def open_outward(
                 stack.push_async_callback(await home.link.subscribe(wanted, arrived))
             except Forbidden as error:
                 _log.warning("Home Assistant is not heard: the home broker refuses %s: %s", wanted, error)
-        tasks.create_task(publishing.run(), name="home assistant")
+        supervise(tasks, publishing.run, name="home assistant")
         publishing.refresh()
         yield outward
 

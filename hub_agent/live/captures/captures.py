@@ -13,7 +13,7 @@ from typing import Final
 
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
-from chat.tasks import happens, open_tasks
+from chat.tasks import happens, open_tasks, supervise
 from contracts import topics
 from contracts.devices.presence import CaptureState
 from contracts.errors import (
@@ -488,13 +488,13 @@ async def open_captures(
     """
     async with AsyncExitStack() as stack:
         thread = stack.enter_context(ThreadPoolExecutor(_WRITERS, thread_name_prefix="captures"))
-        tasks = await stack.enter_async_context(open_tasks())
+        tasks = await stack.enter_async_context(open_tasks(contained=True))
         shared = Shared(feed, thread)
         captures = Captures(settings, registry, shared=shared, link=link, events=events, tasks=tasks)
         await captures.resume()
         stack.push_async_callback(captures.close)
         stack.callback(link.on_connected(captures.publish))
-        tidying = tasks.create_task(captures.tidy(), name="old captures")
+        tidying = supervise(tasks, captures.tidy, name="old captures")
         stack.callback(tidying.cancel)
         await captures.publish()
         yield captures

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from chat.tasks import supervise
 from hub_agent.live.events.events import Events
 from hub_registry.bus.service import RegistryService
 from hub_registry.devices.directory import Directory, Entry
@@ -57,7 +58,7 @@ async def presence_events(
             )
 
     stop = service.on_presence(note)
-    task = tasks.create_task(publish(), name="presence events")
+    task = supervise(tasks, publish, name="presence events")
     try:
         yield
     finally:

@@ -8,13 +8,14 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Final, cast
 
 from sqlmodel import Session, select
 
 from bus.link import Link
-from chat.tasks import happens, open_tasks
+from chat.tasks import happens, open_tasks, supervise
 from contracts.access import covers, is_for_people
 from contracts.errors import NotFound, StorageError
 from contracts.topics import check_filter, check_topic, is_exact
@@ -327,7 +328,7 @@ async def open_feed(
     before = await heard.read()
     sources = {name: LinkSource(name, link, memory=memory, decode=decode) for name, link in links.items()}
     async with AsyncExitStack() as stack:
-        tasks = await stack.enter_async_context(open_tasks())
+        tasks = await stack.enter_async_context(open_tasks(contained=True))
         for name, source in sources.items():
             stack.callback(source.link.on_disconnected(source.lost))
             stack.callback(source.link.on_connected(source.found))
@@ -336,12 +337,12 @@ async def open_feed(
                 source.begin_gap(min(before.get(name, now), now))
             if source.link.connected:
                 await source.found()
-            tasks.create_task(source.run(), name=f"topics of {name}")
+            supervise(tasks, source.run, name=f"topics of {name}")
 
         def connected() -> list[LinkName]:
             return [name for name, link in links.items() if link.connected]
 
-        tasks.create_task(heard.run(connected), name="last heard")
+        supervise(tasks, partial(heard.run, connected), name="last heard")
         feed = Feed(sources, memory=memory, home=home)
         stack.callback(feed.stop_asking)
         try:

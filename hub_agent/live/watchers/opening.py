@@ -6,7 +6,7 @@ from functools import partial
 
 from agent_core.gateway.protocol import Gateway
 from bus.link import Link
-from chat.tasks import open_tasks
+from chat.tasks import open_tasks, supervise
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.captures.captures import Captures
 from hub_agent.live.events import Events
@@ -37,7 +37,7 @@ async def open_watchers(
     """Watch for as long as the context is open."""
     store = WatcherStore(registry.store, instance=settings.instance)
     async with AsyncExitStack() as stack:
-        tasks = await stack.enter_async_context(open_tasks())
+        tasks = await stack.enter_async_context(open_tasks(contained=True))
         evaluations = Evaluations(
             store=store,
             model=WatcherModel(gateway, only=settings.watchers.model),
@@ -62,6 +62,6 @@ async def open_watchers(
         stack.callback(link.on_connected(watchers.announce))
         await watchers.load()
         await watchers.announce()
-        tasks.create_task(engine.run(), name="watchers")
+        supervise(tasks, engine.run, name="watchers")
         stack.push_async_callback(engine.save)
         yield watchers

@@ -14,7 +14,7 @@ from sqlalchemy import Delete, Update
 from sqlmodel import col, delete, select, update
 
 from agent_core.prompt import Household
-from chat.tasks import happens, open_tasks
+from chat.tasks import happens, open_tasks, supervise
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
 from contracts.wire import Json, Part, Timestamp, rfc3339
 from hub_agent.live.events import Events, Kind
@@ -199,6 +199,6 @@ async def open_timers(
 ) -> AsyncIterator[Timers]:
     """Keep timers for as long as the context is open."""
     timers = Timers(store, events, instance=instance, household=household)
-    async with open_tasks() as tasks:
-        tasks.create_task(timers.run(), name="timers")
+    async with open_tasks(contained=True) as tasks:
+        supervise(tasks, timers.run, name="timers")
         yield timers

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic_core import from_json
 
-from chat.tasks import open_tasks
+from chat.tasks import open_tasks, supervise
 from contracts.errors import InvalidMessage
 from contracts.rates import complaint_limit
 from contracts.wire import Json
@@ -109,8 +109,8 @@ class Entities:
     async def heard(self) -> AsyncIterator[None]:
         """Keep up with the home broker while the context is open."""
         async with AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(open_tasks())
-            tasks.create_task(self._read_large(), name="large announcements")
+            tasks = await stack.enter_async_context(open_tasks(contained=True))
+            supervise(tasks, self._read_large, name="large announcements")
             for filter_ in HOME_ASSISTANT:
                 hear = partial(self._hear, discovered)
                 stack.enter_context(self._feed.follow(filter_, hear, link="home"))
