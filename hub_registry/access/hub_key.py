@@ -1,18 +1,27 @@
 """The hub's identity key, which belongs to its database."""
 
+import sqlite3
+import time
+from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from contracts.errors import ConfigError
 from identity.keys import KeyPair
+
+_LOOKS: Final = 20
+_LOOK_S: Final = 0.05
+"""Another process that starts with the same new home makes the database right after the key."""
 
 
 def load_hub_key(directory: Path) -> KeyPair:
     """Return the key of the hub with this directory; create it only where there is no database yet.
 
-    With another key the hub would be a stranger to all its devices.
+    With another key the hub would be a stranger to all its devices, and with another database it would know
+    neither devices nor people.
 
     Raises:
-        ConfigError: If the key cannot be read, or is missing beside a database.
+        ConfigError: If the key cannot be read, or one of key and database is missing.
     """
     path, database = directory / "key.pem", directory / "hub.db"
     if database.exists() and not path.exists():
@@ -21,4 +30,23 @@ def load_hub_key(directory: Path) -> KeyPair:
             hint="Restore it from a backup. To start with an empty home, where every device joins again, "
             "move the database away too.",
         )
+    looks = _LOOKS if path.exists() else 0
+    while looks and _is_empty(database):
+        looks -= 1
+        if not looks:
+            raise ConfigError(
+                f"the database {database} is missing or empty, and the key of its hub is there",
+                hint="Restore a backup: 'strawberry restore FILE --replace'. To start with an empty home, "
+                f"where every device joins again, move {path} and what is left of the database away.",
+            )
+        time.sleep(_LOOK_S)
     return KeyPair.load_or_create(path)
+
+
+def _is_empty(database: Path) -> bool:
+    """Return whether a database has no tables; what else is wrong with it, the store reports."""
+    try:
+        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+    except sqlite3.Error:
+        return not database.exists()

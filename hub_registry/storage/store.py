@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +27,8 @@ _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _VERSION_TABLE: Final = "alembic_version"
 _BUSY_MS: Final = 10_000
 """Several hub processes share one database; a batch of one may keep the others waiting."""
+_LEAST_BYTES: Final = 64 * 1024
+"""With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""
 _WRITES: Final = "strawberry_writes"
 
 
@@ -147,7 +150,11 @@ def _read_json(text: str) -> Any:
 
 
 def _explained(path: Path, error: DatabaseError) -> StorageError:
-    return StorageError.of(path, str(error.orig), without="to start with an empty home")
+    reason = str(error.orig)
+    # SQLite finds no room for the index of its journal, and does not say so.
+    if "disk I/O" in reason and shutil.disk_usage(path.parent).free < _LEAST_BYTES:
+        reason = "the disk is full"
+    return StorageError.of(path, reason, without="to start with an empty home")
 
 
 def _prepare(connection: Any, _: object) -> None:

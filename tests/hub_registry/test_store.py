@@ -2,6 +2,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -185,9 +186,26 @@ async def test_a_full_disk_refuses_what_is_new_and_keeps_what_was_stored(store):
     assert await Accounts(store).users() == [admin]
 
 
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "no tables"])
+def test_a_missing_database_beside_a_key_is_not_replaced(tmp_path: Path, left: str):
+    key = load_hub_key(tmp_path)
+    database = tmp_path / "hub.db"
+    if left != "nothing":
+        database.touch()
+    with closing(sqlite3.connect(database if left == "no tables" else ":memory:")) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    with pytest.raises(ConfigError, match="is missing or empty") as refused:
+        load_hub_key(tmp_path)
+    assert "strawberry restore" in refused.value.hint
+    (tmp_path / "key.pem").unlink()
+    database.unlink(missing_ok=True)
+    assert load_hub_key(tmp_path).kid != key.kid, "moving the key away begins a new home"
+
+
 def test_a_missing_key_beside_a_database_is_not_replaced(tmp_path: Path):
     key = load_hub_key(tmp_path)
-    (tmp_path / "hub.db").touch()
+    with closing(sqlite3.connect(tmp_path / "hub.db")) as connection:
+        connection.execute("CREATE TABLE user (id)")
     assert load_hub_key(tmp_path).kid == key.kid
     (tmp_path / "key.pem").unlink()
     with pytest.raises(ConfigError, match=r"key\.pem is missing") as missing:
