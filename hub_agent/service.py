@@ -93,6 +93,7 @@ class Hub:
         pages: What answers where the API has no route.
         sandbox: The sandbox processes; the first program opens them, or who starts that before.
         base_path: Where a proxy puts the hub; empty for the root.
+        has_proxy: Whether a setting names a proxy in front of it.
         lan_port: The port for other machines; None where they cannot come in.
         wyoming_port: The port of the handle service; None where it is off.
     """
@@ -109,6 +110,7 @@ class Hub:
     pages: Pages
     sandbox: Lazy[Pool]
     base_path: str = ""
+    has_proxy: bool = False
     lan_port: int | None = None
     wyoming_port: int | None = None
 
@@ -235,8 +237,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         await stack.enter_async_context(own.offering((*live.skills, AgentSkill(assistant))))
         stack.callback(live.home_assistant.on_offered(own.refresh))
-        tidying = _keep_tidy(registry, record, traces, trail, live.events)
-        tasks.create_task(tidying, name="old records")
+        tidying = partial(_keep_tidy, registry, record, traces, trail, live.events)
+        supervise(tasks, tidying, name="old records")
         stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
         await stack.enter_async_context(open_bus_chat(assistant, bus))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
@@ -338,6 +340,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             pages=pages,
             sandbox=pool,
             base_path=settings.http.base_path,
+            has_proxy=settings.http.has_proxy,
             lan_port=lan_port,
             wyoming_port=wyoming_port,
         )

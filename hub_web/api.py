@@ -22,6 +22,7 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from hub_registry.access.bearer import SESSION_COOKIE
 
 _KINDS: Final[dict[int, type[StrawberryError]]] = {
     401: Unauthorized,
@@ -133,7 +134,8 @@ class Api:
         content = b"" if body is None else json.dumps(body).encode()
         sent = {"host": self.host, "content-length": str(len(content)), **headers}
         if self.token is not None:
-            sent["authorization"] = f"Bearer {self.token}"
+            # As a page of this hub sends it; only so a session counts.
+            sent |= {"cookie": f"{SESSION_COOKIE}={self.token}", "origin": f"{self.scheme}://{self.host}"}
         if body is not None:
             sent["content-type"] = "application/json"
         exchange = _Exchange(content)

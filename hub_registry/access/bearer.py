@@ -116,7 +116,7 @@ class Gate:
             Forbidden: If it is that of a session, and another page than the hub's may have made the request.
             TooManyRequests: If there were too many by it in a short time.
         """
-        scheme, token = _credentials(request)
+        scheme, token, is_of_browser = _credentials(request)
         if scheme not in ("bearer", "dpop") or not token:
             raise Unauthorized("the request carries no token", hint="Send 'Authorization: Bearer TOKEN'.")
         claims = self._authority.check(token)
@@ -131,6 +131,11 @@ class Gate:
                 key_id=claims.cnf.jkt,
             )
         await self._authority.use(claims)
+        if not is_of_browser and self._authority.is_session(claims.jti):
+            raise Unauthorized(
+                "the token of a session counts only as the cookie of its browser",
+                hint="Programs have tokens of their own; see 'strawberry tokens add'.",
+            )
         self.count(claims)
         try:
             return Bearer(claims, await self._accounts.get(claims.own))
@@ -251,12 +256,12 @@ class Gate:
         )
 
 
-def _credentials(request: Request) -> tuple[str, str]:
-    """Return the scheme and the token of a request; that of a session comes in its cookie."""
+def _credentials(request: Request) -> tuple[str, str, bool]:
+    """Return the scheme and the token of a request, and whether they come in a browser's cookie."""
     cookie = request.cookies.get(SESSION_COOKIE)
     if "authorization" in request.headers or not cookie:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        return scheme.lower(), token.strip()
+        return scheme.lower(), token.strip(), False
     # A browser sends the cookie along with whatever any page asks for. Pages of other ports of this machine
     # are of the same site, so that SameSite does not keep them off.
     fetched = request.headers.get("sec-fetch-site", "same-origin")
@@ -265,7 +270,7 @@ def _credentials(request: Request) -> tuple[str, str]:
             "the session is not for pages of another origin",
             hint="Programs send a token; see 'strawberry tokens add'.",
         )
-    return "bearer", cookie
+    return "bearer", cookie, True
 
 
 def _proof(request: Request) -> str:

@@ -89,6 +89,7 @@ class TokenAuthority:
         self._revoked: dict[str, int] = {}
         self._unused: dict[str, str | None] = {}
         self._issued: set[str] = set()
+        self._sessions: set[str] = set()
         self._devices: dict[str, tuple[str, str]] = {}
         self._verified: dict[bytes, Claims] = {}
         self._on_bus: dict[tuple[str, str], Claims] = {}
@@ -106,6 +107,7 @@ class TokenAuthority:
         )
         good = [row for row in rows if row.revoked_at is None]
         self._issued = {row.jti for row in rows}
+        self._sessions = {row.jti for row in rows if row.is_session}
         self._revoked = {row.jti: int(row.expires_at.timestamp()) for row in rows if row.revoked_at}
         self._devices = {
             id_: (owner, " ".join(("register", *device_scopes(scope)))) for id_, owner, scope in devices
@@ -176,7 +178,7 @@ class TokenAuthority:
 
     def hand_out(self, claims: Claims, row: TokenRow) -> str:
         """Sign a token whose row has been stored."""
-        self._issued.add(claims.jti)
+        self._note(row)
         if _counts_use(row):
             self._unused[claims.jti] = row.replaces
         return tokens.issue(self.key, claims)
@@ -271,10 +273,15 @@ class TokenAuthority:
                 hint=tokens.new_token_hint(claims),
             )
         # Another process of this hub has issued it.
-        self._issued.add(claims.jti)
+        self._note(row)
         if row.revoked_at is not None:
             self._revoked[claims.jti] = claims.exp
             self._refuse_revoked(claims)
+
+    def _note(self, row: TokenRow) -> None:
+        self._issued.add(row.jti)
+        if row.is_session:
+            self._sessions.add(row.jti)
 
     async def _first_use(self, claims: Claims) -> None:
         if claims.jti not in self._unused:
@@ -297,6 +304,10 @@ class TokenAuthority:
                 return
         self._unused.pop(claims.jti, None)
         await self.announce(ended)
+
+    def is_session(self, jti: str) -> bool:
+        """Return whether a token that was used is the session of a browser."""
+        return jti in self._sessions
 
     def was_used(self, jti: str) -> bool:
         """Return whether a device's token has been used over HTTP."""

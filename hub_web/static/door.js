@@ -34,6 +34,12 @@
     return own.origin === location.origin && /^\/(?![/\\])/.test(next) ? own.href : `${base}/`;
   }
 
+  // The browser sends no session along with a link on another site, but it does with what this page asks.
+  if (new URLSearchParams(location.search).has("next"))
+    fetch(location.pathname, { redirect: "manual" })
+      .then((answer) => answer.type === "opaqueredirect" && location.replace(wanted()))
+      .catch(() => null);
+
   // An admin who begins with a home that has no model chooses one first.
   async function firstSteps(answer) {
     if (!code || (await answer.json()).user?.role !== "admin") return null;

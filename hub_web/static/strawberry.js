@@ -1,7 +1,7 @@
 // What a page needs beside NiceGUI: logging out, and a look at the session when the connection is lost.
 "use strict";
 (() => {
-  const base = document.currentScript.dataset.base;
+  const { base, hub: identity } = document.currentScript.dataset;
 
   let leaving = false;
 
@@ -11,8 +11,38 @@
     window.socket.io.reconnection(!yes);
   }
 
+  // Another program may have taken the hub's port, and whatever is asked of it would bring it the session's
+  // cookie. So the hub signs a challenge first, as docs/protocol.md says of joining. Where a proxy is in front,
+  // or the browser has no cryptography for this page, it is taken at its word.
+  async function isHub() {
+    const [hub, key] = identity.split(" ");
+    if (!key || !isSecureContext) return true;
+    const decoded = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
+    const name = { name: "Ed25519" };
+    const known = await crypto.subtle.importKey("raw", decoded(key), name, false, ["verify"]).catch(() => null);
+    if (!known) return true;
+    const challenge = [...crypto.getRandomValues(new Uint8Array(24))].map((each) => each.toString(16)).join("0");
+    const signed = new TextEncoder().encode(["strawberry-hub-1", hub, challenge, location.host].join("\0"));
+    const card = `${base}/.well-known/strawberry?challenge=${challenge}`;
+    try {
+      const answer = await fetch(card, { credentials: "omit", cache: "no-store" });
+      return await crypto.subtle.verify(name, known, decoded((await answer.json()).proof), signed);
+    } catch {
+      return false;
+    }
+  }
+
+  function connectToHubOnly() {
+    const manager = window.socket.io;
+    const open = manager.open;
+    manager.open = (opened) => {
+      isHub().then((yes) => (yes ? open.call(manager, opened) : opened?.(new Error("this is not the hub"))));
+      return manager;
+    };
+  }
+
   async function look() {
-    if (leaving) return;
+    if (leaving || !(await isHub())) return;
     // A session that has ended brings the login; a hub that was restarted, a reload.
     try {
       const answer = await fetch(`${base}/_strawberry-session`, { cache: "no-store" });
@@ -24,6 +54,7 @@
 
   function attach() {
     if (!window.socket) return setTimeout(attach, 50);
+    connectToHubOnly();
     window.socket.on("disconnect", look);
     window.socket.on("connect_error", look);
     window.socket.on("disconnect", () => document.body.classList.toggle("sb-away", !leaving));

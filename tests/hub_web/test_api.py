@@ -15,6 +15,7 @@ from chat.http.errors import HANDLERS, error_response
 from chat.http.streams import Connections, EventStream, event
 from chat.tasks import open_tasks
 from contracts.errors import Conflict, NotFound
+from hub_registry.access.bearer import SESSION_COOKIE
 from hub_web.api import Api, ApiError, ConfirmationNeeded, part
 from hub_web.feeds import Feed
 
@@ -32,7 +33,7 @@ async def test_a_request_arrives_as_over_a_wire() -> None:
                 "name": request.path_params["name"],
                 "query": dict(request.query_params),
                 "body": (await request.body()).decode(),
-                "token": request.headers["authorization"],
+                "token": request.cookies[SESSION_COOKIE],
                 "client": request.client.host,
             }
         )
@@ -44,7 +45,7 @@ async def test_a_request_arrives_as_over_a_wire() -> None:
         "name": "ä b?c",
         "query": {"on": "true"},
         "body": '{"a": 1}',
-        "token": "Bearer secret",
+        "token": "secret",
         "client": "192.0.2.7",
     }
 

@@ -1,11 +1,14 @@
 """The frame of the pages: sessions, sockets, themes, languages, and what a foreign page may not do."""
 
 import re
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from tests.e2e.house import House, wait_for
 from tests.web.conftest import Visitor
 
 Visit = Callable[..., Visitor]
@@ -17,6 +20,45 @@ def test_a_page_without_a_session_is_the_login(page_of: Visit, picture: Picture)
     visitor.page.goto(f"{visitor.house.url}/chat")
     expect(visitor.page).to_have_url(f"{visitor.house.url}/login?next=/chat")
     picture(visitor.page, "login")
+
+
+def test_a_link_on_another_site_leads_to_the_page_where_one_is_logged_in(page_of: Visit) -> None:
+    visitor = page_of()
+    # The same hub by another name: a site of its own for the browser, without the session.
+    visitor.page.goto(f"{visitor.house.url.replace('127.0.0.1', 'localhost')}/login")
+    visitor.expected.append("request to another: http://localhost")
+    visitor.page.evaluate(f"location.href = '{visitor.house.url}/turns'")
+    expect(visitor.page).to_have_url(f"{visitor.house.url}/turns")
+    visitor.settle()
+
+
+def test_a_page_brings_the_session_to_no_program_that_takes_the_port_of_the_hub(
+    page_of: Visit, tmp_path: Path, sandbox_files: Path
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path.partition("?")[0], self.headers["cookie"]))
+            self.send_error(401)
+
+    with House(tmp_path / "house", sandbox=sandbox_files, debug=False) as home:
+        home.start_up("--no-spoke")
+        visitor = page_of(of=home)
+        visitor.expected += ["Failed to load resource", "WebSocket connection"]
+        page = visitor.open("/turns")
+        page.evaluate("window.stays = true")
+        home.kill("up")
+        with ThreadingHTTPServer(("127.0.0.1", home.http_port), Other) as other:
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            # The clock of the page goes on while Playwright waits.
+            wait_for(lambda: page.wait_for_timeout(200) or len(asked) >= 4, what="the page to try again")
+            other.shutdown()
+        assert set(asked) == {("/.well-known/strawberry", None)}
+        assert page.evaluate("window.stays"), "it was not loaded again from there"
+        home.start_again("up")
+        page.wait_for_function("!window.stays")
+        visitor.settle()
 
 
 def test_the_theme_that_was_chosen_stays(page_of: Visit, picture: Picture) -> None:
