@@ -68,6 +68,7 @@ class Api:
         client: The browser's address, for limits that count by it.
         host: What the browser calls this hub, which some answers tell to others.
         base_path: See `hub_agent.settings.HttpSettings`.
+        hub: Its id and public key, by which a page recognises it; without the key behind a proxy.
     """
 
     app: ASGIApp
@@ -76,6 +77,7 @@ class Api:
     host: str = "localhost"
     scheme: str = "http"
     base_path: str = ""
+    hub: str = ""
 
     async def get(self, path: str, **query: Any) -> Any:
         """Return the JSON answer to ``GET``; None where it is empty.

@@ -86,22 +86,13 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     core.app._exception_handlers[:] = [_on_error]
     core.sio.eio.ping_interval, core.sio.eio.ping_timeout = _PING_S
     core.loop = asyncio.get_running_loop()
-    api = Api(hub.app, base_path=hub.base_path)
     key = "" if hub.has_proxy else hub.registry.key.public.jwk()["x"]
-    identity = f"{hub.registry.hub_id} {key}"
+    api = Api(hub.app, base_path=hub.base_path, hub=f"{hub.registry.hub_id} {key}")
     async with open_tasks(contained=True) as tasks:
         core.app.start()
         stop = hub.registry.authority.on_revoked(sockets.end)
         supervise(tasks, partial(sockets.watch, core.sio), name="web: sockets")
-        app = WebApp(
-            core.app,
-            sessions=sessions,
-            sockets=sockets,
-            api=api,
-            household=household,
-            tasks=tasks,
-            hub=identity,
-        )
+        app = WebApp(core.app, sessions=sessions, sockets=sockets, api=api, household=household, tasks=tasks)
         try:
             yield GZipMiddleware(app, minimum_size=1_000, compresslevel=4)
         finally:
@@ -125,7 +116,6 @@ class WebApp:
         nicegui: NiceGUI's application.
         api: The hub's API, without a login.
         tasks: Owns what pages follow.
-        hub: Id and public key of the hub, by which a page recognises it; without the key behind a proxy.
     """
 
     def __init__(
@@ -137,7 +127,6 @@ class WebApp:
         api: Api,
         household: Household,
         tasks: asyncio.TaskGroup,
-        hub: str,
     ) -> None:
         self._nicegui = nicegui
         self._sessions = sessions
@@ -145,7 +134,6 @@ class WebApp:
         self._api = api
         self._household = household
         self._tasks = tasks
-        self._hub = hub
         self._feeds = Feeds(tasks)
         self._open = [
             Route(f"{ASSETS}{{digest}}/{{name}}", serve_asset),
@@ -197,13 +185,7 @@ class WebApp:
             scheme=scope["scheme"],
         )
         scope[VIEW] = View(
-            connection,
-            session,
-            api,
-            household=self._household,
-            tasks=self._tasks,
-            feeds=self._feeds,
-            hub=self._hub,
+            connection, session, api, household=self._household, tasks=self._tasks, feeds=self._feeds
         )
         scope[VIEW].enter()
         await self._nicegui(scope, receive, _hardened(send, path))

@@ -115,7 +115,7 @@ def _frame(info: PageInfo) -> Iterator[None]:
     icon = asset("strawberry.svg", base)
     ui.add_head_html(
         f'<link rel="icon" type="image/svg+xml" href="{icon}"><link rel="stylesheet" href="{style}">'
-        f'<script defer src="{script}" data-base="{base}" data-hub="{view.hub}"></script>'
+        f'<script defer src="{script}" data-base="{base}" data-hub="{view.api.hub}"></script>'
     )
     with ui.header().classes("sb-header"):
         open_menu = icon_button("menu", text("Menu")).classes("sb-menu-button")

@@ -56,7 +56,6 @@ class View:
         seen: Id of the last notification that was seen in this browser.
         base_path: Prefix of every path in a page.
         feeds: The turns that pages have begun.
-        hub: Id and public key by which a page recognises the hub.
         client: NiceGUI's side of it.
     """
 
@@ -71,7 +70,6 @@ class View:
         household: Household,
         tasks: asyncio.TaskGroup,
         feeds: Feeds,
-        hub: str,
     ) -> None:
         user = session.user
         self.session = session
@@ -83,7 +81,6 @@ class View:
         self.seen = int(seen) if seen.isascii() and seen.isdecimal() else 0
         self.base_path = str(connection.scope["root_path"])
         self.feeds = feeds
-        self.hub = hub
         self._tasks = tasks
         self._until_closed: set[asyncio.Task[Any]] = set()
         self._busy = 0

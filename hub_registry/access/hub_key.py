@@ -4,13 +4,11 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 from contracts.errors import ConfigError
 from identity.keys import KeyPair
 
-_LOOKS: Final = 20
-_LOOK_S: Final = 0.05
+_LOOK_S, _WAIT_S = 0.05, 1.0
 """Another process that starts with the same new home makes the database right after the key."""
 
 
@@ -30,10 +28,9 @@ def load_hub_key(directory: Path) -> KeyPair:
             hint="Restore it from a backup. To start with an empty home, where every device joins again, "
             "move the database away too.",
         )
-    looks = _LOOKS if path.exists() else 0
-    while looks and _is_empty(database):
-        looks -= 1
-        if not looks:
+    until = time.monotonic() + _WAIT_S
+    while path.exists() and _is_empty(database):
+        if time.monotonic() > until:
             raise ConfigError(
                 f"the database {database} is missing or empty, and the key of its hub is there",
                 hint="Restore a backup: 'strawberry restore FILE --replace'. To start with an empty home, "

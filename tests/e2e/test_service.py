@@ -58,14 +58,6 @@ def test_everything_in_one_is_ready_alive_and_ends_as_a_service(
         assert heard.said("READY") == [], "its spoke does not speak in its name"
 
 
-def test_a_hub_is_ready_when_it_serves(house: House, heard: Heard) -> None:
-    house.kill("hub")
-    address = ("--broker", house.broker_url, "--http-port", str(house.http_port))
-    house.start("hub", "hub", *address, "--debug", **_told(heard))
-    wait_for(lambda: heard.said("READY") or house.ended("hub"), what="READY")
-    assert house.get("/api/health")["status"] == "ok"
-
-
 def test_a_spoke_says_in_its_status_whether_it_is_on_the_bus(
     house: House, journal: dict[str, str], heard: Heard
 ) -> None:

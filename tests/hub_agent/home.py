@@ -26,6 +26,7 @@ from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings, SandboxSettings
 from hub_agent.system.host import Host
 from hub_registry.access.accounts import Accounts, User
+from hub_registry.access.bearer import SESSION_COOKIE
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.settings import CENTURY_S
 from hub_registry.storage.store import open_store
@@ -74,6 +75,14 @@ class Home:
         auth = Authorization(token or self.admin_token, self.keys)
         # No TLS: a client would spend more time on loading authorities than on its requests.
         return httpx.AsyncClient(base_url=self.hub.url, headers=headers, auth=auth, timeout=120, verify=False)
+
+    async def left_open(self) -> httpx.AsyncClient:
+        """A browser in which an admin has logged in a while ago; to be entered."""
+        registry = self.hub.registry
+        token = await registry.people.open_session(registry.admin, name="borrowed")
+        registry.authority._confirmed.clear()
+        headers = {"cookie": f"{SESSION_COOKIE}={token}", "origin": self.hub.url}
+        return httpx.AsyncClient(base_url=self.hub.url, headers=headers, timeout=120, verify=False)
 
     async def token(self, user: User | None = None, *, scopes: tuple[Scope, ...] = SCOPES) -> str:
         """A new token of a user, good as long as any."""

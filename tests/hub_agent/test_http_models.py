@@ -159,12 +159,8 @@ async def test_only_an_admin_changes_models(home, client):
 
 @pytest.fixture
 async def left_open(home: Home) -> AsyncIterator[httpx.AsyncClient]:
-    """Use a browser in which an admin has logged in a while ago."""
-    registry = home.hub.registry
-    token = await registry.people.open_session(registry.admin, name="borrowed")
-    registry.authority._confirmed.clear()
-    async with home.client(token) as opened:
-        yield opened
+    async with await home.left_open() as browser:
+        yield browser
 
 
 async def test_a_stored_key_goes_to_another_address_only_with_the_password(home, client, left_open, model):

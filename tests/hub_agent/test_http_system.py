@@ -121,10 +121,7 @@ async def test_only_a_person_who_is_an_admin_takes_all_keys_away(home, scopes):
 
 
 async def test_a_browser_that_was_left_open_takes_no_backup_and_restores_none(home):
-    registry = home.hub.registry
-    token = await registry.people.open_session(registry.admin, name="borrowed")
-    registry.authority._confirmed.clear()
-    async with home.client(token) as browser:
+    async with await home.left_open() as browser:
         for method, path, body in (
             ("POST", "/api/system/backup", {"passphrase": WORDS}),
             ("PUT", "/api/system/restore", None),

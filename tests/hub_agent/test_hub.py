@@ -172,7 +172,7 @@ async def test_without_its_sandbox_a_program_is_refused_and_calls_go_on(home: Ho
         assert (await client.post("/api/skills/call", json=body)).status_code == 200
 
 
-async def test_a_fault_in_a_task_is_logged_and_ends_neither_the_hub_nor_what_the_task_does(
+async def test_a_fault_in_a_task_ends_neither_the_hub_nor_what_the_task_does(
     home: Home, monkeypatch: pytest.MonkeyPatch, failed_tasks: list[str]
 ) -> None:
     search = home.hub.registry.search

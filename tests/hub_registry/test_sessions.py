@@ -114,12 +114,8 @@ async def test_a_session_acts_for_pages_of_the_hub_only(client, browser, method,
     assert answer.status_code == status, answer.text
     user = await browser("GET", "/api/session")
     assert user["user"]["language"] == ("fr" if (method, status) == ("PATCH", 200) else None)
-
-
-async def test_the_value_of_the_cookie_is_no_token_for_programs(client, browser):
-    await browser.set_up(client)
-    headers = {"authorization": f"Bearer {browser.http.cookies[SESSION_COOKIE]}"}
-    assert (await client.http.get("/api/session", headers=headers)).status_code == 401
+    as_program = {"authorization": f"Bearer {browser.http.cookies[SESSION_COOKIE]}"}
+    assert (await client.http.get("/api/session", headers=as_program)).status_code == 401
 
 
 async def test_a_token_in_the_header_needs_no_origin(client):
