@@ -1,13 +1,12 @@
 """A spoke's own agent, and a hub that dies, hangs and comes back in real processes: nothing is done twice.
 
 One house serves all of it; each test begins with everything running and nothing done. When something
-happens is not left to time: a model, a skill or a wire stands still until the moment has been seen.
+happens is not left to time: a model or a skill stands still until the moment has been seen.
 """
 
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ import pytest
 
 from tests.e2e.conftest import JOURNAL_SKILL
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
-from tests.e2e.talks import WAITING_SKILL, Talk, acts, answer_of, notices, own_model
-from tests.e2e.wire import CANCEL, CHAT, Wire
-from tests.model_server import Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
+from tests.e2e.talks import WAITING_SKILL, Talk, acts, notices, own_model
+from tests.model_server import Hangs, Says, ScriptedModel, SeenRequest, calls
 
 pytestmark = pytest.mark.slow
 
@@ -27,36 +25,30 @@ BLOWS = (signal.SIGKILL, signal.SIGSTOP)
 
 @dataclass
 class Stage:
-    """A house with one spoke that reaches the hub directly, and one that does so over a wire.
+    """A house with one spoke.
 
     Attributes:
         hub_model: What answers on the hub.
-        own_model: What answers on both spokes.
-        go: What models wait for that were told to.
+        own_model: What answers on the spoke.
     """
 
     house: House
     hub_model: ScriptedModel
     own_model: ScriptedModel
-    wire: Wire
     pc: Spoke
-    far: Spoke
-    go: threading.Event = field(default_factory=threading.Event)
 
     def settle(self) -> None:
         """Have everything run, with nothing said or done yet."""
         self.hub_model.script = lambda seen: Says(text="Here.")
         self.own_model.script = lambda seen: Says(text="Not yet.")
         self.bring_back()
-        for spoke in (self.pc, self.far):
-            self.house.wait_until_online(spoke)
-            self.say_until_online(spoke, "Are you there?")
-            for file in spoke.skills.iterdir():
-                if file.is_file() and file.suffix != ".py":
-                    file.unlink()
+        self.house.wait_until_online(self.pc)
+        self.say_until_online(self.pc, "Are you there?")
+        for file in self.pc.skills.iterdir():
+            if file.is_file() and file.suffix != ".py":
+                file.unlink()
         for model in (self.hub_model, self.own_model):
             model.requests.clear()
-        self.go.clear()
 
     def strike(self, blow: signal.Signals) -> None:
         """Kill the hub, or let it hang."""
@@ -71,11 +63,6 @@ class Stage:
             self.house.send("hub", signal.SIGCONT)
         else:
             self.house.start_hub()
-
-    def held(self, reply: Reply) -> Reply:
-        """Give a reply of a model once the test says so."""
-        assert self.go.wait(2 * PATIENCE_S)
-        return reply
 
     def say_until_online(self, spoke: Spoke, message: str) -> None:
         """Say something to a spoke until it is the hub that answers."""
@@ -118,25 +105,21 @@ def stage(tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path) -> Iter
         house.start_broker()
         house.start_hub()
         skills = {"journal.py": JOURNAL_SKILL, "waiting.py": WAITING_SKILL}
-        with Wire(house.url) as wire:
-            pc = house.add_spoke("Bedroom PC", skills, settings=own_model(own))
-            far = house.add_spoke("Garden Pi", skills, settings=own_model(own), hub=wire.url)
-            yield Stage(house, hub_model, own, wire, pc, far)
+        pc = house.add_spoke("Bedroom PC", skills, settings=own_model(own))
+        yield Stage(house, hub_model, own, pc)
         assert hub_model.refused == own.refused == []
 
 
 @pytest.fixture
-def settled(stage: Stage) -> Iterator[Stage]:
+def settled(stage: Stage) -> Stage:
     """The house with everything running, and nothing said or done yet."""
     stage.settle()
-    yield stage
-    stage.go.set()
-    stage.wire.let_go()
+    return stage
 
 
 @pytest.fixture
 def talk(settled: Stage) -> Iterator[Talk]:
-    """Somebody at the spoke that reaches the hub directly."""
+    """Somebody at the spoke."""
     talk = Talk(settled.house, settled.pc)
     yield talk
     talk.end()
@@ -215,47 +198,6 @@ def test_a_hub_that_ends_in_tool_calls_and_in_the_middle_of_an_answer_runs_nothi
     (pc.skills / two).touch()
     wait_for(lambda: pc.journal()[3:] == [f"{two} done"], what="the second job to end")
     assert settled.journal_at_last(pc) == [f"{one} begun", f"{two} begun", f"{one} done", f"{two} done"]
-
-
-@pytest.mark.parametrize("blow", BLOWS)
-def test_a_hub_that_ends_between_taking_a_message_and_its_first_word_is_not_replaced(
-    settled: Stage, blow: signal.Signals
-) -> None:
-    far, hub_model, own = settled.far, settled.hub_model, settled.own_model
-    # To one message the hub has done what it was told to, to the other it is about to.
-    write = programs(dict.fromkeys(("at once", "later"), "device.JournalSkill.write('by the hub')"))
-    hub_model.script = lambda seen: (
-        settled.held(write(seen)) if asked(seen) == "later" or seen.results else write(seen)
-    )
-    own.script = acts("by the spoke")
-    # However long it takes until all this is so: the spoke may give up, and the hub does not learn of it.
-    hold, taking_back = settled.wire.hold(CHAT, "answer"), settled.wire.hold(CANCEL, "request")
-    talk = Talk(settled.house, far)
-    try:
-        asking = [talk.begin(message, "--json") for message in ("at once", "later")]
-        hold.wait(2)
-        assert hub_model.wait_for_requests(3, timeout_s=PATIENCE_S)
-        assert far.journal() == ["by the hub"]
-        assert {settled.house.turn_state(message) for message in ("at once", "later")} == {"running"}
-
-        settled.strike(blow)
-        settled.wire.let_go(taking_back)
-        for process in asking:
-            answer = answer_of(process)
-            assert (answer["mode"], answer["answer"]) == ("offline", "I can do nothing here.")
-            (notice,) = notices(answer)
-            assert "the hub may be working on it" in notice
-        assert [request.tools for request in own.requests] == [[], []]
-        assert far.journal() == ["by the hub"]
-
-        settled.wire.let_go()
-        settled.bring_back()
-        for message in ("at once", "later"):
-            wait_for(lambda: settled.house.turn_state(message) == "cancelled", what=message)  # noqa: B023
-        settled.go.set()
-        assert settled.journal_at_last(far) == ["by the hub"]
-    finally:
-        talk.end()
 
 
 @pytest.mark.parametrize("blow", BLOWS)
