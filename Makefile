@@ -15,6 +15,7 @@ WORKERS := "$$($(BIN)/python -c 'import os; print(2 + (os.cpu_count() or 1))')"
 OF_ITSELF := --ignore tests/web --ignore tests/home_assistant --ignore tests/voice --ignore tests/tray
 CHAOS_SECONDS ?= 600
 FUZZ_MESSAGES ?= 20000
+SOAK_SECONDS ?= 1800
 
 .DEFAULT_GOAL := help
 
@@ -107,6 +108,9 @@ check: lint test test-slow test-web test-voice test-tray test-home-assistant  ##
 bench: $(DEV)  ## The rows of docs/performance.md, measured here
 	@$(BIN)/python -m benchmarks
 
+soak: $(DEV)  ## What a home holds after SOAK_SECONDS=1800 of use, as a table over time
+	@$(BIN)/python -m benchmarks.soak $(SOAK_SECONDS)
+
 dist: $(DEV)  ## Wheel and source archive, in dist/
 	@$(BIN)/python .ci/dist.py dist
 
@@ -120,4 +124,4 @@ format: $(DEV)  ## Put the code into the one format
 clean:  ## Remove .venv and all caches
 	rm -rf $(VENV) $(HOME_ASSISTANT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check bench dist image-test format clean
+.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check bench soak dist image-test format clean

@@ -48,6 +48,7 @@ from spoke import Skill, skill_method
 class BenchSkill(Skill):
     """Does next to nothing."""
 
+    @skill_method()
     async def echo(self, text: str) -> str:
         """Give the text back."""
         return text

@@ -46,6 +46,8 @@ def measure(name: str, directory: Path, effort: Effort) -> list[Row]:
     try:
         module = importlib.import_module(f"benchmarks.{name}")
         rows: list[Row] = asyncio.run(module.rows(directory, effort))
+    except ModuleNotFoundError as error:
+        return [not_measured(f"{name}: {PARTS[name]}", f"the package {error.name} is not installed")]
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one part, the others go on
         traceback.print_exc()
         return [not_measured(f"{name}: {PARTS[name]}", f"failed: {type(error).__name__}: {error}")]

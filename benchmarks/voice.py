@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from difflib import SequenceMatcher
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -62,12 +63,14 @@ ALIKE: Final = (
 """Sentences that begin or end as one of the grammar."""
 NEAR_YES: Final = {
     "en": """guess, guest, yet, yeah, yesterday, gas, chess, less, dress, is this, yesterday please, jazz,
-        yet please, just a moment, i guess so, let me see, sure, maybe later, what was that""",
+        yet please, just a moment, i guess so, let me see, sure, maybe later, what was that, yes, yes please,
+        yes but wait, yes but not now, yes do it later, yes do not, guess who did it, he has to do it,
+        yes he did""",
     "de": """ja, ja ja, bitte, na ja, jawohl, gerne, ja aber, ach bitte nicht, ja bitte nicht, ja gestern,
         na gerne nicht, jetzt nicht, vielleicht, warte mal, was war das, Japan, ja gern geschehen""",
 }
 """What is no yes, the words that sound most like one among it."""
-YES: Final = {"en": "yes, yes please", "de": "ja bitte, ja gerne"}
+YES: Final = {"en": "yes do it", "de": "ja bitte, ja gerne"}
 NO: Final = {"en": "no, no thanks, stop", "de": "nein, nein danke, abbrechen"}
 ANSWERING: Final = {
     "en": VOICES,
@@ -125,6 +128,8 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; what is spoken is kept in ``build/speech``."""
     if not can_speak():
         return [not_measured("speech", HINT)]
+    if find_spec("pocketsphinx") is None:
+        return [not_measured("speech", "pip install 'strawberry-home[voice]'")]
     voices = VOICES[::4] if effort.quick else VOICES
     await asyncio.to_thread(_speak, voices)
     sphinx = PocketSphinx([_WORD])

@@ -22,7 +22,7 @@ from contracts.chat import (
     TurnState,
 )
 from contracts.correlation import correlated
-from contracts.errors import Conflict, StorageError, StrawberryError, TooManyRequests
+from contracts.errors import Conflict, DiskFull, StorageError, StrawberryError, TooManyRequests
 from contracts.rates import Backoff, Slots
 from contracts.text import storable
 from contracts.trace import Trace, span, within
@@ -301,19 +301,17 @@ class Turns:
         self._unrecorded: dict[tuple[str, str], Turn] = {}
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def open(
-        self, turn: Turn, work: TurnWork, *, slots: Slots | None = None, must_record: bool = True
-    ) -> Turn:
+    async def open(self, turn: Turn, work: TurnWork, *, slots: Slots | None = None) -> Turn:
         """Record a turn and start it; turns of one conversation run one after another.
+
+        While the disk is full it runs all the same, and is recorded later.
 
         Args:
             slots: Limits how many turns like this one are open, in place of those of all others.
-            must_record: Whether it does not run where it cannot be recorded, as on a full disk; else it is
-                recorded later.
 
         Raises:
             Conflict: If its id was used before, or cancelled before it arrived.
-            StorageError: If it must be recorded and cannot.
+            StorageError: If it cannot be recorded, now or later.
             TooManyRequests: If there are too many open turns.
         """
         key, slots = (turn.user, turn.id), slots or self._slots
@@ -324,8 +322,7 @@ class Turns:
         # Listed before it is in the database, so that a cancel finds it at any moment.
         self._turns[key] = turn
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        running = self._run(turn, work, slots, begun, must_record=must_record)
-        self._tasks.create_task(running, name=f"turn {turn.id}")
+        self._tasks.create_task(self._run(turn, work, slots, begun), name=f"turn {turn.id}")
         try:
             await asyncio.shield(begun)
         except asyncio.CancelledError:
@@ -384,14 +381,11 @@ class Turns:
             turn.interrupted = True
             turn.cancel()
 
-    async def _run(
-        self, turn: Turn, work: TurnWork, slots: Slots, begun: asyncio.Future[None], *, must_record: bool
-    ) -> None:
+    async def _run(self, turn: Turn, work: TurnWork, slots: Slots, begun: asyncio.Future[None]) -> None:
         try:
             await self._store.begin(turn)
         except BaseException as error:  # noqa: BLE001  it is raised where the turn is opened
-            may_wait = isinstance(error, StorageError) and len(self._unrecorded) < _MOST_UNRECORDED
-            if must_record or not may_wait:
+            if not isinstance(error, DiskFull) or len(self._unrecorded) >= _MOST_UNRECORDED:
                 del self._turns[(turn.user, turn.id)]
                 slots.give_back(turn.holder)
                 begun.set_exception(error)

@@ -7,8 +7,10 @@ from typing import Final
 
 from agent_core.search.finder import SkillFinder
 from contracts.devices.joining import EnrolAnswer
-from contracts.errors import NotFound
+from contracts.devices.registration import Method
+from contracts.errors import Conflict, NotFound
 from contracts.rates import TokenBuckets
+from contracts.shown import check_shown
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.clients import Clients
 from hub_registry.access.enrolment import Enrolment, Invitation, Joined
@@ -21,7 +23,6 @@ from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal, read_back
 from hub_registry.devices.review import digest_of
 from hub_registry.settings import RegistrySettings
-from hub_registry.shown import check_shown
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair
 
@@ -82,6 +83,29 @@ class Registry:
             self.directory.approvals.deny(entry.id, entry.items)
         self.directory.review(entry)
         await self.directory.approvals.flush(self.store)
+
+    async def allow(self, entry: Entry, skill: str, method: str, digest: str | None) -> Method:
+        """Let the model call a method whose author declared nothing without a question from now on.
+
+        Args:
+            digest: Of the method as the owner was shown it; None takes it back.
+
+        Raises:
+            CallError: If the device has no such method.
+            Conflict: If it is another one by now, or its author declared what it does.
+        """
+        shown, hint = (
+            self.directory.find_on(entry, skill, method).method,
+            "'strawberry skills list' shows it.",
+        )
+        if digest is not None:
+            if not shown.flags.unknown:
+                raise Conflict(f"{skill}.{method} is declared, or allowed already", hint=hint)
+            check_shown(digest, shown.digest, name=f"{skill}.{method}", hint=hint)
+        self.directory.approvals.allow(entry.id, skill, method, digest)
+        self.directory.review(entry)
+        await self.directory.approvals.flush(self.store)
+        return self.directory.find_on(entry, skill, method).method
 
     async def prefer(self, skill: str, providers: Sequence[Entry]) -> None:
         """Set the order in which devices serve a device-agnostic skill, which approves them as providers.

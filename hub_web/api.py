@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from contracts.errors import (
     Unauthorized,
 )
 from hub_registry.access.bearer import SESSION_COOKIE
+from hub_web.texts import SENTENCES
 
 _KINDS: Final[dict[int, type[StrawberryError]]] = {
     401: Unauthorized,
@@ -33,6 +35,10 @@ _KINDS: Final[dict[int, type[StrawberryError]]] = {
     422: InvalidMessage,
     429: TooManyRequests,
 }
+_FOR_PROGRAMS: Final = re.compile(
+    r"\bstrawberry (?!spoke)[a-z]|GET /api/|^(The|There are no) (field|parameter)s|own token"
+)
+"""Sentences of a hint that a page does not show: what to type in a terminal or to send."""
 _REFUSED: Final = 400
 _UNREAD: Final = 64
 """Chunks of a stream that wait for a page; the route waits then."""
@@ -251,7 +257,8 @@ def _refusal(status: int, body: bytes) -> StrawberryError:
         problem = None
     if problem is None:
         return ApiError(f"the hub answered with status {status}")
-    message, hint = problem.message, problem.hint
+    message = problem.message
+    hint = " ".join(each for each in SENTENCES.split(problem.hint) if not _FOR_PROGRAMS.search(each))
     kind = PasswordNeeded if problem.code == "password_needed" else _KINDS.get(status)
     if kind is not None and not problem.more.get("confirmation"):
         return kind(message, hint=hint)

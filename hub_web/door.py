@@ -73,7 +73,7 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
         button = text("Log in")
         below = text("Forgotten it? An admin can make a one-time code for you.")
     words = {"unreachable": text("The hub does not answer."), "differ": text("The two passwords differ.")}
-    words |= {error: text.message(error) for error in _ERRORS}
+    words |= {error: text.sentence(error) for error in _ERRORS}
     said, route = escape(json.dumps(words)), "/api/setup" if path == "/setup" else "/api/session"
     theme = theme_of(connection)
     content = f"""<!doctype html>

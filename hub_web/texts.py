@@ -13,7 +13,7 @@ _MESSAGES: Final = "messages"
 """The section with what the hub says; its keys are the templates of `contracts.errors`."""
 _Template = tuple[str, re.Pattern[str], str, int]
 """The longest fixed text of a message, its pattern and translation, how many sentences another follows."""
-_SENTENCES: Final = re.compile(r"(?<=[.!?]) ")
+SENTENCES: Final = re.compile(r"(?<=[.!?]) ")
 _MOST: Final = 20
 """Parts of a whole message that are looked up, and how deep: a device chooses what is in some."""
 _DEEPEST: Final = 4
@@ -55,6 +55,13 @@ class Translator:
             return said
         return _translated(said, templates, _DEEPEST, iter(range(_MOST)))
 
+    def sentence(self, said: str) -> str:
+        """Return what the hub says as a sentence, which begins with a capital; a name at its begin stays."""
+        told = self.message(said)
+        if (first := told.partition(" ")[0]).isalpha() and first != told:
+            told = told[0].upper() + told[1:]
+        return told if not told or told[-1] in ".!?:…" else f"{told}."
+
     def number(self, value: float, digits: int = 0) -> str:
         """Return a number as it is written in this language.
 
@@ -92,7 +99,7 @@ def _translated(said: str, templates: list[_Template], depth: int, left: Iterato
         return said  # a value of one word is a name
     if next(left, None) is None:
         return said
-    sentences = _SENTENCES.split(said, _MOST)
+    sentences = SENTENCES.split(said, _MOST)
     for words, pattern, translation, breaks in templates:
         if words not in said:  # takes a twentieth of the time of a pattern
             continue
@@ -128,7 +135,7 @@ def _templates(language: str) -> list[_Template]:
             max(re.split(r"\{\w+\}", template), key=len),
             pattern(template),
             said,
-            len(_SENTENCES.findall(template)),
+            len(SENTENCES.findall(template)),
         )
         for template, said in items
     ]

@@ -145,7 +145,7 @@ class View:
             self.run(self._ask_again(), name="password")
             return
         if isinstance(error, StrawberryError):
-            message, hint = text.message(error.message), text.message(error.hint)
+            message, hint = text.sentence(error.message), text.sentence(error.hint)
         else:
             message, hint = text("This did not work; the log of the hub says why."), ""
         # As in `notify`.

@@ -203,8 +203,8 @@ def _import_product() -> None:
     for package in _PACKAGES:
         path = importlib.import_module(package).__path__
         for module in pkgutil.walk_packages(path, f"{package}."):
-            # Alembic's environment runs when it is imported, and `MODULE` is run as ``__main__``.
-            if "migrations" not in module.name and module.name != MODULE:
+            # It is run as ``__main__``.
+            if module.name != MODULE:
                 with _without_extras():
                     importlib.import_module(module.name)
     for name in _LAZY:

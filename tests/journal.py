@@ -19,6 +19,7 @@ def _write(line):
 class JournalSkill(Skill):
     """Writes down what really ran."""
 
+    @skill_method()
     def write(self, text: str) -> str:
         """Write a line."""
         _write(text)

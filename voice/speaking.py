@@ -29,7 +29,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "not understood": "Sorry, I did not understand that.",
         "not answered": "I will not do that without a yes.",
         "failed": "Sorry, that did not work: {reason}.",
-        "confirm": "{given}Shall I run {method} on {device}? Say yes or no.",
+        "confirm": "{given}Shall I run {method} on {device}? Say yes, do it, or no.",
         "with": "With {arguments}: ",
         "cut": " and more",
         "no_model": "No model can answer right now, and that is no sentence that works without one.",
@@ -53,17 +53,16 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
     },
 }
 
-# Short words that other speech sounds like, such as "sure" and "ja" alone, are no yes.
-_YES: Final = {"en": ("yes", "yes please"), "de": ("ja bitte", "ja gerne")}
+# More than one word that must fit: one alone, and a second as soft as "please", is near much other speech.
+_YES: Final = {"en": ("yes do it",), "de": ("ja bitte", "ja gerne")}
 _NO: Final = {
     "en": ("no", "no thanks", "no thank you", "stop", "cancel", "don't do it"),
     "de": ("nein", "nein danke", "stopp", "abbrechen"),
 }
 _NEAR_YES: Final = {
-    "en": ("guess", "guest", "yet", "yeah", "yesterday", "gas", "chess"),
     "de": ("ja", "bitte", "ja aber", "bitte nicht", "ja bitte nicht", "ja gestern", "jawohl"),
 }
-"""Neither yes nor no: a grammar without them takes them for a yes. With many more, "no" is rejected."""
+"""Neither yes nor no: a grammar with the sounds of another language takes them for a yes without them."""
 
 Tone = Literal["awake", "understood", "nothing"]
 
@@ -156,7 +155,8 @@ def question(wanted: ConfirmationWanted, language: str) -> str:
 def answers(language: str) -> tuple[str, ...]:
     """Return what may be said to a question, and what is only near a yes."""
     primary = _primary(language)
-    return tuple(each for texts in (_YES, _NO, _NEAR_YES) for each in texts.get(primary, texts["en"]))
+    said = (each for texts in (_YES, _NO) for each in texts.get(primary, texts["en"]))
+    return (*said, *_NEAR_YES.get(primary, ()))
 
 
 def refusals(language: str) -> tuple[str, ...]:

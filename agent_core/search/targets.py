@@ -68,6 +68,7 @@ def strictest(flags: Iterable[MethodFlags]) -> MethodFlags:
         open_world=any(each.open_world for each in declared),
         confirm=any(each.confirm for each in declared),
         untrusted_output=any(each.untrusted_output for each in declared),
+        unknown=any(each.unknown for each in declared),
     )
 
 

@@ -104,7 +104,7 @@ def skill_method(
     sentences: Mapping[str, Sequence[str]] | None = None,
     responses: Mapping[str, str] | None = None,
 ) -> Callable[[Method], Method]:
-    """Declare what a method of a skill may do. A method without it has the defaults.
+    """Declare what a method of a skill may do. Without it, a person is asked before a model calls it.
 
     Args:
         read_only: It changes nothing, anywhere.
@@ -135,6 +135,7 @@ def skill_method(
             open_world=open_world,
             confirm=confirm,
             untrusted_output=untrusted_output,
+            unknown=False,
         ),
         timeout_s=timeout_s,
         concurrency=concurrency,

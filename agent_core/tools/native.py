@@ -271,7 +271,7 @@ def _description(found: FoundMethod, target: Target, several: tuple[str, ...]) -
     parts = [render(Text(Origin.DEVICE, doc))] if doc else []
     if not several:
         parts.append(Prompt(f"Device: {render_name(target.device_name)}."))
-    if found.flags.confirm:
+    if found.flags.confirm or found.flags.unknown:
         parts.append(Prompt("The user is asked first."))
     if found.unavailable:
         parts.append(Prompt(f"Cannot be called right now: {found.unavailable}."))

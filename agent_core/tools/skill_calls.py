@@ -86,9 +86,15 @@ class Consent:
         self._refused: set[str] = set()
         self._one = asyncio.Lock()
 
-    def is_needed(self, target: Target) -> bool:
-        """Return whether a person must be asked before this method is called."""
+    def is_needed(self, target: Target, *, by_person: bool = False) -> bool:
+        """Return whether a person must be asked before this method is called.
+
+        Args:
+            by_person: Whether it is a person's own act, and not what a model wants.
+        """
         flags = target.method.flags
+        if flags.unknown and not by_person:
+            return True
         # Which device will serve is not known where any may.
         own = {target.device} - {HUB_KEY}
         is_foreign = self.untrusted or not self.heard <= own
@@ -150,6 +156,8 @@ class Consent:
         context: TurnContext,
     ) -> bool:
         shown = shown_arguments(arguments)
+        # Of a method that any device may serve it is not known which one's is allowed.
+        is_allowable = target.method.flags.unknown and target.device != HUB_KEY
 
         def tell(question: str) -> None:
             context.emit(
@@ -162,6 +170,7 @@ class Consent:
                     summary=target.method.summary,
                     arguments=shown,
                     cut=shown != arguments,
+                    lasting=target.method.digest if is_allowable else "",
                     expires_s=confirmer.expires_s,
                 )
             )
@@ -205,6 +214,7 @@ class SkillCalls:
     Args:
         waiting: See `SkillCall`.
         by_sentence: See `SkillCall`.
+        by_person: Whether the calls are a person's own act; see `Consent.is_needed`.
 
     Attributes:
         answered: Ids of the devices whose texts came back.
@@ -219,7 +229,9 @@ class SkillCalls:
         context: TurnContext,
         waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
         by_sentence: bool = False,
+        by_person: bool = False,
     ) -> None:
+        self._by_person = by_person or by_sentence
         self._catalogue = catalogue
         self._caller = caller
         self._consent = consent
@@ -318,7 +330,8 @@ class SkillCalls:
             self.answered.add(target.device)
 
     async def _confirmed_call(self, call: SkillCall) -> Json:
-        consent, needed = self._consent, self._consent.is_needed(call.target)
+        consent = self._consent
+        needed = consent.is_needed(call.target, by_person=self._by_person)
         call = replace(call, confirmed=needed, untrusted=consent.untrusted)
         if needed:
             await consent.ask(call, self._context)

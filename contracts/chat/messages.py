@@ -245,6 +245,7 @@ class ConfirmationWanted(Part):
         summary: First sentence of the method's documentation, as it was approved.
         arguments: The real ones, by name.
         cut: Whether they were too long: some are missing, or are the beginning of their text.
+        lasting: Digest of the method, for ``PUT /api/devices/{name}/allowed``; empty where that cannot be.
         expires_s: Seconds until no answer counts as no.
     """
 
@@ -257,6 +258,7 @@ class ConfirmationWanted(Part):
     summary: str = ""
     arguments: dict[str, Json]
     cut: bool = False
+    lasting: str = ""
     expires_s: float
 
 

@@ -2,11 +2,12 @@
 
 import json
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contracts.names import MethodName, SkillName, Token
+from contracts.shown import shown_digest
 from contracts.wire import Json, Part, Wire
 
 MAX_METHODS: int = 256
@@ -26,7 +27,11 @@ Component = Literal[
 
 
 class MethodFlags(Part):
-    """What a method may do, declared by its author. The defaults assume the least."""
+    """What a method may do, declared by its author. The defaults assume the least.
+
+    Attributes:
+        unknown: Whether its author declared nothing, as a spoke says that does not know this flag, too.
+    """
 
     read_only: bool = False
     idempotent: bool = False
@@ -34,6 +39,12 @@ class MethodFlags(Part):
     open_world: bool = False
     confirm: bool = False
     untrusted_output: bool = False
+    unknown: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _declared(cls, given: Any) -> Any:
+        return {"unknown": False, **given} if isinstance(given, dict) and any(given.values()) else given
 
 
 class Method(Part):
@@ -77,6 +88,11 @@ class Method(Part):
     def result_json(self) -> str:
         """The schema of the result as text."""
         return json.dumps(self.result, sort_keys=True)
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the method is, by which it is allowed from now on."""
+        return shown_digest([self.name, list(self.parameters.get("properties", ())), self.flags.model_dump()])
 
     @property
     def summary(self) -> str:

@@ -112,7 +112,7 @@ class _Flags(Strict):
     def flags(self) -> MethodFlags:
         """The same as flags of a method."""
         given = self.model_dump(include=set(MethodFlags.model_fields), exclude_none=True)
-        return MethodFlags.model_validate(given)
+        return MethodFlags.model_validate({"unknown": False, **given})
 
 
 class PythonTool(_Flags):

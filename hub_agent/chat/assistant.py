@@ -134,7 +134,7 @@ class Assistant:
             raise tokens.revoked()
         if matched is not None:
             work: TurnWork = partial(self._run_sentence, caller, agent, matched)
-            await self.running.open(turn, work, slots=self.quotas.sentence_turns, must_record=False)
+            await self.running.open(turn, work, slots=self.quotas.sentence_turns)
         else:
             work = partial(self._run_model, caller, agent) if missing is None else partial(_fail, missing)
             await self.running.open(turn, work)

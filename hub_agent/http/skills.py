@@ -183,6 +183,7 @@ class DirectCalls:
             caller=caller,
             consent=Consent(None, on_refused=caller.note_refused),
             context=TurnContext(uuid7(), _unwatched, nullcontext),
+            by_person=assistant.may_confirm(bearer),
         )
         # Variables belong to a token: two programs of one user must not see each other's.
         claims = bearer.claims

@@ -136,7 +136,7 @@ class McpServer:
         ]
         return types.ToolAnnotations(
             read_only_hint=bearer.user.read_only,
-            destructive_hint=any(each.destructive or each.confirm for each in flags),
+            destructive_hint=any(each.destructive or each.confirm or each.unknown for each in flags),
             idempotent_hint=False,
             open_world_hint=any(each.open_world for each in flags),
         )

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pydantic import ValidationError
@@ -11,7 +12,7 @@ from sqlmodel import Session, col, delete, select
 
 from agent_core.search.directory import RegisteredSkill
 from contracts.errors import StorageError
-from hub_registry.devices.review import Item, Known, Reviewed, approved, review
+from hub_registry.devices.review import Item, Known, Reviewed, approved, review, with_allowed
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import ApprovalRow, DeviceRow
 
@@ -96,7 +97,14 @@ class Approvals:
         )
         if room:
             self._keep(device, reviewed.skill.name, reviewed.known)
-        return reviewed
+        return replace(reviewed, skill=with_allowed(reviewed.skill, reviewed.known))
+
+    def allow(self, device: str, skill: str, method: str, digest: str | None) -> None:
+        """Let the model call a method whose author declared nothing without asking; None takes it back."""
+        known = self._known.get(device, {}).get(skill, Known())
+        allowed = {name: each for name, each in known.allowed.items() if name != method}
+        allowed |= {method: digest} if digest is not None else {}
+        self._keep(device, skill, known.model_copy(update={"allowed": allowed}))
 
     def approve(self, device: str, skills: Iterable[RegisteredSkill]) -> None:
         """Approve all that a device declares in these registrations."""

@@ -19,8 +19,8 @@ from agent_core.search.targets import strictest
 from agent_core.sentences.templates import free_sentences
 from agent_core.skills.foreign_schema import without_text
 from contracts.devices.registration import Method, MethodFlags
+from contracts.shown import shown_digest
 from contracts.wire import Part
-from hub_registry.shown import shown_digest
 
 Kind = Literal["flags", "sentence", "provider", "documentation"]
 
@@ -32,15 +32,15 @@ it, and an ``approved`` one comes before both.
 """
 
 SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "CalculatorSkill": ("8e115b962b826344868c1fbad630b5a4eff5f09edfae9ff0639a47cc919df1bb",),
-    "TimeSkill": ("16bda6ccffc228385d1035a78fe60e57ef063c5e0b11a760d97a461ebe334dae",),
-    "LampSkill": ("590c3853f9017973b364045ef1e42a136f281413c9e545256a507637f69a69b1",),
-    "MediaSkill": ("4352dbc838cf7457b7ab87d0eaf84fa706bd692cdf837b15f162cab8ef62a838",),
-    "NotesSkill": ("d64c48cb64e8e525984e960af544ca4e520c3cfbf3eac77670a5528aad7bbf77",),
-    "SystemSkill": ("2da4f2019ea8cef882dd643d15a5e677e5d732b4de4132806bac530e58b1ad79",),
-    "GpioSkill": ("9997021014b2589fc07eec8b9ca3974aaa4b7d4cafb08e53651895e4064a8a85",),
-    "SerialSkill": ("3fb3999a060ab6066f17b4c3ac012be4ad5576dba10f2259e8adae4e697ae253",),
-    "CameraSkill": ("5e3bf2285f6f8b09b38e3f5e0e43f9c3acb3179fad26ab2daf4edcd30118aceb",),
+    "CalculatorSkill": ("bd714dd6fa209b20d204bdb1e8b58be80b16e3d861586671759fe933c70f812c",),
+    "TimeSkill": ("754c09f33918df11f953d89ccaea077769667c727907b05067d85248405b22c5",),
+    "LampSkill": ("76127d59f72402553f582bfd477e20083efcde4a8fb7a746c7b711a833dacc38",),
+    "MediaSkill": ("8d28057e207e6f65dbcf2afa28028bc8fdcb57f56fa1bdb9c0ba0bd41146bb4b",),
+    "NotesSkill": ("49e326fb861e1a24251e94218081840e696eb8e327c820fac81fd5cd7ac949bc",),
+    "SystemSkill": ("0566f3a20ed9fb6dc3d85f82064fff54641025e5093fe9f5847202ad1d8fa0e0",),
+    "GpioSkill": ("d13d40a7dc0d7f55beb08b9ec0ba3610633baf30342aeb8b493b602d0f61553d",),
+    "SerialSkill": ("62b95c7ca038011e14fc5ebd4b2b174f3366075541449d035409850c55c40963",),
+    "CameraSkill": ("597384c4e17b0190141c314997cf7ebfb3a7a3ae079188d95e58a29e4bcaefc9",),
 }
 """Digests of the samples that come with Strawberry, by skill, those of earlier releases included.
 
@@ -89,6 +89,7 @@ class Known(Part):
         sentences: Digests of the sentences with free text that were approved.
         documentation: What was approved of each method, and of the class under an empty name.
         denied: Digests of what the owner does not want to see again.
+        allowed: By method whose author declared nothing, the digest with which the model calls it unasked.
         place: In the owner's order of providers.
     """
 
@@ -97,6 +98,7 @@ class Known(Part):
     documentation: dict[str, str] = {}
     role: Role = "none"
     denied: list[str] = []
+    allowed: dict[str, str] = {}
     place: int | None = None
 
 
@@ -200,6 +202,20 @@ def approved(skill: RegisteredSkill, known: Known) -> Known:
             "denied": [],
         }
     )
+
+
+def with_allowed(skill: RegisteredSkill, known: Known) -> RegisteredSkill:
+    """Return a skill in which what its author left unknown is known where the owner allowed it."""
+    declared = {
+        name: method.model_copy(update={"flags": method.flags.model_copy(update={"unknown": False})})
+        for name, method in skill.methods.items()
+        if method.flags.unknown and known.allowed.get(name) == method.digest
+    }
+    if not declared:
+        return skill
+    methods = {**skill.methods, **declared}
+    registration = skill.registration.model_copy(update={"methods": list(methods.values())})
+    return replace(skill, registration=registration, methods=methods)
 
 
 def without_documentation(method: Method) -> tuple[dict[str, object], str]:

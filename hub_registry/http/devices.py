@@ -1,12 +1,14 @@
 """Devices: adding, inviting, changing, shutting out, removing."""
 
 import shlex
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
+from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import SkillDirectory
 from chat.http.requests import Answer, answer, answer_each, read, read_query
 from contracts.addresses import host_of, is_loopback
@@ -124,6 +126,25 @@ class DecisionBody(Strict):
     approve: bool
 
 
+class AllowedBody(Strict):
+    """A method that the model may call without a question, although its author declared nothing.
+
+    Attributes:
+        method: ``Skill.method``.
+        digest: Of the method as it was shown; None has the person asked again.
+    """
+
+    method: Annotated[str, Field(pattern=r"^\w{1,64}\.\w{1,64}$")]
+    digest: str | None
+
+
+class AllowedAnswer(TypedDict):
+    """A method with the flags that count from now on."""
+
+    method: str
+    flags: list[str]
+
+
 class InvitationBody(Strict):
     """How long a new invitation is good; ten minutes by default."""
 
@@ -165,6 +186,11 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         name = request.path_params["name"]
         # An id comes first: it is what programs use, and no other device can have it as its key.
         return directory.get(name) or directory.resolve(name)
+
+    async def require_owner(request: Request, bearer: Bearer, entry: Entry) -> None:
+        is_own = entry.device.owner == bearer.user.id and not bearer.user.read_only
+        if not (is_own and "confirm" in bearer.claims.scopes):
+            await gate.require_admin(request)
 
     async def list_devices(request: Request) -> Answer[list[DeviceAnswer]]:
         bearer, loads = await may_look(request), read_query(request, _Shown).loads
@@ -216,8 +242,9 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
     async def change_device(request: Request) -> Answer[DeviceAnswer]:
         bearer = await may_look(request)
         entry, body = find(request, known_to(bearer)), await read(request, ChangeBody)
-        is_own = entry.device.owner == bearer.user.id and not bearer.user.read_only
-        if not (is_own and body.model_fields_set <= _OF_OWNER and "confirm" in bearer.claims.scopes):
+        if body.model_fields_set <= _OF_OWNER:
+            await require_owner(request, bearer, entry)
+        else:
             await gate.require_admin(request)
         if lacking := [scope for scope in body.scopes or () if scope not in bearer.claims.scopes]:
             raise Forbidden(
@@ -260,6 +287,15 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         await registry.decide(entry, body.digest, approve=body.approve)
         return answer(_review(entry))
 
+    async def allow(request: Request) -> Answer[AllowedAnswer]:
+        bearer = await may_look(request)
+        entry, body = find(request, known_to(bearer)), await read(request, AllowedBody)
+        await require_owner(request, bearer, entry)
+        skill, _, name = body.method.partition(".")
+        method = await registry.allow(entry, skill, name, body.digest)
+        gate.note(f"{'ask_again' if body.digest is None else 'allow'} {entry.id} {body.method}", bearer)
+        return answer({"method": body.method, "flags": raised_flags(method.flags)})
+
     async def revoke_device(request: Request) -> Answer[DeviceAnswer]:
         bearer = await gate.require_admin(request)
         entry = find(request)
@@ -284,6 +320,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         Route(f"{device}/review", show_review),
         Route(f"{device}/review", decide, methods=["POST"]),
         Route(f"{device}/invitations", invite, methods=["POST"]),
+        Route(f"{device}/allowed", allow, methods=["PUT"]),
         Route(f"{device}/revoke", revoke_device, methods=["POST"]),
         Route(device, show_device),
         Route(device, change_device, methods=["PATCH"]),

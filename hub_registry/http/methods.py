@@ -33,6 +33,7 @@ class MethodBody(Strict):
     parameters: dict[str, Json]
     result: dict[str, Json] | None
     flags: list[str]
+    digest: str
     sentences: dict[str, list[str]]
     timeout_s: float
 
@@ -44,6 +45,7 @@ class MethodBody(Strict):
             path=path,
             result=method.result,
             flags=raised_flags(method.flags),
+            digest=method.digest,
             sentences=method.sentences,
             timeout_s=method.timeout_ms / 1000,
         )

@@ -94,7 +94,7 @@ def inspect(path: Path) -> Contents:
     """Check a hub's database through, and return what is in it; nothing is changed.
 
     Raises:
-        ConfigError: If it is damaged, no database of a hub, or of a newer version of Strawberry.
+        ConfigError: If it is damaged, no database of a hub, or of another version of Strawberry.
     """
     try:
         with _opened(path) as database:
@@ -103,10 +103,10 @@ def inspect(path: Path) -> Contents:
             if problem != "ok":
                 raise ConfigError(f"the database in the backup is damaged: {problem}")
             (revision,) = database.execute("SELECT version_num FROM alembic_version").fetchone()
-            if not (str(revision).isdigit() and int(revision) <= int(HEAD)):
+            if revision != HEAD:
                 raise ConfigError(
-                    f"the backup is of a newer Strawberry: database {revision}, this version knows {HEAD}",
-                    hint="Update Strawberry, and restore it then.",
+                    f"the backup is of another version of Strawberry: database {revision}, here {HEAD}",
+                    hint="Restore it with the version that made it.",
                 )
             (hub_id,) = database.execute("SELECT id FROM hub").fetchone()
             devices = database.execute(

@@ -1,4 +1,4 @@
-"""The hub's database: SQLite in WAL mode behind two threads, created or migrated when it is opened."""
+"""The hub's database: SQLite in WAL mode behind two threads, created when it is opened."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ from identity.files import make_private_directory
 T = TypeVar("T")
 
 HEAD: Final = "0006"
-"""The newest revision. Known here so that Alembic (0.3 s) is imported only to run a migration."""
-_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+"""The revision of the tables, in the table of Alembic, which migrates them from the first release on."""
+_SCHEMA: Final = Path(__file__).parent / "schema.sql"
 _VERSION_TABLE: Final = "alembic_version"
 _BUSY_MS: Final = 10_000
 """Several hub processes share one database; a batch of one may keep the others waiting."""
@@ -87,13 +87,13 @@ class Store:
 
 @asynccontextmanager
 async def open_store(path: Path) -> AsyncIterator[Store]:
-    """Open the database; create it if need be, and migrate it to the newest revision.
+    """Open the database; create it if need be.
 
     Args:
         path: The SQLite file; it and its directory are made for their owner only.
 
     Raises:
-        ConfigError: If the file is no database, or was written by a newer version.
+        ConfigError: If the file is no database, or was written by another version.
     """
     loop = asyncio.get_running_loop()
     # SQLite has one writer, and what is written is written in the order it was asked.
@@ -126,7 +126,7 @@ def _open(path: Path) -> Engine:
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     try:
-        _bring_up_to_date(engine)
+        _create_tables(engine)
     except DatabaseError as error:
         engine.dispose()
         explained = _explained(path, error)
@@ -176,16 +176,25 @@ class _AnotherVersion(Exception):
     """The database has a revision that this version does not know."""
 
 
-def _bring_up_to_date(engine: Engine) -> None:
+def _create_tables(engine: Engine) -> None:
+    """Create all tables in an empty database.
+
+    Raises:
+        _AnotherVersion: If there are others.
+    """
     with engine.begin() as connection:
         if _revision(connection) == HEAD:
             return
     with engine.execution_options(**{_WRITES: True}).begin() as connection:
-        revision = _revision(connection)
-        if revision is None:
-            _create(connection)
-        elif revision != HEAD:
-            _upgrade(connection)
+        if _revision(connection) is None:
+            for statement in _SCHEMA.read_text("utf-8").split("\n\n"):
+                connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(
+                f"CREATE TABLE {_VERSION_TABLE} (version_num VARCHAR(32) PRIMARY KEY NOT NULL)"
+            )
+            connection.exec_driver_sql(f"INSERT INTO {_VERSION_TABLE} VALUES (?)", (HEAD,))  # noqa: S608  a constant
+        elif _revision(connection) != HEAD:
+            raise _AnotherVersion
 
 
 def _revision(connection: Connection) -> str | None:
@@ -197,38 +206,3 @@ def _revision(connection: Connection) -> str | None:
         raise _AnotherVersion
     found = connection.exec_driver_sql(f"SELECT version_num FROM {_VERSION_TABLE}")  # noqa: S608  a constant
     return str(found.scalar_one())
-
-
-def _create(connection: Connection) -> None:
-    from hub_registry.storage.migrations.versions import v0001_initial as initial
-    from hub_registry.storage.migrations.versions import v0002_device_trust as second
-    from hub_registry.storage.migrations.versions import v0003_live as third
-    from hub_registry.storage.migrations.versions import v0004_people as fourth
-    from hub_registry.storage.migrations.versions import v0005_clients as fifth
-    from hub_registry.storage.migrations.versions import v0006_edges as sixth
-
-    initial.schema.create_all(connection)
-    for statement in (each for later in (second, third, fourth, fifth, sixth) for each in later.STATEMENTS):
-        connection.exec_driver_sql(statement)
-    # As Alembic makes it.
-    connection.exec_driver_sql(
-        f"CREATE TABLE {_VERSION_TABLE} (version_num VARCHAR(32) PRIMARY KEY NOT NULL)"
-    )
-    connection.exec_driver_sql(
-        f"INSERT INTO {_VERSION_TABLE} VALUES (?)",  # noqa: S608  a constant
-        (HEAD,),
-    )
-
-
-def _upgrade(connection: Connection) -> None:
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util.exc import CommandError
-
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    try:
-        command.upgrade(config, HEAD)
-    except CommandError:
-        raise _AnotherVersion from None

@@ -63,7 +63,7 @@ def _account() -> None:
 
 def _password() -> None:
     with card(text("Password and sessions"), icon="password"):
-        old = text_field(text("Present password"), secret=True).props("autocomplete=current-password")
+        old = text_field(text("Current password"), secret=True).props("autocomplete=current-password")
         new = text_field(text("New password"), hint=text("At least 10 characters"), secret=True)
         new.props("autocomplete=new-password")
 
@@ -171,7 +171,7 @@ async def _people() -> None:
             [
                 each["name"],
                 partial(badge, _role(each["role"]), _ROLE_TONES[each["role"]]),
-                text("has one") if each["has_password"] else text("not chosen yet"),
+                text("chosen|a password") if each["has_password"] else text("not chosen yet"),
                 partial(_person_tools, each, show),
             ]
             for each in await view.api.get("/api/users")

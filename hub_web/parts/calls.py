@@ -42,6 +42,7 @@ def _flags() -> dict[str, tuple[Tone, str, str]]:
             text("text of strangers"),
             text("What it returns may be written by anybody."),
         ),
+        "unknown": ("bad", text("not declared"), text("Its author does not say what it does; asks first.")),
     }
 
 

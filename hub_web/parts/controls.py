@@ -54,7 +54,7 @@ def controls_of(methods: Sequence[dict[str, Any]], states: Mapping[str, Json]) -
     acting = {
         each["name"]: each
         for each in methods
-        if not {"read_only", "destructive"} & set(each["flags"]) and each["name"] not in _SETTINGS
+        if not {"read_only", "destructive", "unknown"} & set(each["flags"]) and each["name"] not in _SETTINGS
     }
     made = Controls()
     shown: set[str] = set()
@@ -188,6 +188,9 @@ class Panel:
                 value = read_value(argument, made.value)
             except BadValue as error:
                 made.error = str(error)
+                return
+            if value is None and argument.required:
+                made.error = text("This is needed.")
                 return
             made.error = None
             arguments = {} if value is None else {argument.name: value}

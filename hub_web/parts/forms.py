@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from nicegui import ui
 
@@ -76,6 +76,16 @@ def switch(label: str, value: bool = False, on_change: Callable[[bool], Any] | N
     if on_change is not None:
         made.on_value_change(lambda event: on_change(event.value))
     return made
+
+
+def refuse(field: Any, message: str) -> NoReturn:
+    """Mark a field as wrong, and say why.
+
+    Raises:
+        InvalidMessage: Always.
+    """
+    field.error = message
+    raise InvalidMessage(message)
 
 
 def _hinted(made: Element, hint: str) -> Element:
@@ -170,7 +180,7 @@ class SchemaForm:
             *_, path, rest = ["", "", *error.message.split(": ", start + 1)]
             each = self._inputs.get(re.sub(r"\[\d+\]", "", path))
             if each is not None:
-                each.complain(text.message(rest))
+                each.complain(text.sentence(rest))
                 return
         self._problem.set_visibility(True)
         with self._problem:

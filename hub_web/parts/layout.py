@@ -139,9 +139,9 @@ def problem(message: str, hint: str = "") -> ui.element:
     with ui.element("div").classes("sb-problem").props("role=alert") as made:
         ui.icon("error_outline")
         with ui.element("div"):
-            Words("p", translate.message(message), "sb-strong")
+            Words("p", translate.sentence(message), "sb-strong")
             if hint:
-                Words("p", translate.message(hint), "sb-muted")
+                Words("p", translate.sentence(hint), "sb-muted")
     return made
 
 

@@ -212,7 +212,7 @@ def read_value(field: Field, entered: Any) -> Json:
                 raise BadValue(text("This is no JSON: {error}", error=error)) from None
             return value
         case "text" | "secret":
-            return None if entered in (None, "") and not field.required else str(entered or "")
+            return None if entered in (None, "") else str(entered)
         case _:
             given: Json = entered
             return given

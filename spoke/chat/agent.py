@@ -114,8 +114,8 @@ class Agent:
             matched = self._skills.finder.match(request.message, language=language, current=device)
         turn = Turn(request, user=_OWNER, device=device)
         if matched is not None:
-            return await self._turns.open(turn, partial(self._run_sentence, matched), must_record=False)
-        return await self._turns.open(turn, self._answer, must_record=False)
+            return await self._turns.open(turn, partial(self._run_sentence, matched))
+        return await self._turns.open(turn, self._answer)
 
     async def cancel(self, turn: str, caller: None) -> TurnState:
         """See `chat.service.ChatService`."""

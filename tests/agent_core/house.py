@@ -38,7 +38,7 @@ def method(
             "additionalProperties": False,
         },
         positional=list(known),
-        flags=MethodFlags(**flags),
+        flags=MethodFlags(**{"unknown": False, **flags}),
     )
 
 

@@ -89,3 +89,17 @@ def test_the_table_keeps_its_columns_in_line() -> None:
     assert len(ruler.split()) == 6
     assert "12,345" in first
     assert first.index("/s") == second.index("ms") == head.index("unit")
+
+
+@pytest.mark.slow
+def test_a_soak_shows_what_a_home_holds_over_time() -> None:
+    command = [sys.executable, "-m", "benchmarks.soak", "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stderr
+    head, _, *lines = (line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line[:1] == "|")
+    assert (head[0], head[2], len(lines)) == ("minutes", "hub, MB", 16)
+    first, last = (dict(zip(head, line, strict=True)) for line in (lines[0], lines[-1]))
+    assert int(last["acts"]) > int(first["acts"])
+    assert int(last["rows"]) > int(first["rows"])
+    assert "\n0 of" in done.stdout

@@ -414,7 +414,7 @@ def test_a_backup_of_a_newer_version_is_refused(home):
         ("hub/key.pem", (home.hub / "key.pem").read_bytes()),
         ("hub/hub.db", (home.hub / "hub.db").read_bytes()),
     ]
-    refused(home, packed(*files), "newer Strawberry")
+    refused(home, packed(*files), "another version of Strawberry")
     refused(home, packed(*files, manifest={"format": 2}), "format")
 
 

@@ -11,6 +11,7 @@ from tests.mosquitto import Mosquitto
 JOURNAL_SKILL = (
     JOURNAL_BEGINNING
     + '''
+    @skill_method()
     def slowly(self, text: str, seconds: float) -> str:
         """Write a line, wait, and write another."""
         _write(f"{text} begun")
@@ -18,6 +19,7 @@ JOURNAL_SKILL = (
         _write(f"{text} done")
         return f"wrote {text}"
 
+    @skill_method()
     def held(self, text: str) -> str:
         """Write a line, wait to be let go, and write another."""
         _write(f"{text} begun")
@@ -26,6 +28,7 @@ JOURNAL_SKILL = (
         _write(f"{text} done")
         return f"wrote {text}"
 
+    @skill_method()
     def patiently(self, text: str, seconds: float) -> str:
         """Write a line, wait unless told to stop, and write another."""
         _write(f"{text} begun")
@@ -50,6 +53,7 @@ class AnywhereSkill(Skill):
 
     device_agnostic = True
 
+    @skill_method()
     def write(self, text: str) -> str:
         """Write a line wherever there is a journal."""
         _write(f"anywhere {text}")

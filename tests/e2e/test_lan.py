@@ -17,12 +17,13 @@ JOURNAL = {
     "journal.py": '''
 from pathlib import Path
 
-from spoke import Skill
+from spoke import Skill, skill_method
 
 
 class JournalSkill(Skill):
     """Keeps a journal."""
 
+    @skill_method()
     def write(self, text: str) -> str:
         """Write a line into the journal."""
         with Path(__file__).with_name("journal.txt").open("a") as file:

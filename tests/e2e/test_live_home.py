@@ -52,25 +52,30 @@ def _write(line):
 class StorageSkill(Skill):
     """The storage box."""
 
+    @skill_method()
     def fill(self, percent: float) -> str:
         """Set how full the disk is."""
         self.state("disk", percent, unit="%")
         return f"{percent} %"
 
+    @skill_method()
     def load(self, cpu: float, memory: float) -> None:
         """Publish how busy the box is, and how much of its memory is free."""
         self.state("cpu", cpu, unit="%")
         self.state("memory", memory, unit="%")
 
+    @skill_method()
     def label(self, text: str) -> None:
         """Publish a text."""
         self.state("label", text)
 
+    @skill_method()
     def defragment(self) -> None:
         """Work until a test lets it end."""
         while not FILE.with_name("go").exists():
             self.check_cancelled(0.02)
 
+    @skill_method()
     def tidy(self, gigabytes: int) -> str:
         """Delete old recordings."""
         _write(f"tidied {gigabytes}")

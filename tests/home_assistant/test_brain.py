@@ -65,33 +65,3 @@ async def test_it_holds_a_conversation_and_switches_a_light_through_the_hub(
         # Without a model, by a sentence.
         assert speech(await said(brainy, agent, "turn off the kitchen light")) == "Turned off Kitchen Light."
         await brainy.until("light.kitchen", "off")
-
-
-async def test_it_cannot_be_led_in_a_circle(
-    brainy: HomeAssistant, tmp_path: Path, model: ScriptedModel, sandbox_files: Path
-) -> None:
-    program = """
-for way in (
-    lambda: devices.hub.HomeAssistantSkill.turn_on(name="script.ask"),
-    lambda: devices.hub.HomeAssistantSkill.turn_on(name="script.ask_by_another"),
-    lambda: devices.hub.HomeAssistantSkill.call_service("conversation.process", data={"text": "again"}),
-    lambda: devices.hub.HomeAssistantSkill.call_service("automation.trigger", name="Asker"),
-):
-    try:
-        way()
-        print("it went round")
-    except Exception as error:
-        print(error)
-"""
-    model.script = [calls("python_exec", code=program), Says(text="I will not.")]
-    opened = hub_beside(brainy, tmp_path / "home", model_url=model.base_url, sandbox=sandbox_files)
-    async with opened as home:
-        await connected(home)
-        agent = await use_as_brain(brainy, home)
-        assert speech(await said(brainy, agent, "Ask yourself something through me.")) == "I will not."
-    [refusals] = model.requests[-1].results
-    assert refusals.count("asks an assistant") == 2
-    # A person would be asked before the other two, and Home Assistant has none.
-    assert refusals.count("needs a person's confirmation") == 2
-    assert "it went round" not in refusals
-    assert len(model.requests) == 2

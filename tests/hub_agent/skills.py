@@ -22,6 +22,7 @@ class LampSkill(Skill):
         """Give the level."""
         return self.level
 
+    @skill_method()
     def fail(self) -> None:
         """Fail."""
         raise ValueError("the bulb is broken")
@@ -74,6 +75,7 @@ class AnywhereSkill(Skill):
         self._log = log
         self._name = name
 
+    @skill_method()
     def work(self, task: str) -> str:
         """Do a piece of work."""
         self._log.append(f"{self._name}: {task}")

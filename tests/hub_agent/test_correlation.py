@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from agent_core.skills.skill import Skill
+from agent_core.skills.skill import Skill, skill_method
 from contracts.correlation import ids
 from deploy.logs.logs import JsonFormatter
 from tests.hub_agent.home import Home
@@ -19,6 +19,7 @@ class NotingSkill(Skill):
     def __init__(self) -> None:
         self.seen: list[dict[str, str]] = []
 
+    @skill_method()
     def note(self) -> None:
         """Note the ids."""
         self.seen.append(dict(ids()))

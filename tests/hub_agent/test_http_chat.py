@@ -21,6 +21,7 @@ from contracts.errors import GatewayError
 from contracts.wire import Json
 from hub_agent.settings import TurnSettings
 from hub_registry.access.token_rows import TokenRequest
+from tests.deploy.strawberry import environment_of, run
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says, text_of, wait_for
 from tests.hub_agent.skills import FeedSkill, LampSkill, LockSkill, ParrotSkill, SlowSkill
 from tests.hub_registry.spokes import eventually
@@ -332,11 +333,13 @@ async def test_a_confirmation_is_asked_in_the_stream_and_counts_once(
     assert lock.opened == opened
 
 
-async def answering_itself(client: httpx.AsyncClient) -> int:
-    """Have a door unlocked, saying yes to each question; return how many there were."""
+async def answering_itself(
+    client: httpx.AsyncClient, text: str = "unlock the door", *, allow: bool = False
+) -> int:
+    """Have something done, saying yes to each question, or from now on; return how many there were."""
     asked = 0
     async with client.stream(
-        "POST", URL, json=says("unlock the door", stream=True), headers={"x-strawberry-confirm": "true"}
+        "POST", URL, json=says(text, stream=True), headers={"x-strawberry-confirm": "true"}
     ) as response:
         if response.status_code != 200:
             return 0
@@ -345,6 +348,9 @@ async def answering_itself(client: httpx.AsyncClient) -> int:
                 if event["kind"] == "confirmation":
                     asked += 1
                     path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
+                    if allow:
+                        body = {"method": event["method"], "digest": event["lasting"]}
+                        await client.put(f"/api/devices/{event['device']}/allowed", json=body)
                     await client.post(path, json={"approve": True})
     return asked
 
@@ -494,6 +500,7 @@ async def test_a_model_that_obeys_what_a_skill_returns_destroys_and_opens_nothin
     class WhisperSkill(Skill):
         """A device that has been taken over."""
 
+        @skill_method()
         def unlock(self) -> Any:
             """Report."""
             return returned
@@ -505,6 +512,42 @@ async def test_a_model_that_obeys_what_a_skill_returns_destroys_and_opens_nothin
         await stream(client, says("what does devices.garden_pi.WhisperSkill.unlock() say?"))
     assert len(model.requests[-1].results) == 3
     assert (feed.wiped, lock.opened) == (0, [])
+
+
+async def test_what_declares_nothing_asks_before_a_model_calls_it_until_its_owner_allows_it(
+    thinking: Home, model: ScriptedModel, tmp_path: Path
+) -> None:
+    class PlainSkill(Skill):
+        ran = 0
+
+        def tidy(self) -> None:
+            """Tidy up."""
+            self.ran += 1
+
+    async def allow(*more: str) -> None:
+        words = ("skills", "allow", "devices.nas.PlainSkill.tidy", *more, "--hub", thinking.hub.url)
+        done = await asyncio.to_thread(run, environment, *words)
+        assert done.returncode == 0, done.stderr
+
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN=thinking.admin_token)
+    plain, wish, allowed = PlainSkill(), "devices.nas.PlainSkill.tidy()", "/api/devices/nas/allowed"
+    await thinking.device("nas", plain)
+    model.script = obedient
+    async with thinking.client() as client:
+        await stream(client, says(wish))
+        assert (plain.ran, "cannot be given here" in model.requests[-1].results[-1]) == (0, True)
+        # What a person does is not asked.
+        await client.post("/api/skills/call", json={"device": "nas", "skill": "PlainSkill", "method": "tidy"})
+        assert (plain.ran, await answering_itself(client, wish)) == (1, 1)
+        assert await answering_itself(client, wish, allow=True) == 1
+        assert (await answering_itself(client, wish), plain.ran) == (0, 4)
+        await allow("--ask")
+        assert await answering_itself(client, wish) == 1
+        other = {"method": "PlainSkill.tidy", "digest": "of another"}
+        assert (await client.put(allowed, json=other)).status_code == 409
+        await allow()
+        assert await answering_itself(client, wish) == 0
+        assert (await client.put(allowed, json=other)).json()["detail"].endswith("allowed already")
 
 
 async def test_the_same_over_tensorzero(tmp_path: Path, model: ScriptedModel, sandbox_files: Path) -> None:

@@ -95,6 +95,19 @@ def test_stricter_flags_count_at_once_and_are_kept(home):
     assert flags_of(home) == MethodFlags(destructive=True)
 
 
+def test_what_declares_nothing_is_unknown_until_it_is_allowed_as_it_is(home):
+    entry, approvals = home.directory.get("kitchen_radio"), home.directory.approvals
+    home.directory.put_skill("kitchen_radio", skill())
+    assert flags_of(home).unknown
+    digest = find_target(home.directory, "kitchen_radio", "DoorSkill", "unlock").method.digest
+    for allowed in (digest, None, digest):
+        approvals.allow(entry.id, "DoorSkill", "unlock", allowed)
+        home.directory.review(entry)
+        assert flags_of(home) == MethodFlags(unknown=allowed is None)
+    home.directory.put_skill("kitchen_radio", skill(parameters=TEXT))
+    assert flags_of(home).unknown
+
+
 def test_a_sentence_with_free_text_is_the_device_s_own_until_it_is_approved(home, search):
     listening = skill(
         "ChatSkill",

@@ -6,12 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
 from sqlmodel import select
 
 import hub_agent.live.captures.tables
@@ -20,11 +17,7 @@ import hub_agent.tables  # noqa: F401
 from contracts.errors import ConfigError, StorageError
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
-from hub_registry.storage import migrations
-from hub_registry.storage.migrations.versions import v0001_initial as initial
-from hub_registry.storage.migrations.versions import v0002_device_trust as second
-from hub_registry.storage.migrations.versions import v0003_live as third
-from hub_registry.storage.store import HEAD, open_store
+from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import Table, UserRow, now
 
 
@@ -32,73 +25,6 @@ async def test_a_new_database_has_exactly_the_tables_of_the_models(database: Pat
     async with open_store(database):
         pass
     assert differences(database) == []
-
-
-async def test_migrations_lead_from_an_empty_database_to_the_head(tmp_path: Path):
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
-    path = tmp_path / "migrated.db"
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-    engine.dispose()
-    assert differences(path) == []
-    async with open_store(path) as store:
-        assert await Accounts(store).users() == []
-
-
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
-async def test_a_home_of_an_earlier_revision_is_migrated_when_it_is_opened(database: Path, revision: str):
-    database.parent.mkdir()
-    engine = create_engine(f"sqlite:///{database}")
-    with engine.begin() as connection:
-        initial.schema.create_all(connection)
-        connection.exec_driver_sql(
-            "CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY NOT NULL)"
-        )
-        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('0001')")
-        connection.exec_driver_sql(
-            "INSERT INTO user VALUES ('ann', 'Ann', 'admin', NULL, NULL, '2026-01-01T00:00:00.000Z')"
-        )
-        for turn, instance in (("asked", "main"), ("pushed", "")):
-            connection.exec_driver_sql(
-                "INSERT INTO turn (user, turn, agent, question, did, untrusted, state, instance, at)"
-                " VALUES ('ann', ?, '', ?, '[]', 0, 'finished', ?, '2026-01-01T00:00:00.000Z')",
-                (turn, f"{turn} when?", instance),
-            )
-        for number, later in (("0002", second), ("0003", third)):
-            if number <= revision:
-                for statement in later.STATEMENTS:
-                    connection.exec_driver_sql(statement)
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = ?", (revision,))
-    engine.dispose()
-    async with open_store(database) as store:
-        assert [user.id for user in await Accounts(store).users()] == ["ann"]
-        origins = text("SELECT turn, origin FROM turn ORDER BY turn")
-        turns = await store.read(
-            lambda session: [tuple(row) for row in session.connection().execute(origins)]
-        )
-        assert turns == [("asked", "person"), ("pushed", "device")]
-        words = text("SELECT count(*) FROM turn_words WHERE turn_words MATCH 'pushed'")
-        assert await store.read(lambda session: session.connection().execute(words).scalar_one()) == 1
-    assert differences(database) == []
-
-
-def test_alembic_is_not_imported_where_nothing_is_to_be_migrated(database: Path):
-    program = """
-import asyncio, sys
-from pathlib import Path
-from hub_registry.storage.store import open_store
-async def main():
-    for _ in range(2):
-        async with open_store(Path(sys.argv[1])):
-            pass
-asyncio.run(main())
-sys.exit("alembic" in sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", program, str(database)], check=True)
 
 
 def differences(path: Path) -> list[object]:

@@ -54,7 +54,9 @@ async def test_errors_of_routes_are_raised_with_their_hint() -> None:
     async def fail(request: Request) -> Response:
         match request.path_params["how"]:
             case "missing":
-                raise NotFound("there is no lamp", hint="Is it plugged in?")
+                raise NotFound(
+                    "there is no lamp", hint="Is it plugged in? 'strawberry devices list' shows them."
+                )
             case "asks":
                 more = {"confirmation": "c1", "arguments": {"door": "front"}}
                 return error_response("/", 409, "needs_confirmation", "asks first", more=more)

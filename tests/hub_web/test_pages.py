@@ -135,7 +135,7 @@ async def test_a_button_runs_once_and_tells_its_error_though_it_is_gone(
             client.handle_event({"id": button.id, "listener_id": listener, "args": ["{}"]})
         await eventually(lambda: runs)
         go.set()
-        await eventually(lambda: ("notify", "it is offline") in told)
+        await eventually(lambda: ("notify", "It is offline.") in told)
         assert runs == 1
 
         # A page may be deleted before it is built.

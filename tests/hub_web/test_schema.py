@@ -111,6 +111,7 @@ def test_a_switch_is_made_of_two_methods_and_a_state() -> None:
         _method("set_brightness", percent={"type": "integer", "minimum": 0, "maximum": 100}),
         _method("status", ["read_only"]),
         _method("wipe", ["destructive"]),
+        _method("shutdown", ["unknown"]),
         _method("blink", times={"type": "integer"}, color={"type": "string"}),
         _method("toggle"),
     ]

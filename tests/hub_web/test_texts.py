@@ -14,7 +14,7 @@ import hub_web
 from contracts import errors
 from contracts.errors import ErrorCode, StrawberryError
 from hub_web.pages.audit import outcomes
-from hub_web.texts import _SENTENCES, LANGUAGE, catalogue, choose, messages, text
+from hub_web.texts import LANGUAGE, SENTENCES, catalogue, choose, messages, text
 
 SOURCES = sorted(Path(hub_web.__file__).parent.rglob("*.py"))
 ROOT = Path(hub_web.__file__).parents[1]
@@ -167,7 +167,7 @@ def test_every_message_that_a_page_shows_has_its_german() -> None:
         for each in (one for node in _told(ast.parse(file.read_text())) for one in _templates(node)):
             said = text.message(example := each.replace("{}", "Xy"))
             words = re.sub(r"\b(?:sudo|chmod|GET|PUT|POST) .*|[^a-z ]", "", each).split()
-            if len(words) > 2 and any(" " in one and one in said for one in _SENTENCES.split(example)):
+            if len(words) > 2 and any(" " in one and one in said for one in SENTENCES.split(example)):
                 missing.append(f"{name}: {each}")
     LANGUAGE.reset(language)
     assert missing == []

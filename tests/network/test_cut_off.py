@@ -29,7 +29,7 @@ import os
 import time
 from pathlib import Path
 
-from spoke import Skill
+from spoke import Skill, skill_method
 
 FILE = Path(__file__).with_name("journal.txt")
 
@@ -37,6 +37,7 @@ FILE = Path(__file__).with_name("journal.txt")
 class JournalSkill(Skill):
     """Keeps a journal."""
 
+    @skill_method()
     def write(self, text: str, wait_for: str = "") -> str:
         """Write a line, and wait until there is a file of that name."""
         self._note(text)

@@ -45,6 +45,7 @@ Seen = TypeVar("Seen")
 JOURNAL = (
     JOURNAL_BEGINNING
     + '''
+    @skill_method()
     def slowly(self, text: str, seconds: float) -> str:
         """Write a line, wait, and write another."""
         _write(f"{text} begun")
@@ -69,10 +70,12 @@ JOURNAL = (
         _write("burnt")
         return "burnt"
 
+    @skill_method()
     def note(self, value: int) -> None:
         """Publish a value."""
         self.state("mood", value, unit="%")
 
+    @skill_method()
     def shout(self, count: int) -> None:
         """Emit so many events."""
         for number in range(count):
@@ -101,6 +104,7 @@ def _is_open():
 class GateSkill(Skill):
     """Lets nobody through before it is opened."""
 
+    @skill_method()
     def wait(self, text: str) -> str:
         """Write a line, wait until the gate is open, and write another."""
         _write(f"{text} begun")
@@ -116,6 +120,7 @@ class GateSkill(Skill):
             self.check_cancelled(0.02)
         return "nothing happened"
 
+    @skill_method()
     def insist(self, text: str) -> str:
         """As ``wait``, whatever anybody says."""
         _write(f"{text} begun")

@@ -93,7 +93,7 @@ async def test_a_spoken_sentence_runs_a_skill_and_a_spoken_yes_confirms_it(home,
         await room.say("okay nabu", "burn the journal")
         await eventually(lambda: len(room.heard) > 32_000)
         await eventually(lambda: is_in(talker, "hearing"))
-        await room.say("yes")
+        await room.say("yes do it")
         await eventually(lambda: place.journal == ["burnt"])
         async with home.client() as client:
             turns = (await client.get("/api/turns")).json()
@@ -108,7 +108,7 @@ async def test_nothing_is_confirmed_by_voice_without_mark_and_setting(home, room
         await room.say("okay nabu", "burn the journal")
         await eventually(lambda: len(room.heard) > 32_000)
         await eventually(lambda: is_in(talker, "listening"))
-        await room.say("yes")
+        await room.say("yes do it")
         await room.say("okay nabu")
         # All before it was heard.
         await eventually(lambda: is_in(talker, "hearing"))

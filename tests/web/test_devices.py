@@ -123,7 +123,8 @@ def test_a_device_is_added_joins_runs_a_skill_and_is_revoked(
         house.ended("kitchen")
     finally:
         house.kill("kitchen")
-        house.ask("/api/devices/kitchen_pi_that_has_a_long_name/revoke", {})
+        house.client.request("DELETE", "/api/devices/kitchen_pi_that_has_a_long_name")
+    expect(page.get_by_text("This device was removed")).to_be_visible()
 
 
 def _pictures(page_of: Visit, picture: Picture) -> None:
@@ -153,7 +154,7 @@ def _runs_a_skill(page: Page, picture: Picture) -> None:
     # What a person must confirm is shown with what is really sent.
     page.get_by_role("button", name="Run drain").click()
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_role("dialog", name="Run this?").locator("dd")).to_have_text(
+    expect(page.get_by_role("dialog", name="Pour all the water away?").locator("dd")).to_have_text(
         ["1.5", "Kitchen Pi that has a long name", "KettleSkill.drain"]
     )
     picture(page, "device-confirmation")
@@ -165,7 +166,7 @@ def _runs_a_skill(page: Page, picture: Picture) -> None:
     page.get_by_label("Key").fill("s3cret")
     picture(page, "device-settings")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("dialog", name="Run this?")).to_contain_text("••••••")
+    expect(page.get_by_role("dialog", name=re.compile("settings"))).to_contain_text("••••••")
     page.get_by_role("button", name="Run it").click()
     expect(page.get_by_text("Saved")).to_be_visible()
 

@@ -66,7 +66,7 @@ def test_the_first_admin_chooses_a_password_and_logs_in(
         page.get_by_label("Name").fill("Ada")
         page.get_by_label("Password").fill("wrong")
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("alert")).to_contain_text("the name or the password is wrong")
+        expect(page.get_by_role("alert")).to_contain_text("The name or the password is wrong.")
         if expected:
             picture(page, "login-wrong")
         page.get_by_label("Password").fill(PASSWORD)

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.house import House
-from tests.model_server import ScriptedModel, calls
+from tests.model_server import Says, ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama
 from tests.web.conftest import Visitor
 
@@ -43,13 +43,19 @@ def test_the_first_model_is_tried_and_written_with_a_key_that_is_never_shown(
     settings: Path,
 ) -> None:
     entries(house)
-    model.script = lambda _: calls("report_number", number=7)
+    model.script = lambda _: Says(text="Seven.")
     page = page_of().open("/models")
     expect(page.get_by_role("heading", name="Add a language model")).to_be_visible()
     page.get_by_role("button", name="OpenAI, or compatible").click()
+    page.get_by_role("button", name="Test").click()
+    expect(page.locator(".q-field--error", has_text="Say which model")).to_be_visible()
     page.get_by_role("textbox", name="Model").fill("scripted")
     page.get_by_role("textbox", name="Address").fill(model.base_url)
     page.get_by_role("textbox", name="Key").fill(KEY)
+    page.get_by_role("button", name="Use this model").click()
+    expect(page.get_by_role("dialog", name="Use it although it cannot act?")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    model.script = lambda _: calls("report_number", number=7)
     page.get_by_role("button", name="Test").click()
     expect(page.get_by_text("and calls tools")).to_be_visible()
     picture(page, "models-first-steps")

@@ -196,6 +196,9 @@ class Conversation:
         self._screen.interrupt()
         try:
             called = f"{event['device_name']}: {event['method']}"
+            if event.get("lasting"):
+                allow = f"strawberry skills allow devices.{event['device']}.{event['method']}"
+                note(f"Its author does not say what it does. '{allow}' stops this question.")
             approve = agreed(call_question(called, event["arguments"], cut=bool(event.get("cut"))))
             if not approve:
                 note("Not confirmed.")

@@ -13,7 +13,7 @@ from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
-_COLUMNS: Final = ("path", "summary", "devices")
+_COLUMNS: Final = ("path", "summary", "flags", "devices")
 _PROVIDER_COLUMNS: Final = ("name", "key", "online", "preferred")
 _RECORD_COLUMNS: Final = ("at", "user", "call", "outcome", "through")
 _FILTERS: Final = ("q", "user", "device", "outcome", "since", "until", "limit")
@@ -54,6 +54,25 @@ def describe(options: argparse.Namespace) -> None:
     """Print a skill with its methods, or the signature and documentation of one method."""
     answer = hub_of(options).request("GET", api("skills", "describe", path=options.path))
     Output(options.json).result(answer, text=answer["text"])
+
+
+def allow(options: argparse.Namespace) -> None:
+    """Let the model call a method that declares nothing without a question, or have it ask again."""
+    match options.path.split("."):
+        case ["devices", device, skill, method]:
+            client = hub_of(options)
+        case _:
+            raise ConfigError(f"{options.path!r} is no path", hint="'strawberry skills list' shows them.")
+    path, digest = api("skills", "methods", device=device, skill=skill), None
+    if not options.ask:
+        found = [each for skill in client.request("GET", path)["skills"] for each in skill["methods"]]
+        digest = next((each["digest"] for each in found if each["name"] == method), "")
+    body = {"method": f"{skill}.{method}", "digest": digest}
+    answer = client.request("PUT", api("devices", device, "allowed"), body)
+    Output(options.json).result(
+        answer,
+        text=f"{options.path} is called {'after a question' if options.ask else 'without a question'} now.",
+    )
 
 
 def prefer(options: argparse.Namespace) -> None:

@@ -13,17 +13,16 @@ from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 from spoke.nodes.manifest import refuse_own
 
-_NO_NODE: Final = (
-    "There is no node. On the device, make ~/.strawberry/nodes/NAME with a node.yaml such as "
-    "'command: python3 camera.py', and restart its spoke."
-)
 _COLUMNS: Final = ("device", "name", "state", "health", "since", "restarts", "reason")
 
 
 def list_nodes(options: argparse.Namespace) -> None:
     """Print the nodes of all devices; the exit code is 1 where those of a device are missing."""
     found, is_complete = _all(hub_of(options), options.device)
-    Output(options.json).rows(found, _COLUMNS, empty=_NO_NODE, shown=_shown)
+    empty = (
+        "There is no node. Make nodes/NAME/node.yaml in the data directory of a device and restart its spoke."
+    )
+    Output(options.json).rows(found, _COLUMNS, empty=empty, shown=_shown)
     if not is_complete:
         raise SystemExit(1)
 

@@ -50,6 +50,9 @@ skills ACTION (hub.skills, hub): what the devices can do
 skills list (:list_skills): list every method of every device
 skills search: find methods by words, best match first
   query=WORD...  what to look for
+skills allow: let the assistant call a method whose author declared nothing without asking
+  PATH   as 'skills list' shows it, for example devices.nas.PowerSkill.tidy
+  --ask  take it back: you are asked again
 skills prefer: set which devices serve a skill for any device
   Sets which devices are called first for devices.hub.SKILL, and approves them as its providers. Without a
   DEVICE it prints the order.

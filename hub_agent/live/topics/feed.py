@@ -118,13 +118,10 @@ class Feed:
         return [gap for gap in gaps if since is None or gap.until is None or gap.until >= since]
 
     def heard_until(self, links: Collection[LinkName], at: float) -> None:
-        """Let a gap begin no earlier than a message that was recorded of that one link."""
-        if len(links) != 1:
-            return  # of which link it was is not known
-        gaps = self._source(*links).gaps
-        for index, gap in enumerate(gaps):
-            if gap.since < at < (gap.until or math.inf):
-                gaps[index] = replace(gap, since=at)
+        """Let the last gap begin no earlier than what was recorded, where only one link was."""
+        gaps = self._source(*links).gaps if len(links) == 1 else ()
+        if gaps and gaps[-1].since < at < (gaps[-1].until or math.inf):
+            gaps[-1] = replace(gaps[-1], since=at)
 
     @contextmanager
     def follow(

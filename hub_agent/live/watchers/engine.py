@@ -439,8 +439,7 @@ class Engine:
         missed = [planned]
         while len(missed) < _MOST_MISSED and (after := schedule.next(missed[-1], self._household)) <= now():
             missed.append(after)
-        times = ", ".join(self._clock(each) for each in missed)
-        return f"the evaluation of {times} was missed"
+        return f"the evaluation of {', '.join(map(self._clock, missed))} was missed"
 
     def _clock(self, at: float | datetime) -> str:
         return local_time(at, self._household.time_zone)

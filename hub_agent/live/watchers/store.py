@@ -120,19 +120,15 @@ class WatcherStore:
 
         return await self._store.write(work)
 
-    async def used(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return by watcher the tokens of the last day, and how often it acted in the last hour."""
+    async def used(self) -> tuple[int, dict[str, int]]:
+        """Return the tokens of the last day, and by watcher how often it acted in the last hour."""
         day, hour = now() - timedelta(days=1), now() - timedelta(hours=1)
         # Added up by the database: a value that was altered counts as nothing, and no JSON is read.
-        spent = select(DecisionRow.watcher, func.total(DecisionRow.tokens)).group_by(DecisionRow.watcher)
-        spent = spent.where(DecisionRow.at >= day, DecisionRow.tokens > 0)
+        spent = select(func.total(DecisionRow.tokens)).where(DecisionRow.at >= day, DecisionRow.tokens > 0)
         acted = select(DecisionRow.watcher, func.count()).group_by(DecisionRow.watcher)
         acted = acted.where(DecisionRow.at >= hour, DecisionRow.decision == "act", ~col(DecisionRow.dry_run))
         return await self._store.read(
-            lambda session: (
-                {name: int(tokens) for name, tokens in session.exec(spent)},
-                dict(session.exec(acted).all()),
-            )
+            lambda session: (int(session.exec(spent).one()), dict(session.exec(acted).all()))
         )
 
 

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from agent_core.tools.skill_calls import shown_arguments
 from contracts import topics
 from contracts.rates import Backoff
+from contracts.shown import shown_digest
 from contracts.wire import Json, Part, Timestamp
 from hub_agent.live.topics import LinkName
 from hub_agent.live.watchers.decisions.evaluation import (
@@ -33,7 +34,6 @@ from hub_agent.live.watchers.predicates import Evaluator, Verdict
 from hub_agent.live.watchers.predicates.firing import Firing
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
-from hub_registry.shown import shown_digest
 
 _APPROVED: Final = {
     *("name", "owner", "created_at", "instruction", "topics", "every_s", "schedule", "missed"),
@@ -218,7 +218,7 @@ def summary_of(row: WatcherRow, watched: Watched | None, last: DecisionRow | Non
 
 def digest_of(row: WatcherRow) -> str:
     """Return the digest of all that a watcher is approved for."""
-    return shown_digest(row.model_dump(mode="json", include=_APPROVED))
+    return shown_digest(row.model_dump(mode="json", include=_APPROVED, warnings=False))
 
 
 def calls_json(row: WatcherRow) -> list[Json]:

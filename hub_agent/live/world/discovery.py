@@ -24,6 +24,7 @@ MAX_CONFIG: Final = 4 * 1024 * 1024
 """Bytes of one announcement. Zigbee2MQTT lists all its devices in one, with 5 to 10 kB for each."""
 
 _MAX_TOPIC: Final = 512
+_MAX_STATE: Final = 255
 _PARTS: Final = re.compile(
     r"homeassistant/([a-z0-9_]{1,32})/(?:([\w-]{1,128})/)?([\w-]{1,128})/config", re.ASCII
 )
@@ -284,12 +285,7 @@ def _zigbee_entity(
     )
 
 
-def _on_off(kind: str, on: Json, off: Json) -> tuple[Json, Json] | None:
+def _on_off(kind: str, on: Json, off: Json) -> tuple[str, ...]:
     """Return the values of a binary sensor, with Home Assistant's default where one is not given."""
-    if kind != "binary_sensor":
-        return None
-    return _scalar(on, "ON"), _scalar(off, "OFF")
-
-
-def _scalar(value: Json, default: str) -> Json:
-    return value if isinstance(value, bool | int | float | str) else default
+    given = (("ON", on), ("OFF", off)) if kind == "binary_sensor" else ()
+    return tuple(str(default if value is None else value)[:_MAX_STATE] for default, value in given)

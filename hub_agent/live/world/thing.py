@@ -27,7 +27,7 @@ class Thing:
         topic: Where the state is published, with its ``link`` and the ``field`` of the payload; None for the
             whole payload.
         sets: Fields that can be set on the topic below it, of a device of Zigbee2MQTT.
-        on_off: Of a binary sensor, the values that mean on and off; a contact that is closed is off.
+        on_off: Of a binary sensor, the values that mean on and off, as text; a contact that is closed is off.
     """
 
     kind: str
@@ -43,13 +43,12 @@ class Thing:
     link: LinkName | None = None
     field: str | None = None
     sets: tuple[str, ...] = ()
-    on_off: tuple[Json, Json] | None = None
+    on_off: tuple[str, ...] = ()
 
     def reading(self, payload: Json) -> Json:
         """Return the state in a decoded payload; ``on`` or ``off`` where a value means that."""
         value = field(payload, self.field)
-        meanings = {str(each): word for each, word in zip(self.on_off or (), ("on", "off"), strict=False)}
-        return meanings.get(str(value), value) if meanings else value
+        return ("on", "off")[self.on_off.index(str(value))] if str(value) in self.on_off else value
 
     @property
     def is_entity(self) -> bool:

@@ -190,7 +190,7 @@ class World:
             if thing.link == "home_assistant" and isinstance(changed := field(value, "changed"), str):
                 age_s = _age(datetime.fromisoformat(changed).timestamp())
             state = thing.reading(value)
-            if thing.on_off is not None:  # a watcher compares what Home Assistant says as it is
+            if thing.on_off:  # a watcher compares what Home Assistant says as it is
                 state = state_word(thing.kind, thing.device_class, state)
             return replace(thing, state=_bounded(state), age_s=age_s)
         return thing

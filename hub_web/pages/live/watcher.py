@@ -191,7 +191,7 @@ class _Watcher:
             table(columns, rows, label=text("History"))
 
     def _row(self, entry: dict[str, Any]) -> tuple[Cell, ...]:
-        words = {**outcomes(), "dry_run": text("dry run")}
+        words = {**outcomes(), "dry_run": text("dry run"), "unknown": text("perhaps done")}
         did = "; ".join(
             f"{called(each)}: {text.message(each.get('error', '')) or words[each['outcome']]}"
             for each in entry["actions"]

@@ -5,10 +5,9 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from contracts.errors import InvalidMessage
 from hub_web.api import part
 from hub_web.pages.live.watchers import rule_of
-from hub_web.parts.forms import SchemaForm, choice, switch, text_field
+from hub_web.parts.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import Words, actions, card, note, row, stack
 from hub_web.parts.times import lasting
 from hub_web.shell import page
@@ -60,6 +59,7 @@ class _Form:
 
     async def open(self) -> None:
         """Build the page."""
+        view.user.require_writer()
         present = self._watcher
         world = await view.api.get("/api/world", kind="entity", limit=_MANY)
         skills = (await view.api.get("/api/skills/methods"))["skills"]
@@ -192,9 +192,11 @@ class _Form:
         """Return what a watcher is made of, new or changed."""
         words = (self._words.value or "").strip()
         if not words:
-            raise InvalidMessage(text("Say in words what it should do."))
+            refuse(self._words, text("Say in words what it should do."))
         when = {"on_change": True, "every_s": self._seconds.value, "schedule": self._schedule.value}
         given = {"instruction": words, "topics": self._sources(), "allow": self._allow()}
+        if not given["topics"] and self._when.value != "schedule":
+            refuse(self._seen, text("Choose at least one value"))
         return {**given, self._when.value: when[self._when.value]}
 
     async def _change(self) -> None:

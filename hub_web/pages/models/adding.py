@@ -6,10 +6,9 @@ from typing import Any, Final
 from nicegui import ui
 
 from agent_core.models.writing import name_for, own_variable
-from contracts.errors import InvalidMessage
 from hub_web.api import part
 from hub_web.parts.files import size
-from hub_web.parts.forms import choice, text_field
+from hub_web.parts.forms import choice, refuse, text_field
 from hub_web.parts.layout import Words, actions, dot, heading, note, problem, refilled, stack
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
@@ -55,7 +54,7 @@ class Adding:
     def show(self) -> None:
         """Show the first step; the others follow below it."""
         with stack():
-            heading(text("1. Where does it run?"), level=3)
+            heading(text("Where does it run?"), level=3)
             with ui.element("div").classes("sb-tiles"):
                 # Where nothing leaves the house comes first.
                 for provider in sorted(
@@ -84,7 +83,7 @@ class Adding:
 
     async def _second(self, provider: dict[str, Any]) -> None:
         name = provider["name"]
-        heading(text("2. Which one?"), level=3)
+        heading(text("Which one?"), level=3)
         found: list[dict[str, Any]] = []
         if name == "ollama":
             async with view.busy():
@@ -115,7 +114,7 @@ class Adding:
             if name != "ollama":
                 hint = text("It is written to the hub's own file of secrets, and never shown again.")
                 self._key = text_field(text("Key"), secret=True, hint=hint)
-        heading(text("3. Does it answer?"), level=3)
+        heading(text("Does it answer?"), level=3)
         self._tried = ui.element("div").props("aria-live=polite")
         self._known = {each["name"]: each for each in local}
         with actions():
@@ -125,7 +124,7 @@ class Adding:
     def _entry(self) -> dict[str, Any]:
         model = str(self._model.value or "").strip()
         if not model:
-            raise InvalidMessage(text("Say which model"))
+            refuse(self._model, text("Say which model"))
         address = (self._address.value or "").strip() if self._address is not None else self._server
         name = name_for(model, {each["name"] for each in self._settings["entries"]})
         entry: dict[str, Any] = {"name": name, "provider": self._provider, "model": model}
@@ -156,9 +155,10 @@ class Adding:
     async def _save(self) -> None:
         entry = self._entry()
         tried = await self._try()
-        if not tried["serves"] and not await view.ask(
-            text("Use it although it does not answer?"), yes=text("Use it")
-        ):
+        lack = text("Use it although it cannot act?")
+        if tried["problem"]:
+            lack = text("Use it although it does not answer?")
+        if not tried["serves"] and not await view.ask(lack, yes=text("Use it")):
             return
         entry["first_token_s"] = tried["first_token_s"]
         if self._secret:

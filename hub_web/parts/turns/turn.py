@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts import times
 from hub_web.parts.calls import as_question, show_call
@@ -333,6 +334,11 @@ class TurnBox:
     def _ask(self, event: dict[str, Any], feed: Feed) -> None:
         """Show the question whether a call may be made, with its real arguments."""
 
+        async def allow() -> None:
+            body = {"method": event["method"], "digest": event["lasting"]}
+            await view.api.put(f"/api/devices/{part(event['device'])}/allowed", body)
+            await answer(approve=True)
+
         async def answer(approve: bool) -> None:
             try:
                 await feed.answer(view.api, event["id"], approve=approve)
@@ -350,6 +356,8 @@ class TurnBox:
                 seconds = text("No answer within {n} s counts as no.", n=round(event["expires_s"]))
                 Words("span", seconds, "sb-muted sb-small sb-grow")
                 no = view.button(text("No"), lambda: answer(False), kind="plain")
+                if event.get("lasting") and view.is_admin:
+                    view.button(text("Yes, from now on"), allow, kind="plain")
                 view.button(text("Yes, do it"), lambda: answer(True), kind="primary")
         # The careful answer has the focus: Enter typed on for the next message confirms nothing.
         ui.run_javascript(f"getHtmlElement({no.id})?.focus()")

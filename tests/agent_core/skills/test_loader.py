@@ -14,6 +14,8 @@ SKILL = """
             return "on"
 """
 
+HOOKED = "from agent_core.skills.skill import Skill\nclass BadSkill(Skill):\n    def m(self): ...\n   "
+
 TOO_MANY = """
     attributes = {f"m{i}": (lambda self: 1) for i in range(300)} | {"__module__": __name__}
     BadSkill = type("BadSkill", (), attributes)
@@ -87,6 +89,9 @@ def test_relative_imports_work_inside_a_folder_with_and_without_an_init(write, l
         ("x = 1\n", "defines no skill"),
         (TOO_MANY, "300 methods"),
         ("class BadSkill:\n    area = 7\n    def m(self): ...\n", "area"),
+        (f"{HOOKED} def close(self): ...\n", "when the skill stops"),
+        (f"{HOOKED} async def close(self, slowly: bool) -> None: ...\n", "when the skill stops"),
+        (f"{HOOKED} async def setup(self) -> int: ...\n", "when the skill starts"),
     ],
 )
 def test_a_broken_file_is_reported_and_the_others_load(text, message, write, load):
@@ -161,6 +166,7 @@ def test_only_the_public_methods_of_the_class_itself_are_offered(write, load):
         class LampSkill(_Base):
             level = 3
             async def setup(self): ...
+            async def close(self) -> None: ...
             def _private(self): ...
             def on(self): ...
             async def async_on(self): ...
@@ -178,22 +184,6 @@ def test_only_the_public_methods_of_the_class_itself_are_offered(write, load):
     )
     (skill,) = load().skills
     assert list(skill.methods) == ["on", "async_on", "static", "of_class", "cached", "offered_again"]
-
-
-@pytest.mark.parametrize(
-    ("method", "loads"),
-    [
-        ("def close(self): ...", False),
-        ("async def close(self, slowly: bool = False) -> None: ...", False),
-        ("async def setup(self) -> int: ...", False),
-        ("async def close(self) -> None: ...", True),
-    ],
-)
-def test_a_method_with_the_name_of_a_hook_is_refused_unless_it_is_one(method, loads, write, load):
-    write("blind.py", f"{SKILL}        {method}\n")
-    found = load()
-    assert len(found.skills) == loads
-    assert loads or "rename it, or make it `async def " in found.problems[0].hint
 
 
 def test_a_method_that_hides_the_framework_is_reported(write, load):

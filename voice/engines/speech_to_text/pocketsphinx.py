@@ -2,8 +2,8 @@
 
 A grammar always finds the sentence that fits best, also where something else was said. So a sentence is
 rejected where its words explain what was heard much worse than any sounds would, above all where one of them
-does: "heater" where "hoover" was said. Of a yes or no there is too little for that: a second decoder follows
-the bare sounds beside it.
+does: "heater" where "hoover" was said. Beside a yes or no a second decoder follows the bare sounds: each word
+and each silence must explain what was heard nearly as well.
 """
 
 import asyncio
@@ -39,9 +39,16 @@ had more."""
 _CHOICE_REJECTED_BELOW: Final = -2.1
 """How much worse than bare sounds yes and no may explain a frame, in thousandths of a natural logarithm."""
 
-_SAFE_REJECTED_BELOW: Final = -5.0
-"""The same of what does nothing, as a no: nearly every "nein" and "nein danke" of five German voices at three
-levels of noise was between the two."""
+_SAFE_REJECTED_BELOW: Final = -5.6
+"""The same of what does nothing, as a no: nearly every one of five German voices at three levels of noise was
+between the two."""
+
+_PART: Final = 0.4
+"""How much worse one part of it may fit, a word or a silence: a silence is what other words before, within
+and behind a yes are taken for. Words in the sounds of another language fit worse anyway, and do not count."""
+
+_SHORTEST_PART: Final = 5
+"""Frames; of less there is too little to say how well it fits."""
 
 _FIRST: Final = 3 * RATE
 """Bytes of the sound by whose mean the voice and the microphone are evened out: 1.5 s. By the mean that the
@@ -320,9 +327,18 @@ class PocketSphinx:
         words = [each for each in self._decoder.seg() if each.word[0] not in "<([" + _WAKE]
         if not words:
             return _NOTHING
-        fit = _fit(words) if self._search == _SENTENCES else self._above_sounds(words)
+        fit = _fit(words) if self._search == _SENTENCES else self._worst(words)
         _log.debug("the grammar heard %r (%.2f)", found.hypstr, fit)
         return with_digits(found.hypstr.removeprefix(_WAKE)), fit
+
+    def _worst(self, words: Sequence[Any]) -> float:
+        """Return how well words fit, as a whole or in the part that fits worst."""
+        fit = self._above_sounds(words)
+        for part in self._decoder.seg():
+            counts = part.word[0] in "<[" or not self._own_mean
+            if counts and part.end_frame - part.start_frame + 1 >= _SHORTEST_PART:
+                fit = min(fit, self._above_sounds([part]) + _PART)
+        return fit
 
     def _above_sounds(self, words: Sequence[Any]) -> float:
         """Return how much better words explain their frames than bare sounds do."""

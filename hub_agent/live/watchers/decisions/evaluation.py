@@ -46,8 +46,6 @@ _log = logging.getLogger(__name__)
 _EARLIER: Final = 5
 """Decisions that a model is shown: enough to see that something was done already."""
 _DAY_S: Final = 86_400.0
-_SHARE: Final = 0.5
-"""What one watcher may use of the evaluations and tokens of all: a flapping value leaves others the rest."""
 _NOTES: Final = (5, 1 / 60)
 """Notifications of one watcher at once, and each second: half of what a phone gets."""
 _MOST_OUTCOME: Final = 500
@@ -86,18 +84,21 @@ class DecisionEntry(DecisionSummary):
 
 
 class EvaluationLimits:
-    """The limits of all evaluations, and of the actions of each watcher."""
+    """The limits of all evaluations, and of the evaluations and actions of each watcher.
+
+    One watcher has half of the evaluations and tokens at once, and a quarter of the evaluations in the long
+    run: a value that flaps leaves the rest to others.
+    """
 
     def __init__(self, settings: WatcherSettings) -> None:
         self._settings = settings
         per_minute = settings.evaluations_per_minute
         self.evaluations = TokenBucket(burst=per_minute, per_second=per_minute / 60)
         self.tokens = TokenBucket(burst=settings.tokens_per_day, per_second=settings.tokens_per_day / _DAY_S)
-        self._evaluations = TokenBuckets(
-            burst=max(1.0, per_minute * _SHARE), per_second=per_minute * _SHARE / 120
+        self._evaluations = TokenBuckets(burst=max(1, per_minute / 2), per_second=per_minute / 240)
+        self._tokens = TokenBuckets(
+            burst=settings.tokens_per_day / 2, per_second=settings.tokens_per_day / 2 / _DAY_S
         )
-        day = settings.tokens_per_day * _SHARE
-        self._tokens = TokenBuckets(burst=day, per_second=day / _DAY_S)
         self._actions: dict[str, TokenBucket] = {}
 
     def take_evaluation(self, name: str) -> bool:
@@ -131,9 +132,7 @@ class EvaluationLimits:
         if self.tokens.empty or self._tokens.is_empty(name):
             most = self._settings.tokens_per_day
             raise NoModel(
-                f"the {most} tokens that watchers may use in a day are used up"
-                if self.tokens.empty
-                else f"it has used up half of the {most} tokens that watchers may use in a day",
+                f"the {most} tokens that watchers may use in a day, or the half that one may, are used up",
                 hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
             )
 
@@ -206,13 +205,8 @@ class Announcer:
 
     async def gap(self, owner: str, watchers: Sequence[str], reason: str) -> None:
         """Publish that data was missed, once for all watchers of a person."""
-        payload: dict[str, Json] = {
-            "subject": "gap",
-            "decision": "gap",
-            "reason": reason,
-            "watchers": list(watchers),
-        }
-        await self._events.publish(owner, "watcher", payload)
+        payload: dict[str, Json] = {"subject": "gap", "decision": "gap", "reason": reason}
+        await self._events.publish(owner, "watcher", {**payload, "watchers": list(watchers)})
 
     async def _retain(self, row: WatcherRow, payload: bytes) -> None:
         topic = topics.WATCHER.build(user=row.owner, watcher=row.name)
@@ -297,16 +291,12 @@ class Evaluations:
 
     async def _record_failure(self, row: WatcherRow, entry: DecisionRow, occasion: str | None) -> None:
         """Record that no model could decide; with an occasion, notify the owner."""
-        entry.state = "done" if occasion is None else "acting"
-        # A full disk must not silence an alarm.
-        with suppress(StorageError):
-            await self.store.record(row, entry)
         await self.announcer.decision(row, entry)
         if occasion is not None:
             await self.announcer.failure(row, occasion, entry.reason)
-            entry.state = "done"
-            with suppress(StorageError):
-                await self.store.finish(entry)
+        # Told first: neither a full disk nor the end of the hub may silence an alarm.
+        with suppress(StorageError):
+            await self.store.record(row, entry)
         await self.announcer.state(row, entry)
 
     async def objection(self, row: WatcherRow) -> str | None:
@@ -402,19 +392,13 @@ class Evaluations:
             try:
                 user = await self.accounts.get(row.owner)
                 actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
-                value = await call.make(
-                    arguments,
-                    manager=self.manager,
-                    devices=self.directory.seen_by(user.id),
-                    actor=actor,
-                    by=row.approved_by or "",
-                )
+                devices, by = self.directory.seen_by(user.id), row.approved_by or ""
+                value = await call.make(arguments, manager=self.manager, devices=devices, actor=actor, by=by)
                 action["outcome"] = "result"
                 action["result"] = json.dumps(value, ensure_ascii=False, default=str)[:_MOST_OUTCOME]
-            except CallError as error:
-                action["outcome"], action["error"] = error.code.value, error.message[:_MOST_OUTCOME]
-            except NotFound as error:
-                action["outcome"], action["error"] = "refused", error.message
+            except (CallError, NotFound) as error:
+                action["outcome"] = error.code.value if isinstance(error, CallError) else "refused"
+                action["error"] = error.message[:_MOST_OUTCOME]
             entry.actions = [*entry.actions[:number], action, *entry.actions[number + 1 :]]
             if number + 1 < len(calls):
                 with suppress(StorageError):

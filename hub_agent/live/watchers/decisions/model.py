@@ -237,12 +237,10 @@ def _decision(given: dict[str, Json], calls: Sequence[ApprovedCall], tokens: int
     if kind != "act":
         raise Undecided(f"the model decided {str(kind)[:80]!r}, which is no choice", tokens=tokens)
     wanted = given.get("calls") or [given]
-    listed = [
-        each if isinstance(each, dict) else {"call": each}
-        for each in (wanted if isinstance(wanted, list) else [wanted])
-    ]
+    listed = wanted[:MOST_CALLS] if isinstance(wanted, list) else [wanted]
+    asked = [each if isinstance(each, dict) else {"call": each} for each in listed]
     try:
-        chosen = [choose(calls, each.get("call"), each.get("arguments")) for each in listed[:MOST_CALLS]]
+        chosen = [choose(calls, each.get("call"), each.get("arguments")) for each in asked]
         return Decision("act", reason, tokens, tuple(chosen))
     except NotApproved as error:
         raise Undecided(error.message, tokens=tokens) from None

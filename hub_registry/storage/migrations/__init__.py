@@ -1,1 +1,0 @@
-"""Migrations of the registry's tables, by Alembic; run when the store is opened."""
