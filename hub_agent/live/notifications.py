@@ -142,7 +142,7 @@ async def announce_ends(authority: TokenAuthority, events: Events, *, at: dateti
         if is_over or not is_late or row.is_session or row.kind == "device":
             continue
         before = await events.after(0, user=row.owner, limit=_MANY)
-        if all(each.data.get("token") != row.jti for each in before):
+        if not any(row.jti in str(each.data) for each in before):
             command = "broker login" if row.kind == "client" else "tokens add"
             text = f"{row.name} ends on {row.expires_at:%Y-%m-%d}. 'strawberry {command}' makes a new one."
             payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "hub", "token": row.jti}
