@@ -280,14 +280,12 @@ class House:
         *,
         samples: bool = False,
         settings: str = "",
-        hub: str = "",
         trusted: bool = True,
     ) -> Spoke:
         """Add a device, start its spoke with these skill files and wait until it is there.
 
         Args:
             settings: Its ``strawberry.toml``.
-            hub: Address by which it reaches the hub; the hub's own one if empty.
             trusted: Whether what its skills declare needs no approval.
         """
         added = self.json("devices", "add", name, *(["--trust-skills"] if trusted else []))
@@ -299,8 +297,7 @@ class House:
         folder.mkdir(parents=True, exist_ok=True)
         if settings:
             (home / "strawberry.toml").write_text(settings)
-        hub = hub or self.url
-        spoke = Spoke(added["id"], name, home=home, skills=folder, token=added["token"], hub=hub)
+        spoke = Spoke(added["id"], name, home=home, skills=folder, token=added["token"], hub=self.url)
         self.start_spoke(spoke, samples=samples)
         self.wait_until_online(spoke)
         return spoke
