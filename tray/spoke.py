@@ -87,9 +87,8 @@ def state_line(seen: Seen, text: Translator) -> str:
     who = text("Connected to the hub") if seen.spoke.hub_online else text("Alone: the hub is away")
     if seen.voice is None:
         return who
-    voice = (
-        text("muted") if seen.voice.muted else _voices(text, seen.voice.wake_word).get(seen.voice.state, "")
-    )
+    voices = _voices(text, seen.voice.wake_word)
+    voice = text("muted") if seen.voice.muted else voices.get(seen.voice.state, "")
     return f"{who} · {voice}" if voice else who
 
 
@@ -97,13 +96,9 @@ def problem_text(problem: StrawberryError, text: Translator) -> tuple[str, str]:
     """Return why no spoke answers, and what to do."""
     if not isinstance(problem, ConfigError):
         return problem.message, problem.hint
-    if "spoke run" in problem.hint:
-        hint = text("Start it with 'strawberry spoke run'.")
-    else:
-        hint = text(
-            "Start one with 'strawberry up', or join a hub on another machine: 'strawberry spoke join'."
-        )
-    return text("No spoke is running."), hint
+    alone = text("Start it with 'strawberry spoke run'.")
+    hint = text("Start one with 'strawberry up', or join a hub on another machine: 'strawberry spoke join'.")
+    return text("No spoke is running."), alone if "spoke run" in problem.hint else hint
 
 
 def _voices(text: Translator, wake_word: str) -> dict[str, str]:

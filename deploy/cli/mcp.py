@@ -67,11 +67,8 @@ def serve(options: argparse.Namespace) -> int:
 def list_servers(options: argparse.Namespace) -> int:
     """Print the servers of ``mcp.json`` and their state; the exit code is 1 where the file is broken."""
     found = hub_of(options).request("GET", "/api/mcp/servers")
-    empty = (
-        "No MCP server runs."
-        if found["problem"]
-        else "No MCP servers. Add them to mcp.json in the data directory, under mcpServers."
-    )
+    none = "No MCP servers. Add them to mcp.json in the data directory, under mcpServers."
+    empty = "No MCP server runs." if found["problem"] else none
     Output(options.json).rows(found["servers"], _COLUMNS, empty=empty)
     if found["problem"]:
         note(found["problem"])

@@ -83,10 +83,7 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
         entry = entry.model_copy(update={"tools": "native"})
     tried = None if options.no_test else _try(model)
     if tried is not None and not tried.serves:
-        raise ConfigError(
-            tried.problem or f"{entry.name}: {tried.advice}",
-            hint=_UNWRITTEN,
-        )
+        raise ConfigError(tried.problem or f"{entry.name}: {tried.advice}", hint=_UNWRITTEN)
     entry = with_time(entry, tried)
     _write(home, entry, model.key)
     told = {"name": entry.name, "tools": entry.tools, "tried": asdict(tried) if tried else None}

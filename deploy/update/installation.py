@@ -110,9 +110,8 @@ def fitting(hint: str, prefix: Path = Path(sys.prefix)) -> str:
     root = script_root(prefix)
     if root is None:
         return hint
-    file = root / "extras"
-    extras = f"{file.read_text('utf-8')}," if file.exists() and file.stat().st_size else ""
-    command = rf"sh install.sh --from WHEEL --extras {extras}\1"
+    there = (root / "extras").read_text("utf-8") if (root / "extras").exists() else ""
+    command = rf"sh install.sh --from WHEEL --extras {there}{',' if there else ''}\1"
     return re.sub(rf"pip install '{PACKAGE}\[(\w+)\]'", command, hint)
 
 

@@ -51,11 +51,9 @@ def _whole(client: HubClient, given: str) -> str:
     """Return the id among the latest ones that begins so; what is none of them as it is given."""
     known = [str(each["id"]) for each in conversations(client, limit=100)]
     begun = [each for each in known if each.startswith(given)]
-    if given in begun or not begun:
-        return given
-    if len(begun) > 1:
+    if len(begun) > 1 and given not in begun:
         raise ConfigError(f"{given} begins several: {', '.join(begun[:5])}", hint="Type more of it.")
-    return begun[0]
+    return begun[0] if len(begun) == 1 else given
 
 
 def _rename(client: HubClient, options: argparse.Namespace) -> int:
