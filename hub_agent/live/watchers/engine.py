@@ -193,7 +193,7 @@ class Engine:
             entry = await self._evaluations.evaluate(
                 watched.row,
                 self.seen(watched),
-                occasion=occasion if rises < 2 else f"{occasion}, the last of {rises} times",
+                occasion=occasion,
                 gaps=gaps,
                 is_current=lambda: self._is_current(watched),
                 # Each alarm is told; that the model fails again when asked again is not.
@@ -379,6 +379,8 @@ class Engine:
 
     async def _evaluate(self, watched: Watched) -> None:
         rises, occasion = watched.rises, watched.occasion
+        if rises > 1:
+            occasion = f"{occasion}, the last of {rises} times"
         try:
             await self.evaluate_now(watched, occasion=occasion)
         except Exception as error:  # noqa: BLE001 - the other watchers go on
