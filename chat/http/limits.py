@@ -51,7 +51,7 @@ class Budget(NamedTuple):
 
 WITH_TOKEN: Final = Budget(10_000)
 """A conversation of 3,000 messages that a client sends along, or 100 tools with long schemas, have fewer. A
-hundred pushed turns have some 2,000."""
+hundred pushed turns have 6,500 at most."""
 WITHOUT_TOKEN: Final = Budget(200, 16 * 1024)
 """Names, a password, a public key or a code."""
 
