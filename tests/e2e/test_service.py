@@ -1,6 +1,5 @@
 """Hub and spoke as the service manager sees them: ready, alive, and ended in good order."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,24 +70,3 @@ def test_a_spoke_says_in_its_status_whether_it_is_on_the_bus(
     house.start_broker()
     house.start_hub()
     wait_for(lambda: "offers" in heard.said("STATUS")[-1].partition("is not")[0], what="the better state")
-
-
-def test_a_loop_that_is_held_up_is_silent(house: House, heard: Heard) -> None:
-    # A skill that holds the interpreter's lock stops the event loop, too.
-    stuck = (
-        "import ctypes\nfrom spoke import Skill\n\n\nclass StuckSkill(Skill):\n"
-        '    """Holds everything up."""\n\n    def hold(self) -> str:\n        """Hold it."""\n'
-        "        ctypes.PyDLL(None).sleep(300)\n        return 'done'\n"
-    )
-    pc = house.add_spoke("Bedroom PC", {"stuck.py": stuck})
-    _start_spoke(house, pc, heard)
-    wait_for(lambda: heard.said("READY"), what="READY")
-    house.wait_until_online(pc)
-    house.begin("call", pc.id, "StuckSkill.hold")
-
-    def is_silent() -> bool:
-        heard.forget()
-        time.sleep(2 * _WATCHDOG_S)
-        return _beats(heard) == 0
-
-    wait_for(is_silent, what="the watchdog to miss a beat")
