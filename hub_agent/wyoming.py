@@ -7,7 +7,7 @@ confirming anything.
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -68,7 +68,7 @@ class _HandleService:
             while (event := await connection.read()) is not None:
                 if Describe.is_type(event.type):
                     languages = {self._language, *self._assistant.registry.search.languages}
-                    await connection.send(_info(self._version, languages))
+                    await connection.send(_info(self._version, sorted(languages)))
                 elif Ping.is_type(event.type):
                     await connection.send(Pong())
                 elif Transcript.is_type(event.type):
@@ -127,12 +127,10 @@ def _said(message: str, hint: str) -> str:
     return " ".join(filter(None, (f"{message.rstrip('.')}.", hint)))
 
 
-def _info(version: str, languages: Collection[str]) -> Info:
+def _info(version: str, tags: list[str]) -> Info:
     about = Attribution("Strawberry", "")
-    # Home Assistant lets nobody choose a service without the language of the pipeline.
-    model = HandleModel(
-        "assistant", about, installed=True, description=None, version=version, languages=sorted(languages)
-    )
+    # Home Assistant greys out a service without the language of the pipeline.
+    model = HandleModel("assistant", about, installed=True, description=None, version=version, languages=tags)
     program = HandleProgram(
         "strawberry",
         about,

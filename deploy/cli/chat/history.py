@@ -49,8 +49,7 @@ def history(options: argparse.Namespace) -> int:
 
 def _whole(client: HubClient, given: str) -> str:
     """Return the id among the latest ones that begins so; what is none of them as it is given."""
-    known = [str(each["id"]) for each in conversations(client, limit=100)]
-    begun = [each for each in known if each.startswith(given)]
+    begun = [str(each["id"]) for each in conversations(client, limit=100) if each["id"].startswith(given)]
     if len(begun) > 1 and given not in begun:
         raise ConfigError(f"{given} begins several: {', '.join(begun[:5])}", hint="Type more of it.")
     return begun[0] if len(begun) == 1 else given
