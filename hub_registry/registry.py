@@ -7,7 +7,6 @@ from typing import Final
 
 from agent_core.search.finder import SkillFinder
 from contracts.devices.joining import EnrolAnswer
-from contracts.devices.registration import Method
 from contracts.errors import Conflict, NotFound
 from contracts.rates import TokenBuckets
 from contracts.shown import check_shown
@@ -84,7 +83,7 @@ class Registry:
         self.directory.review(entry)
         await self.directory.approvals.flush(self.store)
 
-    async def allow(self, entry: Entry, skill: str, method: str, digest: str | None) -> Method:
+    async def allow(self, entry: Entry, skill: str, method: str, digest: str | None) -> None:
         """Let the model call a method whose author declared nothing without a question from now on.
 
         Args:
@@ -105,7 +104,6 @@ class Registry:
         self.directory.approvals.allow(entry.id, skill, method, digest)
         self.directory.review(entry)
         await self.directory.approvals.flush(self.store)
-        return self.directory.find_on(entry, skill, method).method
 
     async def prefer(self, skill: str, providers: Sequence[Entry]) -> None:
         """Set the order in which devices serve a device-agnostic skill, which approves them as providers.

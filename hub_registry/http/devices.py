@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
-from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import SkillDirectory
 from chat.http.requests import Answer, answer, answer_each, read, read_query
 from contracts.addresses import host_of, is_loopback
@@ -136,13 +135,6 @@ class AllowedBody(Strict):
 
     method: Annotated[str, Field(pattern=r"^\w{1,64}\.\w{1,64}$")]
     digest: str | None
-
-
-class AllowedAnswer(TypedDict):
-    """A method with the flags that count from now on."""
-
-    method: str
-    flags: list[str]
 
 
 class InvitationBody(Strict):
@@ -287,14 +279,14 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         await registry.decide(entry, body.digest, approve=body.approve)
         return answer(_review(entry))
 
-    async def allow(request: Request) -> Answer[AllowedAnswer]:
+    async def allow(request: Request) -> Answer[DeviceAnswer]:
         bearer = await may_look(request)
         entry, body = find(request, known_to(bearer)), await read(request, AllowedBody)
         await require_owner(request, bearer, entry)
         skill, _, name = body.method.partition(".")
-        method = await registry.allow(entry, skill, name, body.digest)
+        await registry.allow(entry, skill, name, body.digest)
         gate.note(f"{'ask_again' if body.digest is None else 'allow'} {entry.id} {body.method}", bearer)
-        return answer({"method": body.method, "flags": raised_flags(method.flags)})
+        return answer(_device(entry, bearer))
 
     async def revoke_device(request: Request) -> Answer[DeviceAnswer]:
         bearer = await gate.require_admin(request)

@@ -386,7 +386,7 @@ def test_an_agent_answers_from_its_own_files_as_the_command_line_names_it(
 ) -> None:
     assert house.cli("agents", "new", "finance").returncode == 0
     data = house.home / "data" / "finance"
-    data.mkdir(parents=True)
+    data.mkdir(parents=True, exist_ok=True)
     (data / "transactions.json").write_text('[{"what": "groceries", "amount": 450.23}]')
 
     def answer(seen: SeenRequest) -> Says:

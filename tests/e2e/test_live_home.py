@@ -58,13 +58,11 @@ class StorageSkill(Skill):
         self.state("disk", percent, unit="%")
         return f"{percent} %"
 
-    @skill_method()
     def load(self, cpu: float, memory: float) -> None:
         """Publish how busy the box is, and how much of its memory is free."""
         self.state("cpu", cpu, unit="%")
         self.state("memory", memory, unit="%")
 
-    @skill_method()
     def label(self, text: str) -> None:
         """Publish a text."""
         self.state("label", text)

@@ -70,12 +70,10 @@ JOURNAL = (
         _write("burnt")
         return "burnt"
 
-    @skill_method()
     def note(self, value: int) -> None:
         """Publish a value."""
         self.state("mood", value, unit="%")
 
-    @skill_method()
     def shout(self, count: int) -> None:
         """Emit so many events."""
         for number in range(count):
