@@ -267,10 +267,10 @@ class HomeAssistant:
 
     async def _show(self) -> None:
         """Show the entities as they are now, and the states of those that came or went."""
-        self.entities = EntityIndex()
-        if self.settings is not None:
-            # Two thousand entities take 0.2 s.
-            self.entities = await asyncio.to_thread(self._registries.index, dict(self._states), self.settings)
+        settings, index, states = self.settings, self._registries.index, dict(self._states)
+        # Two thousand entities take 0.2 s; those that were known stay meanwhile.
+        made = await asyncio.to_thread(index, states, settings) if settings is not None else None
+        self.entities = made or EntityIndex()
         self._topics.put({*self._topics.entities, *self._states}, self._states, self.entities.by_id)
         self._on_entities()
 
