@@ -1,5 +1,7 @@
 """Every kind of broker that can be our bus, with the same face: whom it is told of may log in."""
 
+import shutil
+import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,11 +13,11 @@ from pydantic import SecretStr
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.logins import BusLogin
-from broker.mosquitto.config import MosquittoListener
+from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.logins import MosquittoLogins
-from broker.mosquitto.own_logins import hub_login
+from broker.mosquitto.own_logins import admin_login, hub_login, keep_admin
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
-from broker.mosquitto.provisioning import open_security
+from broker.mosquitto.provisioning import open_security, provision
 from bus.link import LinkSettings
 from contracts.access import Principal
 from identity import tokens
@@ -29,7 +31,21 @@ INSTANCE: Final = "main"
 LIFETIME_S: Final = 600
 
 
-KINDS: Final = ("embedded", "mosquitto")
+def has_engine() -> bool:
+    """Whether a container engine answers on this machine."""
+    program = shutil.which("docker")
+    if program is None:
+        return False
+    # Not the client library: where no engine answers, it leaves its socket open.
+    asked = subprocess.run([program, "version", "--format", "{{.Server.Version}}"], capture_output=True)
+    return asked.returncode == 0
+
+
+KINDS: Final = ("embedded", "mosquitto", *(["container"] if has_engine() else []))
+"""Those that can be tried here."""
+
+_IMAGE: Final = "eclipse-mosquitto:2.0"
+_IN_CONTAINER: Final = Path("/mosquitto/data")
 
 Admit = Callable[[BusLogin], Awaitable[None]]
 
@@ -110,6 +126,9 @@ async def open_bus(kind: str, directory: Path) -> AsyncIterator[Bus]:
             require(find_mosquitto() is not None, HINT)
             async with _mosquitto(directory, hub) as bus:
                 yield bus
+        case "container":
+            async with _container(directory, hub) as bus:
+                yield bus
 
 
 @asynccontextmanager
@@ -137,3 +156,43 @@ async def _mosquitto(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
     ):
         url = f"ws://127.0.0.1:{broker.ports[1]}"
         yield Bus("mosquitto", broker.url, hub, MosquittoLogins(security).allow, url)
+
+
+@asynccontextmanager
+async def _container(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
+    # Only here: the import alone looks for an engine.
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.waiting_utils import wait_for_logs
+
+    config = MosquittoConfig(
+        listeners=(
+            MosquittoListener(host="0.0.0.0", insecure=True),
+            MosquittoListener(host="0.0.0.0", port=9001, transport="websocket", insecure=True),
+        ),
+        plugin=Path("/usr/lib/mosquitto_dynamic_security.so"),
+        security_file=_IN_CONTAINER / "dynsec.json",
+        data_dir=_IN_CONTAINER,
+    )
+    directory.mkdir(exist_ok=True)
+    (directory / "mosquitto.conf").write_text(render(config))
+    keep_admin(directory / "dynsec.json", admin_login(hub))
+    # The user mosquitto of the image is nobody on this machine.
+    directory.chmod(0o777)
+    for each in directory.iterdir():
+        each.chmod(0o666)
+    container = (
+        DockerContainer(_IMAGE)
+        .with_volume_mapping(str(directory), str(_IN_CONTAINER), "rw")
+        .with_command(f"mosquitto -c {_IN_CONTAINER}/mosquitto.conf")
+        .with_exposed_ports(1883, 9001)
+    )
+    with container:
+        wait_for_logs(container, "running")
+        host = container.get_container_host_ip()
+        url, web = (
+            f"mqtt://{host}:{container.get_exposed_port(1883)}",
+            f"ws://{host}:{container.get_exposed_port(9001)}",
+        )
+        await provision(url, admin_login(hub), hub_id=HUB_ID, key=hub, instance=INSTANCE)
+        async with open_security(url, hub_login(hub, INSTANCE)) as security:
+            yield Bus("container", url, hub, MosquittoLogins(security).allow, web)
