@@ -67,7 +67,9 @@ class _HandleService:
             last: asyncio.Task[None] | None = None
             while (event := await connection.read()) is not None:
                 if Describe.is_type(event.type):
-                    languages = {self._language, *self._assistant.registry.search.languages}
+                    search = self._assistant.registry.search
+                    await search.catch_up()
+                    languages = {self._language, *search.languages}
                     await connection.send(_info(self._version, sorted(languages)))
                 elif Ping.is_type(event.type):
                     await connection.send(Pong())

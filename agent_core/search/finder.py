@@ -159,8 +159,7 @@ class SkillFinder:
 
     @property
     def languages(self) -> list[str]:
-        """Return the languages that there are sentences in."""
-        self.sync()
+        """Return the languages that there are sentences in, as far as it has caught up."""
         return self._sentences.languages
 
     def examples(self, language: str, user: str | None = None) -> list[str]:
