@@ -1,11 +1,14 @@
 """The base of every message: frozen, versioned, tolerant of fields it does not know."""
 
+import hashlib
+import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
 from contracts import WIRE_VERSION
+from contracts.errors import Conflict
 
 Json = Any
 """A JSON value: null, bool, number, string, list, or object with string keys."""
@@ -50,3 +53,22 @@ class Wire(Part):
     """A whole message. The hub serves this version and the one before it."""
 
     v: int = Field(default=WIRE_VERSION, ge=max(1, WIRE_VERSION - 1), le=WIRE_VERSION)
+
+
+def shown_digest(document: object) -> str:
+    """Return the SHA-256 of a JSON document."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def check_shown(given: str, present: str, *, name: str, hint: str) -> None:
+    """Check that what is approved is what was shown.
+
+    Args:
+        given: Digest that the client was shown.
+        present: Digest of what would be approved now.
+
+    Raises:
+        Conflict: If it is something else by now.
+    """
+    if given != present:
+        raise Conflict(f"{name} was changed meanwhile", hint=hint)

@@ -9,7 +9,7 @@ from agent_core.search.finder import SkillFinder
 from contracts.devices.joining import EnrolAnswer
 from contracts.errors import Conflict, NotFound
 from contracts.rates import TokenBuckets
-from contracts.shown import check_shown
+from contracts.wire import check_shown
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.clients import Clients
 from hub_registry.access.enrolment import Enrolment, Invitation, Joined

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from contracts.names import MethodName, SkillName, Token
-from contracts.shown import shown_digest
-from contracts.wire import Json, Part, Wire
+from contracts.wire import Json, Part, Wire, shown_digest
 
 MAX_METHODS: int = 256
 """Methods one skill may register; a class with more is a generated one and belongs split."""

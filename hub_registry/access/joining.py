@@ -15,8 +15,7 @@ from typing import Final, Literal
 from contracts.devices.joining import JoinAsked, JoinRequest, join_fingerprint
 from contracts.errors import InvalidMessage, NotFound, TooManyRequests
 from contracts.rates import Clock, SourceLimit
-from contracts.shown import check_shown
-from contracts.wire import Strict, Timestamp
+from contracts.wire import Strict, Timestamp, check_shown
 from hub_registry.access.codes import LETTERS
 from hub_registry.access.enrolment import Enrolment, Joined, key_taken
 from hub_registry.access.tokens import TokenAuthority

@@ -19,8 +19,7 @@ from agent_core.search.targets import strictest
 from agent_core.sentences.templates import free_sentences
 from agent_core.skills.foreign_schema import without_text
 from contracts.devices.registration import Method, MethodFlags
-from contracts.shown import shown_digest
-from contracts.wire import Part
+from contracts.wire import Part, shown_digest
 
 Kind = Literal["flags", "sentence", "provider", "documentation"]
 

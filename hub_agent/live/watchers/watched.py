@@ -13,8 +13,7 @@ from typing_extensions import TypedDict
 from agent_core.tools.skill_calls import shown_arguments
 from contracts import topics
 from contracts.rates import Backoff
-from contracts.shown import shown_digest
-from contracts.wire import Json, Part, Timestamp
+from contracts.wire import Json, Part, Timestamp, shown_digest
 from hub_agent.live.topics import LinkName
 from hub_agent.live.watchers.decisions.evaluation import (
     DecisionEntry,

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
-from contracts.shown import check_shown
 from contracts.validation import did_you_mean
-from contracts.wire import Json
+from contracts.wire import Json, check_shown
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.live.topics import Feed
 from hub_agent.live.topics.values import check_visible, visible_to
