@@ -135,7 +135,7 @@ async def test_a_limit_that_makes_no_sense_is_named(home: Home, path: str) -> No
         answer = await client.get(path)
     error = answer.json()
     assert (answer.status_code, error["code"]) == (422, "invalid")
-    assert error["detail"].startswith("limit: ")
+    assert error["detail"].startswith("limit must be ")
 
 
 async def test_a_conversation_is_renamed_by_its_person_and_its_device(home: Home) -> None:

@@ -228,7 +228,7 @@ GET    /system                                          a
 GET    /turns                                           amg
 GET    /turns/{turn}                                    amg   TURN
 GET    /watchers                                        amg
-GET    /watchers/new                                    amg
+GET    /watchers/new                                    am
 GET    /watchers/{name}                                 amg   annas
 GET    /watchers/{name}/edit                            amg   annas
 GET    /{path}                                          amg   -
