@@ -213,6 +213,7 @@ def _decide(found: dict[str, Any], passphrase: str) -> None:
 
     async def apply() -> None:
         revoke = [device for device, each in kept.items() if not each.value]
+        ui.run_javascript("strawberry.expectAnotherHub()")
         await view.api.post(
             "/api/system/restore", {"passphrase": passphrase, "apply": True, "revoke": revoke}
         )

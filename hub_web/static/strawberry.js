@@ -1,7 +1,8 @@
 // What a page needs beside NiceGUI: logging out, and a look at the session when the connection is lost.
 "use strict";
 (() => {
-  const { base, hub: identity } = document.currentScript.dataset;
+  const { base } = document.currentScript.dataset;
+  let identity = document.currentScript.dataset.hub;
 
   let leaving = false;
 
@@ -101,6 +102,11 @@
     });
 
   window.strawberry = {
+    // The hub of a backup has a key of its own, and knows no session of this one.
+    expectAnotherHub() {
+      identity = " ";
+    },
+
     toEnd() {
       wasNear = true;
       requestAnimationFrame(() => scrollTo(0, document.documentElement.scrollHeight));
