@@ -205,6 +205,8 @@ class Acceptor:
                 await asyncio.sleep(0)
 
     def _make_room(self) -> None:
+        if len(self._open) < self._bounds.most:
+            return
         self._open = {sock: each for sock, each in self._open.items() if sock.fileno() >= 0}
         while len(self._open) >= self._bounds.most:
             waiting = [sock for sock, each in self._open.items() if each.awaited is not None]

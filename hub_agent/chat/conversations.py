@@ -7,6 +7,7 @@ was removed and joins again with its key still has them.
 
 import hashlib
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -87,14 +88,25 @@ def next_moment(session: Session, user: str, conversation: str) -> datetime:
     return moment_after(now(), session.exec(latest).one())
 
 
-def first_question(session: Session, user: str, conversation: str) -> str:
-    """Return the first question of a conversation, of those that were not replaced if there is any."""
-    query = (
-        select(TurnRow.question)
-        .where(TurnRow.user == user, TurnRow.conversation == conversation)
-        .order_by(col(TurnRow.replaced_by).is_not(None), col(TurnRow.at), col(TurnRow.turn))
+def first_questions(session: Session, user: str, conversations: Sequence[str]) -> dict[str, str]:
+    """Return the first question of each conversation, of those that were not replaced if there is any."""
+    order = (col(TurnRow.replaced_by).is_not(None), col(TurnRow.at), col(TurnRow.turn))
+    place = func.row_number().over(partition_by=col(TurnRow.conversation), order_by=order)
+    ranked = (
+        select(TurnRow.conversation, TurnRow.question, place.label("place"))
+        .where(TurnRow.user == user, col(TurnRow.conversation).in_(conversations))
+        .subquery()
     )
-    return session.exec(query.limit(1)).one()
+    first = select(ranked.c.conversation, ranked.c.question).where(ranked.c.place == 1)
+    return dict(session.exec(first).all())
+
+
+def titles(session: Session, user: str, conversations: Sequence[str]) -> dict[str, str | None]:
+    """Return the title of each conversation to which a person gave one."""
+    given = select(ConversationRow.conversation, ConversationRow.title).where(
+        ConversationRow.user == user, col(ConversationRow.conversation).in_(conversations)
+    )
+    return dict(session.exec(given).all())
 
 
 def title_of(session: Session, user: str, conversation: str) -> str | None:

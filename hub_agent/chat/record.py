@@ -27,13 +27,14 @@ from contracts.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from contracts.rates import TokenBuckets
 from hub_agent.calls.rate import DailyVolume
 from hub_agent.chat.conversations import (
-    first_question,
+    first_questions,
     may_join,
     next_moment,
     own_prefix,
     recorded_as,
     require_own,
     title_of,
+    titles,
     turns_of,
     view_of,
 )
@@ -256,16 +257,20 @@ class ConversationRecord:
             if words:
                 query = query.where(_having(words, user, near))
 
+            rows = session.exec(query).all()
+            ids = [id_ for id_, _ in rows if id_ is not None]
+            asked, given = first_questions(session, user, ids), titles(session, user, ids)
+
             def summary(found: Any) -> ConversationSummary:
                 id_, at = found
                 return ConversationSummary(
                     id=id_ if through is None else id_.removeprefix(own_prefix(through)),
-                    asked=first_question(session, user, id_),
-                    title=title_of(session, user, id_),
+                    asked=asked[id_],
+                    title=given.get(id_),
                     at=at,
                 )
 
-            return readable(session.exec(query).all(), summary)
+            return readable(rows, summary)
 
         return await self._store.read(work)
 
