@@ -149,7 +149,7 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
         return
     secrets = home.directory / ".env"
     if os.name == "posix" and secrets.exists() and secrets.stat().st_mode & 0o077:
-        detail = "others may read this file, and a copy of it keeps that"
+        detail = "other users can read this file; a copy has the same permissions"
         yield Check(".env", ok=True, detail=detail, hint=f"chmod 600 {secrets}")
     detail = f"{household.language}, {household.time_zone}, {household.units}"
     yield Check("household", ok=True, detail=detail)

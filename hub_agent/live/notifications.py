@@ -231,14 +231,14 @@ async def tell_full_disk(store: Store, events: Events, *, person: str, directory
     """Notify a person when the disk of the hub is full, and when there is room again, until cancelled."""
     while True:
         await store.full.wait()
-        text = "The disk is full: nothing new is kept. Calls and sentences go on. Free some space."
+        text = "The disk is full: nothing can be saved. Calls and sentences still work. Free some space."
         await events.publish(person, "notification", {"subject": "disk", "text": text, "from": "disk"})
         has_room = False
         while not has_room:
             await asyncio.sleep(_LOOK_S)
             has_room = shutil.disk_usage(directory).free >= _ROOM
         store.full.clear()
-        text = "The disk has room again: everything is kept."
+        text = "The disk has room again: data is saved as usual."
         await events.publish(person, "notification", {"subject": "disk", "text": text, "from": "disk"})
 
 

@@ -32,7 +32,7 @@ def load_hub_key(directory: Path) -> KeyPair:
     while path.exists() and _is_empty(database):
         if time.monotonic() > until:
             raise ConfigError(
-                f"the database {database} is missing or empty, and the key of its hub is there",
+                f"the database {database} is missing or empty, but the key of its hub exists",
                 hint="Restore a backup: 'strawberry restore FILE --replace'. To start with an empty home, "
                 f"where every device joins again, move {path} and what is left of the database away.",
             )

@@ -42,7 +42,11 @@ def _flags() -> dict[str, tuple[Tone, str, str]]:
             text("text of strangers"),
             text("What it returns may be written by anybody."),
         ),
-        "unknown": ("bad", text("not declared"), text("Its author does not say what it does; asks first.")),
+        "unknown": (
+            "bad",
+            text("not declared"),
+            text("Its author declared no flags; the assistant asks first."),
+        ),
     }
 
 

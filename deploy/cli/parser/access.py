@@ -92,7 +92,7 @@ tokens add: make a token with which a program acts as you
   NAME               what the token is for, for example node-red
   --scope SCOPE ...  what it allows: chat, call, confirm, admin or metrics; may be repeated, or chat,call;
                      default chat
-  --days N:days      after how many days it ends, or never (in a hundred years); default 365
+  --days N:days      days until it expires, or never (a hundred years); default 365
 tokens list (:list_tokens): list your valid tokens, of programs and of browser sessions
   --all  tokens of all people and devices, also revoked and expired ones
 tokens revoke: revoke a token at once

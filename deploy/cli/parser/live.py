@@ -19,8 +19,7 @@ agents check (local): say what is wrong with the files of agents
 
 bus ACTION (live.bus, hub): read and publish MQTT topics
   Reads and publishes MQTT topics through the hub: on Strawberry's own bus, or with --link home on the broker
-  of
-  [home_broker].
+  of [home_broker].
 bus latest: show the last value of a topic, or of all that a filter matches
   Shows the last value of each topic, or of all that a filter with + and # matches. With --json and --follow,
   one JSON object per line.

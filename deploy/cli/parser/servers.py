@@ -118,7 +118,7 @@ broker login (hub.logins, hub): make a login for a program that watches the bus,
   --home-assistant  for Home Assistant: what is exposed to it, and nothing else
   NAME              for example mqtt_explorer
   --chat            also allow chat, over hub/chat/NAME/…
-  --days N:days     after how many days it ends, or never (in a hundred years); default 365, and never with
+  --days N:days     days until it expires, or never (a hundred years); default 365, and never with
                     --home-assistant
 broker logins (hub.logins:list_logins, hub): list these logins
 broker logout (hub.logins, hub): delete a login and disconnect it

@@ -132,7 +132,8 @@ class EvaluationLimits:
         if self.tokens.empty or self._tokens.is_empty(name):
             most = self._settings.tokens_per_day
             raise NoModel(
-                f"the {most} tokens that watchers may use in a day, or the half that one may, are used up",
+                f"the daily limit of {most} tokens for all watchers, or of half of them for one watcher, "
+                "is used up",
                 hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
             )
 
@@ -373,7 +374,9 @@ class Evaluations:
         limit = self.limits.actions(row)
         steps = {key: step for key, step in left.items() if step is None or row.dry_run or limit.take()}
         if len(steps) < len(left):
-            entry.reason = f"the actions of an hour are used up, so not all was done: {entry.reason}"
+            entry.reason = (
+                f"the limit of actions per hour is used up, so some actions were not done: {entry.reason}"
+            )
         if not steps:
             key = f"{NOTIFY} limit"
             entry.decision = "nothing" if key in row.done else NOTIFY
