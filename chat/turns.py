@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -40,7 +40,7 @@ _RETRY_S: Final = (1.0, 60.0)
 """Shortest and longest wait until recording is tried again: a full disk takes a person minutes."""
 
 _MOST_UNRECORDED: Final = 1_000
-"""Turns that ran on a full disk and are kept in memory until they are recorded, some 3 kB each."""
+"""Turns that ran on a full disk and are kept in memory until they are recorded."""
 _MOST_UNREAD: Final = 1024 * 1024
 """Bytes of events that wait for a client. One that leaves more unread does not read, and counts as gone."""
 
@@ -72,6 +72,7 @@ class Turn:
         ended: Set when it has ended and that is recorded.
         cancelled: Whether it was told to stop.
         interrupted: Whether that was because this process ends.
+        counted: Whether it is counted in what may be recorded in a day.
         outcome: How it ended; None until then.
         problem: Why there is no complete answer; empty where there is one.
         reason: Code of the error that ended it; empty where none did.
@@ -110,6 +111,7 @@ class Turn:
         self.ended = asyncio.Event()
         self.cancelled = False
         self.interrupted = False
+        self.counted = False
         self.outcome: TurnOutcome | None = None
         self.problem = ""
         self.reason = ""
@@ -405,6 +407,7 @@ class Turns:
                 self._tasks.create_task(self._record_later(turn), name=f"record turn {turn.id}")
             except Exception:  # noqa: BLE001  one turn must not end the others
                 _log.exception("the end of turn %s cannot be recorded", turn.id)
+                self._unrecorded.pop((turn.user, turn.id), None)
             finally:
                 del self._turns[(turn.user, turn.id)]
                 slots.give_back(turn.holder)
@@ -428,7 +431,8 @@ class Turns:
     async def _record(self, turn: Turn) -> None:
         """Record how a turn ended, and before that what could not be recorded when it began."""
         if (turn.user, turn.id) in self._unrecorded:
-            await self._store.begin(turn)
+            with suppress(Conflict):  # an attempt that timed out has recorded it
+                await self._store.begin(turn)
             del self._unrecorded[(turn.user, turn.id)]
         await self._store.end(turn)
 

@@ -106,7 +106,9 @@ class ConversationRecord:
                 through, name = turn.through, turn.conversation
                 if through is not None and not may_join(session, turn.user, name, through):
                     raise unknown_conversation(turn.conversation)
-                self._volume.spend(_key(turn), rows=1, size=_size(turn.request.message))
+                if not turn.counted:
+                    self._volume.spend(_key(turn), rows=1, size=_size(turn.request.message))
+                    turn.counted = True
                 if turn.request.replaces is not None:
                     _replace(session, turn, turn.request.replaces)
                 row = TurnRow(

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from agent_core.gateway.opening import LiveGateway
 from chat.http.streams import Connections
+from chat.tasks import supervise
 from contracts.errors import FileProblem
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
@@ -183,8 +184,10 @@ async def open_live(
                 home_assistant=home_assistant.client.notify,
             )
         )
-        told = tell_full_disk(registry.store, events, person=registry.admin.id, directory=settings.directory)
-        tasks.create_task(told, name="full disk")
+        telling = partial(
+            tell_full_disk, registry.store, events, person=registry.admin.id, directory=settings.directory
+        )
+        supervise(tasks, telling, name="full disk")
         yield Live(
             feed=feed,
             values=values,

@@ -18,11 +18,12 @@ _DOORS: Final = frozenset({"garage", "gate", "door", "lock"})
 _SAFE: Final = frozenset({"lock.lock", "cover.close_cover"})
 """What a sentence may do to a lock or a door without a question."""
 _DOOR_WORDS: Final = re.compile(
-    r"barrier|carport|(?<!in|ut)door|garage|gate|einfahrt|pforte|schranke|t(ü|ue)r|\btor|(?<!mo|ak|ua)tor\b"
+    r"barrier|carport|(?<!in|ut)door(?!bell)|garage|gate(?!way)|einfahrt|pforte|schranke|t(ü|ue)r(?!lich|kis)"
+    r"|\btor(?!ch)|(?:garagen|hof|garten|roll|schiebe|sektional|dreh|schwing|einfahrts)tor\b"
 )
 """In the names of a switch, or of a cover that has no class, as those of templates and of Zigbee2MQTT.
 
-German joins words: ``Garagentor``, ``Haustür``; a ``Rolloaktor`` or ``Motor`` is none."""
+German joins words: ``Garagentor``, ``Haustür``; a ``Rolloaktor``, ``Ventilator`` or ``Monitor`` is none."""
 _PROGRAMS: Final = frozenset({"automation", "script"})
 """What they do is not known here."""
 _CONVERSATIONS: Final = frozenset({"ai_task", "assist_pipeline", "assist_satellite", "conversation"})

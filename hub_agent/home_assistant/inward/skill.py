@@ -375,6 +375,8 @@ class HomeAssistantSkill(HubSkill):
             )
         for (domain, service), data in services.items():
             concerned = by_domain[domain] if len(services) > 1 else reached
+            if entities and not concerned:
+                continue  # none of this domain can be reached
             await house.call(domain, service, concerned, data)
         names, others = ([each.name for each in some] or None for some in (reached, lost))
         return {"names": names, "ids": [each.id for each in reached], "unavailable": others}

@@ -166,7 +166,7 @@ class Engine:
 
     async def save(self) -> None:
         """Write what changes too often to be written each time; tell what was not decided before the end."""
-        for watched in self._watched.values():
+        for watched in list(self._watched.values()):
             watched.count()
             if watched.rises and watched.firing.armed:  # it is over
                 await self._evaluations.announcer.failure(
@@ -346,6 +346,8 @@ class Engine:
         row = watched.row
         if row.snoozed_until is not None:
             watched.ask_at = watched.wake = None
+            if not watched.busy:  # an evaluation subtracts those it was for
+                watched.rises = 0
             if row.snoozed_until.timestamp() > now:
                 return
             # What is still so is reported again, as an alarm clock does.

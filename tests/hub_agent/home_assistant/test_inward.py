@@ -373,6 +373,11 @@ async def test_a_turn_that_changes_six_in_two_calls_asks_and_a_sentence_for_a_ro
         ("Open", {"id": "button.front_door_opener"}, True),
         ("Left one", {"id": "switch.x", "device": "Tor_Antrieb"}, True),
         ("Light", {"id": "switch.x", "place": Place("Garage")}, False),
+        ("Toröffner", {"id": "switch.x"}, True),
+        ("Monitor", {"id": "switch.x"}, False),
+        ("Ventilator", {"id": "switch.x"}, False),
+        ("Zigbee gateway", {"id": "switch.x"}, False),
+        ("Doorbell chime", {"id": "switch.x"}, False),
         ("Front door", {"id": "light.x"}, False),
     ],
 )
