@@ -19,12 +19,12 @@ from benchmarks.bus_peer import DEVICE, FLOODED, state
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
 from bus.link import open_link
-from hub_agent.live.captures import CaptureSpec, open_captures
-from hub_agent.live.captures.files.series import Series
-from hub_agent.live.captures.files.writer import FileLimits, Writer
-from hub_agent.live.events import Events
-from hub_agent.live.topics import LastHeard, Sample, open_feed
 from hub_agent.settings import BusSettings, HubSettings
+from hub_live.captures import CaptureSpec, open_captures
+from hub_live.captures.files.series import Series
+from hub_live.captures.files.writer import FileLimits, Writer
+from hub_live.events import Events
+from hub_live.topics import LastHeard, Sample, open_feed
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
 from identity.keys import KeyPair

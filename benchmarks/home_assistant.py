@@ -11,10 +11,10 @@ from pydantic import SecretStr
 from agent_core.prompt import estimate_tokens
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row
-from hub_agent.live.world.section import world_section
 from hub_agent.settings import HomeAssistantAccess
+from hub_live.world.section import world_section
 from tests.hub_agent.home import Home, open_home, says
-from tests.hub_agent.home_assistant.recorded import TOKEN, Recorded, recorded
+from tests.hub_home_assistant.recorded import TOKEN, Recorded, recorded
 from tests.hub_registry.spokes import eventually
 
 _ENTITIES: Final = 2_000

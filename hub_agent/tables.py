@@ -119,7 +119,7 @@ class HomeTopicRow(Table, table=True):
 
 
 class ExposureRow(Table, table=True):
-    """What is shown to Home Assistant; see `hub_agent.home_assistant.outward.exposures`.
+    """What is shown to Home Assistant; see `hub_home_assistant.outward.exposures`.
 
     Attributes:
         path: A device's id, a skill of it or a member of that, with dots between them.
@@ -136,7 +136,7 @@ class ExposureRow(Table, table=True):
 
 
 class HeardRow(Table, table=True):
-    """When a hub process last had a connection to a link, Unix seconds; see `hub_agent.live.topics.feed`."""
+    """When a hub process last had a connection to a link, Unix seconds; see `hub_live.topics.feed`."""
 
     __tablename__ = "heard"
 
@@ -146,7 +146,7 @@ class HeardRow(Table, table=True):
 
 
 class EventRow(Table, table=True):
-    """Something that happened, for one person; see `hub_agent.live.events`.
+    """Something that happened, for one person; see `hub_live.events`.
 
     Attributes:
         id: Grows with each event of the home.

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 
 from agent_core.prompt import Household
 from chat.tasks import open_tasks
-from hub_agent.service import Hub
+from hub_server.service import Hub
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -27,8 +27,8 @@ from chat.http.errors import error_response
 from chat.http.guard import is_from_own_page, page_policy
 from chat.tasks import open_tasks, supervise
 from contracts.errors import StrawberryError
-from hub_agent.http.pages import path_in_app
-from hub_agent.service import Hub
+from hub_server.http.pages import path_in_app
+from hub_server.service import Hub
 from hub_web.api import Api
 from hub_web.door import ASSETS, KEPT, door, serve_asset
 from hub_web.feeds import Feeds

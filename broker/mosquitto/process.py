@@ -18,6 +18,7 @@ from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import Installation, find_installation
 from broker.mosquitto.own_logins import admin_login, keep_admin
 from broker.mosquitto.provisioning import provision
+from bus import child
 from bus.ports import listen
 from contracts.addresses import bracketed, reachable
 from contracts.errors import ConfigError
@@ -43,7 +44,7 @@ _HEALTHY_S: Final = 10.0
 
 _BETWEEN_S: Final = 0.02
 
-_CHILD: Final = Path(__file__).with_name("child.py")
+_CHILD: Final = child.__file__
 """Run, never imported: it is for Linux only."""
 
 _REMEMBERED_LINES: Final = 20

@@ -17,8 +17,8 @@ from deploy.backup.contents import Rules
 from deploy.backup.writing import FORMAT, MANIFEST, Progress
 from deploy.home.directory import STAGE, Home
 from deploy.settings.settings import check_settings
-from hub_agent.system.host import BackupContents
 from hub_registry.storage.restoring import inspect
+from hub_server.system.host import BackupContents
 from identity.age import AgeReader
 from identity.files import make_private_directory
 from identity.keys import KeyPair

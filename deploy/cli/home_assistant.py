@@ -67,8 +67,8 @@ async def _try(access: "HomeAssistantAccess") -> dict[str, Any]:
     Raises:
         ConfigError: If it is not there, or refuses the token.
     """
-    from hub_agent.home_assistant.inward.connection import open_connection
-    from hub_agent.home_assistant.inward.registry import read_registries
+    from hub_home_assistant.inward.connection import open_connection
+    from hub_home_assistant.inward.registry import read_registries
 
     try:
         async with open_connection(access) as connection:

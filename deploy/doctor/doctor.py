@@ -169,11 +169,11 @@ def _edited(home: Home) -> Iterator[Check]:
     servers = home.directory / "mcp.json"
     if not (soul.exists() or memory.exists() or agents.is_dir() or servers.exists()):
         return
+    from agent_core.edited_file import EditedFile
     from hub_agent.agents.agent import read_files
-    from hub_agent.live.files import EditedFile
-    from hub_agent.live.memory.markdown import parse
-    from hub_agent.mcp.clients import open_file
     from hub_agent.prompt.soul import open_soul
+    from hub_live.memory.markdown import parse
+    from hub_server.mcp.clients import open_file
 
     files: dict[str, EditedFile[Any]] = {
         soul.name: open_soul(home.hub),

@@ -26,7 +26,6 @@ from deploy.settings.settings import (
     read_models,
     read_table,
 )
-from hub_agent.service import Hub, open_hub
 from hub_agent.settings import (
     AuditSettings,
     BusSettings,
@@ -42,6 +41,7 @@ from hub_agent.settings import (
     WatcherSettings,
     WyomingSettings,
 )
+from hub_server.service import Hub, open_hub
 from hub_web import open_web
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from contracts.errors import ConfigError
 from deploy.home.directory import STAGE, Home
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
-from hub_agent.system.host import BackupContents, CheckAnswer
-from hub_agent.system.logs import LogRing
+from hub_server.system.host import BackupContents, CheckAnswer
+from hub_server.system.logs import LogRing
 from identity.files import is_held
 
 
 class Maintenance:
-    """A `hub_agent.system.host.Host`.
+    """A `hub_server.system.host.Host`.
 
     Args:
         restart: None where this process cannot start again by itself.

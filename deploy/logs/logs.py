@@ -35,7 +35,19 @@ _LONGEST_MESSAGE: Final = 4_000
 
 _PACKAGES: Final = (
     *("identity", "bus", "broker", "sandbox_host", "agent_core"),
-    *("chat", "hub_registry", "hub_agent", "hub_web", "voice", "spoke", "tray", "deploy"),
+    *(
+        "chat",
+        "hub_registry",
+        "hub_agent",
+        "hub_live",
+        "hub_home_assistant",
+        "hub_server",
+        "hub_web",
+        "voice",
+        "spoke",
+        "tray",
+        "deploy",
+    ),
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from agent_core.edited_file import EditedFile
 from agent_core.models.entries import ModelEntry, Models, choose, read_entries, read_keys, read_variable
 from agent_core.skills.loader import LoadedMethod, explained, import_file
 from agent_core.skills.schema import SchemaError, method_schema
@@ -18,7 +19,6 @@ from contracts.chat import AGENTS, HOME_ASSISTANT
 from contracts.errors import ConfigError, FileProblem
 from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.profile import NAME, AgentProfile, HttpTool, OwnModel, PythonTool
-from hub_agent.live.files import EditedFile
 
 DIRECTORY: Final = "agents"
 SUFFIX: Final = ".yml"

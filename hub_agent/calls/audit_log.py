@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 from pydantic import Field
 from sqlmodel import Session, col, or_, select
 
+from agent_core.times import Since, utc
 from contracts.chat import TurnRecord
 from contracts.errors import ErrorCode
 from contracts.wire import Json, Part, Strict, Timestamp
 from hub_agent.calls.audit import AuditTrail
-from hub_agent.live.times import Since, utc
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import AuditRow, readable
 

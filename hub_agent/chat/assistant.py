@@ -44,7 +44,6 @@ from hub_agent.calls.rate import Quotas
 from hub_agent.chat.history import Histories, History, Reader
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.chat.traces import Traces
-from hub_agent.live.live import Live
 from hub_agent.prompt import Asked, Prompter
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
@@ -74,7 +73,6 @@ class Assistant:
     gateway: LiveGateway
     quotas: Quotas
     trail: AuditTrail
-    live: Live
     prompter: Prompter
     agents: Agents
 

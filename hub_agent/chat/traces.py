@@ -13,13 +13,13 @@ from pydantic import Field, TypeAdapter
 from sqlalchemy import ColumnElement, func, literal, tuple_
 from sqlmodel import Session, col, delete, select
 
+from agent_core.times import Since, utc
 from chat.turns import Turn, Turns
 from contracts.chat import Mode, TurnOutcome, TurnState
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.trace import TurnSpan, own_ms
 from contracts.wire import Json, Part, Strict, Timestamp, rfc3339
-from hub_agent.live.times import Since, utc
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, readable

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from agent_core.edited_file import EditedFile
 from agent_core.models.entries import ToolMode
 from agent_core.prompt import (
     Household,
@@ -16,7 +17,6 @@ from agent_core.prompt import (
 from agent_core.provenance import EMPTY, Prompt, Text
 from agent_core.search.words import naming_words
 from hub_agent.agents.agent import ASSISTANT, Agent
-from hub_agent.live.files import EditedFile
 from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now

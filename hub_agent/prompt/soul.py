@@ -5,8 +5,8 @@ import unicodedata
 from pathlib import Path
 from typing import Final
 
+from agent_core.edited_file import EditedFile
 from contracts.errors import FileProblem
-from hub_agent.live.files import EditedFile
 
 SOUL_FILE: Final = "SOUL.md"
 MAX_SOUL: Final = 4_000

@@ -161,7 +161,7 @@ def test_the_tests_that_a_document_names_exist() -> None:
 
 def test_the_code_that_the_security_document_names_exists() -> None:
     named = re.findall(r"`(\w+/[\w/]+(?:\.py)?)`", (ROOT / "docs" / "security.md").read_text("utf-8"))
-    assert "hub_agent/live/watchers" in named
+    assert "hub_live/watchers" in named
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from agent_core.prompt import Household
 from tests.home_assistant.test_inward import CONFIGURATION, answer, asked, connected, furnished, hub_beside
-from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
+from tests.hub_server.test_http_direct_calls import call, post
 
 
 def _cover(name: str, switch: str) -> str:

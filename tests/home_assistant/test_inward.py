@@ -9,13 +9,13 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from hub_agent.home_assistant.inward import client as inward
-from hub_agent.live.topics import Sample
 from hub_agent.settings import HomeAssistantAccess, NotificationSettings
+from hub_home_assistant.inward import client as inward
+from hub_live.topics import Sample
 from tests.home_assistant.server import HomeAssistant
 from tests.hub_agent.home import Home, open_home, says
-from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
+from tests.hub_server.test_http_direct_calls import call, post
 from tests.model_server import Says, ScriptedModel, calls
 
 CONFIGURATION = """

@@ -15,7 +15,7 @@ from hub_agent.settings import BusKind, HomeLinkSettings
 from tests.home_assistant.server import HomeAssistant
 from tests.home_assistant.skills import DeskLampSkill, PlayerSkill, hosted
 from tests.hub_agent.home import Device, Home, linked, open_home
-from tests.hub_agent.live.watchers.watching import decides
+from tests.hub_live.watchers.watching import decides
 from tests.hub_registry.spokes import eventually
 from tests.model_server import ScriptedModel
 from tests.mosquitto import Mosquitto

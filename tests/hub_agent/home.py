@@ -22,14 +22,14 @@ from bus.link import Link, LinkSettings, open_link
 from bus.rpc import ProgressSink, Responder
 from contracts.claims import SCOPES, Scope
 from contracts.devices.rpc import Call
-from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings, SandboxSettings
-from hub_agent.system.host import Host
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.settings import CENTURY_S
 from hub_registry.storage.store import open_store
+from hub_server.service import Hub, open_hub
+from hub_server.system.host import Host
 from identity.envelope import Seal
 from identity.keys import KeyPair, PublicKey
 from tests.hub_registry.spokes import FakeSpoke, eventually

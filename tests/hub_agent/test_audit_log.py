@@ -18,7 +18,7 @@ from tests.deploy.strawberry import environment_of, run
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import LampSkill
 from tests.hub_agent.test_audit import called, written
-from tests.hub_agent.test_http_direct_calls import call, post
+from tests.hub_server.test_http_direct_calls import call, post
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from contracts.devices.joining import BusAccess, Login
-from hub_agent.service import open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings
 from hub_registry.access.accounts import Accounts
 from hub_registry.storage.store import open_store
+from hub_server.service import open_hub
 from identity.certificates import Authority
 from identity.keys import KeyPair
 from tests.hub_agent.home import linked, open_home, wait_for

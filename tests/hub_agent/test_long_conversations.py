@@ -16,8 +16,8 @@ from hub_agent.tables import SummaryRow
 from tests.embedding_server import EmbeddingServer
 from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import FeedSkill
-from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
+from tests.hub_server.test_http_direct_calls import call, post
 from tests.model_server import Fails, Reply, Says, ScriptedModel, SeenRequest, calls
 
 SHORT = TurnSettings(limits=TurnLimits(context_tokens=2_000))

@@ -13,8 +13,8 @@ from hub_agent.own_skills import Asking, HubSkill
 from hub_registry.storage.tables import AuditRow
 from tests.hub_agent.home import Home, says, wait_for
 from tests.hub_agent.skills import FeedSkill
-from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually, registration
+from tests.hub_server.test_http_direct_calls import call, post
 from tests.model_server import Says, ScriptedModel, calls
 
 

@@ -6,8 +6,8 @@ import httpx
 
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import LampSkill
-from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_agent.test_long_conversations import say
+from tests.hub_server.test_http_direct_calls import call, post
 from tests.model_server import Says, ScriptedModel, calls
 
 

@@ -9,7 +9,7 @@ import httpx
 from agent_core.models.entries import Model, ModelEntry, Models
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says, wait_for
 from tests.hub_agent.skills import LampSkill, LockSkill, SlowSkill
-from tests.hub_agent.test_http_chat import URL, stream
+from tests.hub_server.test_http_chat import URL, stream
 from tests.model_server import Fails, Says, ScriptedModel, calls
 
 TURN = {"x-strawberry-turn": "t1"}

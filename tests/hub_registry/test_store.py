@@ -11,8 +11,6 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 from sqlmodel import select
 
-import hub_agent.live.captures.tables
-import hub_agent.live.watchers.tables
 import hub_agent.tables  # noqa: F401
 from contracts.errors import ConfigError, StorageError
 from hub_registry.access.accounts import Accounts

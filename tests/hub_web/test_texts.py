@@ -27,7 +27,10 @@ TOLD = {"message", "hint", "reason", "note", "problem", "detail", "advice", "end
 """Names of what is written for people."""
 PLACES = {"_become": 1, "notify": 1, "_want": 2}
 """Functions with a text for people, and its place among their arguments."""
-SHOWN = ("agent_core", "chat", "deploy/backup", "deploy/doctor", "hub_agent", "hub_registry", "spoke/nodes")
+SHOWN = (
+    *("agent_core", "chat", "deploy/backup", "deploy/doctor", "hub_agent", "hub_live", "hub_home_assistant"),
+    *("hub_server", "hub_registry", "spoke/nodes"),
+)
 """Folders whose messages a page shows."""
 NOT_FOR_PEOPLE = (
     "AssertionError",
@@ -45,13 +48,13 @@ NOT_SHOWN = (
         "agent_core/search/targets.py",
         "agent_core/skills/results.py",
     ),
-    *("chat/http/", "hub_agent/bus/", "hub_agent/mcp/", "hub_agent/http/", "hub_registry/http/"),
+    *("chat/http/", "hub_agent/bus/", "hub_server/mcp/", "hub_server/http/", "hub_registry/http/"),
     *(f"hub_registry/access/{each}.py" for each in ("bearer", "clients", "enrolment", "joining")),
-    "hub_agent/home_assistant/outward/",
+    "hub_home_assistant/outward/",
     # Terminals alone show these: of a spoke, of a start that failed, of a report.
     *("agent_core/skills/loader.py", "agent_core/skills/schema.py"),
     *("deploy/doctor/spoke_checks.py", "deploy/doctor/support.py", "deploy/backup/writing.py"),
-    *("hub_agent/service.py", "hub_agent/wyoming.py", "hub_registry/bus/", "spoke/nodes/manifest.py"),
+    *("hub_server/service.py", "hub_server/wyoming.py", "hub_registry/bus/", "spoke/nodes/manifest.py"),
 )
 
 

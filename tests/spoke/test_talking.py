@@ -13,7 +13,7 @@ from spoke.app import open_spoke
 from spoke.membership.enrolment import Enrolment
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import SlowSkill
-from tests.hub_agent.test_http_lan import open_lan_home
+from tests.hub_server.test_http_lan import open_lan_home
 from tests.model_server import Says, ScriptedModel, calls
 from tests.spoke.home import Place, wait_for
 from tests.spoke.talk import (

@@ -62,8 +62,8 @@ def stop(options: argparse.Namespace) -> None:
 def plot(options: argparse.Namespace) -> None:
     """Draw the numbers of a capture in the terminal, as a PNG, or print them as JSON."""
     # What reads captures is slow to import, and no other command needs it.
-    from hub_agent.live.captures.files.formats import moment
-    from hub_agent.live.captures.files.numbers import plotted
+    from hub_live.captures.files.formats import moment
+    from hub_live.captures.files.numbers import plotted
 
     file, fields = Path(options.file), tuple(options.field)
     try:

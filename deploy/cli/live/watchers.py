@@ -238,7 +238,7 @@ def _value(text: str) -> Any:
 
 
 def _seconds(text: str) -> float:
-    from hub_agent.live.times import parse_duration
+    from agent_core.times import parse_duration
 
     return parse_duration(text)
 

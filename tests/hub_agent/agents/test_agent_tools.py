@@ -10,8 +10,8 @@ from hub_registry.storage.tables import AuditRow
 from tests.hub_agent.agents.test_agents import ask, write
 from tests.hub_agent.home import Home, events_of, says
 from tests.hub_agent.skills import FeedSkill
-from tests.hub_agent.test_http_chat import stream
 from tests.hub_registry.spokes import eventually
+from tests.hub_server.test_http_chat import stream
 from tests.model_server import Says, ScriptedModel, calls
 
 FINANCE = """\

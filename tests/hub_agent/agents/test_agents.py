@@ -7,8 +7,8 @@ import pytest
 
 from tests.hub_agent.home import Home, events_of, open_home, says, text_of
 from tests.hub_agent.skills import LampSkill, LockSkill
-from tests.hub_agent.test_http_chat import URL, stream
-from tests.hub_agent.test_http_direct_calls import call, post
+from tests.hub_server.test_http_chat import URL, stream
+from tests.hub_server.test_http_direct_calls import call, post
 from tests.model_server import Fails, Says, ScriptedModel, calls
 
 LIGHTS = """\

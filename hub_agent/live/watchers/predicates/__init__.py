@@ -1,6 +1,0 @@
-"""Predicates: the conditions of watchers, in a small language without loops whose cost is bounded."""
-
-from hub_agent.live.watchers.predicates.evaluation import Evaluator, Verdict
-from hub_agent.live.watchers.predicates.syntax import KEYWORDS, Predicate, parse
-
-__all__ = ["KEYWORDS", "Evaluator", "Predicate", "Verdict", "parse"]

@@ -1,0 +1,169 @@
+"""What Home Assistant asks for: command topics, as calls with the rights of who exposed the entity."""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from pydantic_core import from_json
+
+from agent_core.search.catalogue import SkillCall
+from agent_core.search.targets import on_device
+from agent_core.skills.arguments import check_arguments
+from bus.link import Message
+from contracts.chat import HOME_ASSISTANT
+from contracts.devices.rpc import Actor
+from contracts.errors import Disconnected, Forbidden, InvalidMessage, StrawberryError, TooManyRequests
+from contracts.rates import Clock, Slots, TokenBucket, TokenBuckets, complaint_limit
+from contracts.wire import Json
+from hub_agent.calls.audit import Origin
+from hub_agent.chat.assistant import Assistant
+from hub_home_assistant.outward.configs import Command, is_number
+from hub_home_assistant.outward.publishing import Publishing
+from hub_home_assistant.outward.rules import parameter
+
+_log = logging.getLogger(__name__)
+
+_MOST_BYTES: Final = 16 * 1024
+_MOST_WAITING: Final = 8
+"""Commands of one skill that run or wait at once."""
+_STALE_S: Final = 10.0
+"""How long a command may wait for those before it: a person who pressed a button has given up by then."""
+
+
+class Commands:
+    """Carries out what arrives on command topics.
+
+    Args:
+        clock: Seconds, for how long commands wait and how many come.
+    """
+
+    def __init__(
+        self, assistant: Assistant, publishing: Publishing, *, clock: Clock = time.monotonic
+    ) -> None:
+        self._registry = assistant.registry
+        self._manager = assistant.manager
+        self._publishing = publishing
+        self._tasks = publishing.tasks
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._slots = Slots(each=_MOST_WAITING)
+        # A slider that is moved sends some values a second, an automation that went wild hundreds.
+        self._rates = TokenBuckets(burst=20, per_second=2, clock=clock)
+        self._rate = TokenBucket(burst=100, per_second=20, clock=clock)
+        self._clock = clock
+        self._complaints = complaint_limit()
+
+    def arrived(self, message: Message) -> None:
+        """Start what a message asks for; for `Link.subscribe`."""
+        if message.retain and message.payload:
+            # It was meant once, and the broker would keep it for ever.
+            self._tasks.create_task(self._empty(message.topic), name="home assistant: empty")
+        if message.retain or not message.payload:
+            return
+        command = self._publishing.commands.get(message.topic)
+        try:
+            if command is None:
+                raise Forbidden("nothing that is exposed listens there")
+            if not self._rate.take() or not self._rates.take(message.topic):
+                raise TooManyRequests("too many commands come at once")
+            text = _text(message.payload)
+            if not isinstance(command, Command):
+                command(text)
+                return
+            method, given = read_command(command, text)
+            key = command.path.rpartition(".")[0]
+            if not self._slots.take(key):
+                raise TooManyRequests("too many commands wait")
+        except StrawberryError as error:
+            self._refuse(message.topic, error)
+            return
+        self._tasks.create_task(
+            self._carry_out(message.topic, command, method, given, text, key), name=f"home assistant: {key}"
+        )
+
+    async def _carry_out(
+        self, topic: str, command: Command, method: str, given: dict[str, Json], text: str, key: str
+    ) -> None:
+        arrived = self._clock()
+        try:
+            async with self._locks[key]:
+                await self._call(command, method, given, arrived=arrived)
+            self._publishing.assume(topic, command, text)
+        except StrawberryError as error:
+            self._refuse(topic, error)
+        except Exception:  # noqa: BLE001  one command must not end the hub
+            _log.exception("the command on %.200s failed", topic)
+        finally:
+            self._slots.give_back(key)
+
+    async def _call(self, command: Command, method: str, given: dict[str, Json], *, arrived: float) -> None:
+        """Call a method for who exposed it, with the rights that this person has now.
+
+        Raises:
+            TooManyRequests: If it waited too long for those before it.
+            Forbidden: If it is not exposed any more.
+            StrawberryError: If there is no result.
+        """
+        if self._clock() - arrived > _STALE_S:
+            raise TooManyRequests("it waited too long for those before it")
+        exposure = self._publishing.exposures.find(command.path)
+        device = command.path.partition(".")[0]
+        entry = self._registry.directory.get(device)
+        if exposure is None or entry is None:
+            raise Forbidden("it is not exposed any more")
+        user = await self._registry.accounts.get(exposure.user)
+        directory = self._registry.directory.seen_by(user.id)
+        target = on_device(directory.find_on(entry, command.entity.skill, method))
+        actor = Actor(user=user.id, agent=HOME_ASSISTANT, read_only=user.read_only)
+        arguments = check_arguments(target.method, [], given)
+        await self._manager.call(actor, SkillCall(target, arguments), origin=Origin(token=HOME_ASSISTANT))
+
+    def _refuse(self, topic: str, error: StrawberryError) -> None:
+        log = _log.warning if self._complaints.take(topic) else _log.debug
+        log("Home Assistant asked for %.200s: %s", topic, error)
+
+    async def _empty(self, topic: str) -> None:
+        with suppress(Disconnected, ValueError):
+            await self._publishing.home.link.publish(topic, b"", retain=True)
+
+
+def read_command(command: Command, text: str) -> tuple[str, dict[str, Json]]:
+    """Return the method that a payload asks for, and its arguments.
+
+    Raises:
+        InvalidMessage: If the payload is none that Home Assistant sends to this entity.
+    """
+    entity = command.entity
+    calls: Mapping[str, str] = {verb: method.name for verb, method in entity.calls.items()}
+    if command.verb == "press" and text == "PRESS":
+        return calls["press"], {}
+    value: Json = text
+    if command.verb == "set_brightness" or entity.component == "number":
+        with suppress(ValueError):
+            value = from_json(text)
+        if not is_number(value):
+            raise InvalidMessage(f"{text[:40]!r} is no number")
+        value = int(value) if value == int(value) else value
+    elif entity.component in ("switch", "light") and text in ("ON", "OFF"):
+        if text.lower() in calls:
+            return calls[text.lower()], {}
+        value = text == "ON"
+    elif entity.component != "select" or text not in (entity.appearance.options or ()):
+        raise InvalidMessage(f"{text[:40]!r} is nothing that can be set here")
+    verb = "set_brightness" if command.verb == "set_brightness" else "set"
+    only = parameter(entity.calls[verb]) if verb in calls else None
+    if only is None:
+        raise InvalidMessage("nothing can be set here")
+    return calls[verb], {only[0]: value}
+
+
+def _text(payload: bytes) -> str:
+    if len(payload) > _MOST_BYTES:
+        raise InvalidMessage(f"a command has at most {_MOST_BYTES:,} bytes")
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        raise InvalidMessage("a command is text") from None

@@ -1,0 +1,206 @@
+"""What is shown to Home Assistant, over HTTP: ``/api/home-assistant``."""
+
+from typing import Annotated
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
+
+from agent_core.search.nearest import suggestion
+from chat.http.requests import Answer, answer, read
+from contracts.errors import NotFound
+from contracts.wire import Strict, rfc3339
+from hub_agent.bus.connection import LinkHealth
+from hub_agent.tables import ExposureRow
+from hub_home_assistant.outward import Outward
+from hub_home_assistant.outward.configs import Discovery
+from hub_home_assistant.outward.exposures import Exposures
+from hub_home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
+from hub_home_assistant.outward.rules import Entity
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.devices.directory import Directory, Entry
+
+_HUB = "hub"
+
+
+class _Path(Strict):
+    """What is shown or hidden: ``kitchen``, ``kitchen.LampSkill``, ``kitchen.LampSkill.turn_on``."""
+
+    path: Annotated[str, Field(min_length=1, max_length=250)]
+
+
+class ExposedItem(TypedDict):
+    """Something that can be shown to Home Assistant, and whether it is."""
+
+    path: str
+    name: str
+    kind: str
+    shown: bool
+
+
+class ExposedEntity(ExposedItem):
+    """An entity of a skill; ``only_by_name`` where it is shown only if a decision names it."""
+
+    only_by_name: bool
+
+
+class ExposedSkill(ExposedItem):
+    """A skill with its entities."""
+
+    entities: list[ExposedEntity]
+
+
+class ExposedDevice(ExposedItem):
+    """A device with its skills."""
+
+    skills: list[ExposedSkill]
+
+
+class ShownDecision(TypedDict):
+    """A decision of a person; see `ExposureRow`."""
+
+    path: str
+    shown: bool
+    user: str
+    at: str
+
+
+class HomeBroker(LinkHealth):
+    """The home's broker, and whether it is connected."""
+
+    url: str
+
+
+class OutwardState(TypedDict):
+    """What is shown to Home Assistant; ``home_assistant`` is what that last said of itself."""
+
+    broker: HomeBroker | None
+    home_assistant: str
+    discovery: Discovery
+    published: int
+    decisions: list[ShownDecision]
+    devices: list[ExposedDevice]
+    hub: list[ExposedItem]
+
+
+def home_assistant_routes(outward: Outward, directory: Directory, gate: Gate) -> list[BaseRoute]:
+    """Make the routes. What is shown is the admin's to decide: all people of the home see it there."""
+
+    async def look(request: Request) -> Answer[OutwardState]:
+        bearer = await gate.require_admin(request)
+        return answer(_shown(outward, directory, bearer))
+
+    async def expose(request: Request) -> Answer[OutwardState]:
+        bearer = await gate.require_admin(request)
+        path = _find(outward, directory, bearer, (await read(request, _Path)).path)
+        await outward.exposures.show(path, user=bearer.user.id)
+        gate.note("home-assistant expose", bearer)
+        return answer(_shown(outward, directory, bearer))
+
+    async def hide(request: Request) -> Answer[OutwardState]:
+        bearer = await gate.require_admin(request)
+        given = (await read(request, _Path)).path
+        known = {each.path for each in _decisions(outward, directory, bearer)}
+        # What is gone, or is another person's now, can still be hidden.
+        path = given if given in known else _find(outward, directory, bearer, given)
+        await outward.exposures.hide(path, user=bearer.user.id)
+        gate.note("home-assistant hide", bearer)
+        return answer(_shown(outward, directory, bearer))
+
+    return [
+        Route("/api/home-assistant", look),
+        Route("/api/home-assistant/expose", expose, methods=["POST"]),
+        Route("/api/home-assistant/hide", hide, methods=["POST"]),
+    ]
+
+
+def _find(outward: Outward, directory: Directory, bearer: Bearer, given: str) -> str:
+    """Return the path by which something is kept, which has the id of a device in place of its name.
+
+    Raises:
+        NotFound: If there is no such thing.
+        CallError: If there is no such device.
+    """
+    first, *rest = given.removeprefix("devices.").split(".", 2)
+    if first == _HUB:
+        known = [_HUB, CHAT, NOTIFY, WATCHERS, *(path for path, _ in _watchers(outward))]
+        if given not in known:
+            raise NotFound(f"there is no {given[:100]!r}", hint=suggestion(given, known))
+        return given
+    entry = directory.seen_by(bearer.user.id).resolve(first)
+    path = ".".join((entry.id, *rest))
+    known = [entry.id, *_paths(outward, entry)]
+    if path not in known:
+        raise NotFound(f"{entry.display_name} has no {'.'.join(rest)[:100]!r}", hint=suggestion(path, known))
+    return path
+
+
+def _paths(outward: Outward, entry: Entry) -> list[str]:
+    return [
+        *(f"{entry.id}.{skill}" for skill in entry.skills),
+        *(path for path, _ in _members(outward, entry)),
+    ]
+
+
+def _members(outward: Outward, entry: Entry) -> list[tuple[str, Entity]]:
+    return list(outward.publishing.entities_of(entry)) if outward.publishing is not None else []
+
+
+def _watchers(outward: Outward) -> list[tuple[str, str]]:
+    return outward.parts.watchers() if outward.parts is not None else []
+
+
+def _decisions(outward: Outward, directory: Directory, bearer: Bearer) -> list[ExposureRow]:
+    """List the decisions that are this person's, or about what this person sees or what is gone."""
+    seen = {entry.id for entry in directory.seen_by(bearer.user.id).entries()}
+    private = {entry.id for entry in directory.entries()} - seen
+    return [
+        each
+        for each in outward.exposures.all()
+        if each.user == bearer.user.id or each.path.partition(".")[0] not in private
+    ]
+
+
+def _item(exposures: Exposures, path: str, name: str, kind: str) -> ExposedItem:
+    return {"path": path, "name": name, "kind": kind, "shown": exposures.find(path) is not None}
+
+
+def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> OutwardState:
+    exposures, publishing = outward.exposures, outward.publishing
+    home = publishing.home if publishing is not None else None
+    devices: list[ExposedDevice] = []
+    for entry in directory.seen_by(bearer.user.id).entries():
+        skills: list[ExposedSkill] = []
+        members = _members(outward, entry)
+        for skill in entry.skills:
+            entities: list[ExposedEntity] = [
+                {
+                    **_item(exposures, path, entity.label, entity.component),
+                    "shown": publishing is not None and publishing.is_shown(entry, path, entity),
+                    "only_by_name": entity.only_by_name,
+                }
+                for path, entity in members
+                if entity.skill == skill
+            ]
+            skills.append({**_item(exposures, f"{entry.id}.{skill}", skill, "skill"), "entities": entities})
+        devices.append({**_item(exposures, entry.id, entry.display_name, "device"), "skills": skills})
+    notifies = "notify" if outward.discovery == "device" else "text"
+    own = [
+        _item(exposures, CHAT, "Chat", "text"),
+        _item(exposures, WATCHERS, "Watchers", "event"),
+        _item(exposures, NOTIFY, "Notify", notifies),
+    ]
+    own += [_item(exposures, path, f"Watcher {name}", "event") for path, name in _watchers(outward)]
+    return {
+        "broker": {"url": home.broker, **home.health()} if home is not None else None,
+        "home_assistant": publishing.status if publishing is not None else "",
+        "discovery": outward.discovery,
+        "published": publishing.entities if publishing is not None else 0,
+        "decisions": [
+            {"path": each.path, "shown": each.shown, "user": each.user, "at": rfc3339(each.at)}
+            for each in _decisions(outward, directory, bearer)
+        ],
+        "devices": devices,
+        "hub": own,
+    }

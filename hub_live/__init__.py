@@ -1,0 +1,1 @@
+"""The live home: watchers, captures, topics, world, memory, programs, events, notifications."""

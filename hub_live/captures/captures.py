@@ -1,0 +1,500 @@
+"""The captures of one hub process: started and stopped by people, kept over restarts and within budgets."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from agent_core.provenance import Prompt, render_name
+from bus.link import Link
+from chat.tasks import happens, open_tasks, supervise
+from contracts import topics
+from contracts.devices.presence import CaptureState
+from contracts.errors import (
+    ConfigError,
+    Conflict,
+    Disconnected,
+    Forbidden,
+    NotFound,
+    StrawberryError,
+    TooManyRequests,
+)
+from hub_agent.prompt import Asked, PromptPart, list_part
+from hub_agent.settings import HubSettings
+from hub_live.captures.budget import MB, CaptureFile, Kept, capture_files, clean_up
+from hub_live.captures.capture import Capture
+from hub_live.captures.files.reading import merged, read_capture
+from hub_live.captures.files.series import Series
+from hub_live.captures.files.writer import FileLimits, Writer
+from hub_live.captures.recording import Change, Recording, Shared
+from hub_live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
+from hub_live.captures.tables import CaptureRow, CaptureRows
+from hub_live.events import Events
+from hub_live.topics import Feed, Gap, LinkName, Sample
+from hub_live.topics.values import check_visible, visible_to
+from hub_registry.access.accounts import User
+from hub_registry.registry import Registry
+from hub_registry.storage.tables import now, readable
+
+Infos = list[CaptureInfo]
+"""Not written out below: a method of the class is called ``list``."""
+
+_log = logging.getLogger(__name__)
+
+_WRITES: Final = "; a capture writes files"
+_MOST: Final = 64
+"""Captures that run at the same time."""
+_SHARE: Final = 4
+"""A file takes at most a quarter of a budget, so that there are older ones to remove."""
+_SAVE_S: Final = 10.0
+"""How often counts are stored and published, and so how far they are behind after a crash."""
+_OWN_FILES: Final = 16
+"""Files of what the hub records for itself: one is removed at a time."""
+_FULL_S: Final = 2.0
+"""How often is looked for room while there is none."""
+_WRITERS: Final = 4
+"""Threads: a disk that does not answer keeps three others going."""
+
+
+class Captures:
+    """Starts, stops and lists captures. Made by `open_captures`.
+
+    A person has their own. With ``of_all``, for an admin who manages the home, those of all people and of the
+    hub are meant.
+
+    Args:
+        link: Of the bus, where the states are retained.
+        tasks: Owns the captures that run.
+    """
+
+    def __init__(
+        self,
+        settings: HubSettings,
+        registry: Registry,
+        *,
+        shared: Shared,
+        link: Link,
+        events: Events,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._settings = settings.captures
+        self._folders = [settings.home / folder.expanduser() for folder in settings.captures.folders]
+        self._recordings = settings.directory / "recordings"
+        self._instance = settings.instance
+        self._rows = CaptureRows(registry.store)
+        self._accounts = registry.accounts
+        self._directory = registry.directory
+        self._shared = shared
+        self._link = link
+        self._events = events
+        self._tasks = tasks
+        self._captures: dict[str, Capture] = {}
+        self._own: dict[str, Kept] = {}
+        self._full: frozenset[Path] = frozenset()
+        self._rolled = asyncio.Event()
+        # Two that start at once must not both find a path free.
+        self._changing = asyncio.Lock()
+
+    # What people do
+
+    async def start(self, user: User, spec: CaptureSpec) -> CaptureInfo:
+        """Start a capture; one that was stopped goes on where it has the same path and format.
+
+        Raises:
+            Forbidden: If the person may not, or the path leads out of the allowed folders.
+            Conflict: If another capture or another program writes there.
+            ConfigError: If the file cannot be written.
+            InvalidTopic: If a topic filter is none.
+            NotFound: If there is no such link.
+            TooManyRequests: If too many run.
+        """
+        user.require_writer(_WRITES)
+        try:
+            series = Series.within(self._folders, spec.path, zstd=spec.zstd)
+        except Forbidden as error:
+            _log.warning("refused a capture of %s: %s", user.id, error.message)
+            raise
+        spec = spec.model_copy(update={"zstd": series.zstd})
+        for each in spec.topics:
+            check_visible(user, each.topic, each.link)
+        async with self._changing:
+            if sum(each.recording is not None for each in self._captures.values()) >= _MOST:
+                raise TooManyRequests(f"{_MOST} captures are running", hint="Stop one of them.")
+            capture = await self._claimed(user, spec, series)
+            recording = self._recording(capture)
+            recording.follow(spec.topics, sees=self._sees(user.id), since=time.time())
+            opening = self._shared.in_thread(partial(recording.writer.write, ()))
+            try:
+                await asyncio.shield(opening)
+            except BaseException as error:
+                recording.drop()
+                await asyncio.wait([opening])  # where the start is cancelled, the thread goes on
+                is_known = capture.row.id in self._captures
+                await self._shared.in_thread(partial(recording.writer.discard, keep=is_known))
+                if isinstance(error, Forbidden):
+                    _log.warning("refused a capture of %s: %s", user.id, error.message)
+                if not isinstance(error, OSError):
+                    raise
+                raise ConfigError(
+                    f"{series.path} cannot be written: {(error.strerror or str(error)).lower()}",
+                    hint="Check the folder's owner and its rights, and the disk.",
+                ) from None
+            capture.row.is_stopped, capture.row.spec = False, spec.model_dump(mode="json")
+            self._captures[capture.row.id] = capture
+            self._run(capture, recording)
+        await self._changed(capture, "started")
+        return await self._info(capture)
+
+    async def stop(self, user: User, capture: str, *, of_all: bool = False) -> CaptureInfo:
+        """Stop a capture; its files stay, and it goes on when it is started again.
+
+        Raises:
+            NotFound: If this person has no such capture.
+            Forbidden: If the person may not, or it is the hub's own.
+        """
+        user.require_writer()
+        found = self._find(user, capture, of_all)
+        if not found.row.owner:
+            raise Forbidden(
+                f"{capture!r} records what watchers see, for their tests",
+                hint="record_days = 0 in [watchers] of strawberry.toml turns it off.",
+            )
+        async with self._changing:
+            await self._end(found)
+            was_stopped, found.row.is_stopped = found.row.is_stopped, True
+        if not was_stopped:
+            await self._changed(found, "stopped")
+        return await self._info(found)
+
+    async def hand_over(self, user: str, heir: str) -> None:
+        """Stop the captures of a person who was removed, and give them to an admin; their files stay."""
+        async with self._changing:
+            for capture in [each for each in self._captures.values() if each.row.owner == user]:
+                await self._end(capture)
+                await self._retain(capture, b"")
+                capture.row.owner, capture.row.is_stopped, capture.published = heir, True, None
+        await self._save()
+
+    async def list(self, user: User, *, of_all: bool = False) -> list[CaptureInfo]:
+        """List the captures that a person sees, the oldest first."""
+        own = [each for each in self._captures.values() if of_all or each.row.owner == user.id]
+        return await self._infos(own)
+
+    async def get(self, user: User, capture: str, *, of_all: bool = False) -> CaptureInfo:
+        """Return one capture.
+
+        Raises:
+            NotFound: If this person has no such capture.
+        """
+        return await self._info(self._find(user, capture, of_all))
+
+    def series_of(self, user: User, capture: str, *, of_all: bool = False) -> Series:
+        """Return where the files of a capture are.
+
+        Raises:
+            NotFound: If this person has no such capture.
+        """
+        return self._find(user, capture, of_all).series
+
+    async def prompt_part(self, asked: Asked) -> PromptPart | None:
+        """Return what the prompt says of a person's captures: those that run."""
+        own = [each for each in self._captures.values() if each.row.owner == asked.user.id and each.recording]
+        lines = [Prompt(f"{each.row.id} to {render_name(each.spec.path)} ({each.state})") for each in own]
+        return list_part("Captures", lines)
+
+    # What other parts do
+
+    def read(
+        self, user: User, capture: str, *, of_all: bool = False, since: float | None = None
+    ) -> Iterator[Sample | Gap]:
+        """Read a capture, oldest first; blocks.
+
+        Raises:
+            NotFound: If this person has no such capture.
+            Conflict: If it is a stream of bytes.
+        """
+        found = self._find(user, capture, of_all)
+        if found.spec.format not in ("jsonl", "csv"):
+            raise Conflict(
+                f"{capture!r} is {found.spec.format}, a stream of bytes and no series of values",
+                hint="A test takes a jsonl or csv capture.",
+            )
+        return read_capture(found.series.path, since=since)
+
+    def recorded(self, topics: Collection[TopicChoice], since: float) -> Iterator[Sample | Gap]:
+        """Read what jsonl captures hold of these topics, oldest first and each message once; blocks.
+
+        Args:
+            since: Unix seconds.
+        """
+        paths = [
+            each.series.path
+            for each in list(self._captures.values())
+            if each.spec.format == "jsonl" and each.spec.has(topics)
+        ]
+        return merged(paths, topics, since=since)
+
+    async def record(
+        self, name: str, topics: Collection[TopicChoice], *, keep_days: float, keep_bytes: int
+    ) -> None:
+        """Record these topics in the hub's own directory; none of them to end that.
+
+        Args:
+            name: Of the recording, known to admins as a capture.
+        """
+        async with self._changing:
+            series = Series.within((self._recordings,), f"{name}.jsonl", zstd=True)
+            # Files that are written no more go when they are old, at once where nothing is to be kept.
+            self._own[name] = Kept(series, keep_days=keep_days)
+            if not topics:
+                if (ended := self._captures.pop(name, None)) is not None:
+                    await self._end(ended)
+                return
+            spec = CaptureSpec(
+                topics=tuple(topics),
+                path=series.parts[-1],
+                zstd=True,
+                max_bytes=max(1_000, keep_bytes // _OWN_FILES),
+                max_files=_OWN_FILES,
+                max_age_s=keep_days * 86_400 / _OWN_FILES,
+                keep_days=keep_days,
+            )
+            if (known := self._captures.get(name)) is not None and known.recording is not None:
+                known.recording.follow(topics, sees=_sees_all, since=time.time())
+                known.spec = spec
+                return
+            capture = self._captures[name] = Capture(self._row(name, "", spec, series), spec, series)
+            await self._begin(capture, _sees_all)
+
+    # How it works
+
+    async def resume(self) -> None:
+        """Go on with the captures that ran when the hub was stopped."""
+        for capture in readable(await self._rows.read(self._instance), Capture.of):
+            row, root = capture.row, Path(capture.row.root)
+            self._captures[row.id] = capture
+            if row.is_stopped:
+                continue
+            try:
+                (await self._accounts.get(row.owner)).require_writer(_WRITES)
+                if root not in self._folders:
+                    raise Forbidden(f"{root} is no longer a folder for captures")
+                await self._begin(capture, self._sees(row.owner))
+            except StrawberryError as error:
+                capture.problem = error.message
+                _log.error("the capture %s cannot go on: %s", row.id, error.message)
+
+    async def tidy(self) -> None:
+        """Keep the budgets, and store and publish counts, until cancelled."""
+        while True:
+            await happens(self._rolled, within_s=_FULL_S if self._full else _SAVE_S)
+            self._rolled.clear()
+            await self._end_of_guests()
+            kept = self._own | {name: each.kept for name, each in self._captures.items()}
+            left, self._full = await self._shared.in_thread(
+                partial(clean_up, kept, self._settings, now=time.time())
+            )
+            for name in kept.keys() - {file.capture for file in left}:
+                capture = self._captures.get(name)
+                if capture is None or capture.state != "stopped":
+                    continue
+                if await self._shared.in_thread(capture.is_gone):
+                    await self._forget(name)
+            await self._save()
+
+    async def _end_of_guests(self) -> None:
+        """Stop the captures of people who may only look by now."""
+        for each in [each for each in self._captures.values() if each.row.owner and each.recording]:
+            try:
+                (await self._accounts.get(each.row.owner)).require_writer(_WRITES)
+            except StrawberryError as error:
+                async with self._changing:
+                    await self._end(each)
+                    each.row.is_stopped, each.problem = True, error.message
+                await self._changed(each, "stopped")
+
+    async def publish(self) -> None:
+        """Publish the state of every capture, after each connect."""
+        for each in self._captures.values():
+            each.published = None
+        await self._save()
+
+    async def close(self) -> None:
+        """Write all that came, and go on at the next start."""
+        for each in self._captures.values():
+            if each.recording is not None:
+                each.recording.end()
+        for each in self._captures.values():
+            await self._end(each)
+        await self._save()
+
+    async def _claimed(self, user: User, spec: CaptureSpec, series: Series) -> Capture:
+        """Return the capture of a path: the stopped one that was there, or a new one."""
+        for known in self._captures.values():
+            if not known.series.overlaps(series):
+                continue
+            same = (known.series, known.spec.format, known.row.owner) == (series, spec.format, user.id)
+            if known.row.is_stopped and same:
+                return Capture(known.row, spec, series)
+            raise Conflict(
+                f"the capture {known.row.id!r} writes to {known.spec.path!r}", hint="Choose another path."
+            )
+        if await self._files({"": Kept(series)}):
+            raise Conflict(
+                f"there is a file {series.path} that no capture has written", hint="Choose another path."
+            )
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", "_".join(series.parts).rpartition(".")[0] or series.parts[-1])
+        name, number = name[:56], 1
+        while (free := name if number == 1 else f"{name}-{number}") in self._captures:
+            number += 1
+        return Capture(self._row(free, user.id, spec, series), spec, series)
+
+    def _row(self, name: str, owner: str, spec: CaptureSpec, series: Series) -> CaptureRow:
+        return CaptureRow(
+            id=name,
+            instance=self._instance,
+            owner=owner,
+            spec=spec.model_dump(mode="json"),
+            root=str(series.root),
+            created_at=now(),
+        )
+
+    def _recording(self, capture: Capture) -> Recording:
+        spec, root = capture.spec, capture.series.root
+        budget = min(self._settings.total_mb, self._settings.folder_mb or self._settings.total_mb)
+        limits = FileLimits(
+            min(spec.max_bytes, int(budget * MB / _SHARE)), spec.max_age_s, int(self._settings.free_mb * MB)
+        )
+        return Recording(
+            capture.row,
+            Writer(capture.series, spec.format, limits, begun_at=capture.row.begun_at),
+            self._shared,
+            is_over=lambda: root in self._full,
+            on_change=partial(self._changed, capture),
+            on_roll=self._rolled.set,
+            sequence=spec.sequence,
+        )
+
+    async def _begin(
+        self, capture: Capture, sees: Callable[[LinkName], Callable[[str], bool] | None]
+    ) -> None:
+        """Go on with a capture that has run before."""
+        recording = self._recording(capture)
+        files, topics = await self._files({capture.row.id: capture.kept}), capture.spec.topics
+        written = max((file.changed for file in files), default=0.0)
+        self._shared.feed.heard_until({each.link for each in topics}, written)
+        recording.follow(topics, sees=sees, since=written or time.time())
+        self._run(capture, recording)
+
+    def _run(self, capture: Capture, recording: Recording) -> None:
+        capture.recording, capture.problem = recording, ""
+        capture.task = self._tasks.create_task(recording.run(), name=f"capture {capture.row.id}")
+
+    async def _end(self, capture: Capture) -> None:
+        if capture.recording is not None and capture.task is not None:
+            capture.recording.end()
+            await asyncio.wait([capture.task])
+            capture.recording = capture.task = None
+
+    async def _changed(self, capture: Capture, change: Change) -> None:
+        problem, owner = capture.recording.problem if capture.recording is not None else "", capture.row.owner
+        level = logging.ERROR if problem else logging.INFO
+        _log.log(level, "the capture %s is %s: %s", capture.row.id, change, problem or "no problem")
+        await self._save()
+        if owner:
+            news = capture.news(change, problem)
+            await self._events.publish_all([(owner, kind, data) for kind, data in news])
+
+    async def _save(self) -> None:
+        """Store and publish what has changed."""
+        rows = []
+        for each in list(self._captures.values()):
+            stored = each.row.model_dump()
+            if each.row.owner and stored != each.stored:
+                rows.append(CaptureRow(**stored))
+                each.stored = stored
+        await self._rows.write(rows)
+        for info in await self._infos(list(self._captures.values())):
+            if (capture := self._captures.get(info.id)) is None:
+                continue
+            fields = info.model_dump(include={"state", "messages", "gaps", "files", "bytes", "problem"})
+            state = CaptureState(name=info.id, at=now(), **fields)
+            # The time alone is no news.
+            if (
+                capture.published is None
+                or state.model_copy(update={"at": capture.published.at}) != capture.published
+            ):
+                await self._retain(capture, state.model_dump_json().encode())
+                capture.published = state
+
+    async def _forget(self, name: str) -> None:
+        """Forget a stopped capture without files."""
+        capture = self._captures.pop(name)
+        await self._rows.delete(name)
+        await self._retain(capture, b"")
+
+    async def _retain(self, capture: Capture, payload: bytes) -> None:
+        if not capture.row.owner:
+            return  # the hub's own belongs to no person
+        topic = topics.CAPTURE.build(user=capture.row.owner, capture=capture.row.id)
+        with suppress(Disconnected):  # all are published again after the next connect
+            await self._link.publish(topic, payload, retain=True)
+
+    async def _files(self, captures: Mapping[str, Kept]) -> Sequence[CaptureFile]:
+        return await self._shared.in_thread(partial(capture_files, captures))
+
+    async def _info(self, capture: Capture) -> CaptureInfo:
+        return (await self._infos([capture]))[0]
+
+    async def _infos(self, captures: Sequence[Capture]) -> Infos:
+        own: dict[str, list[CaptureFile]] = {each.row.id: [] for each in captures}
+        for file in await self._files({each.row.id: each.kept for each in captures}):
+            own[file.capture].append(file)
+        for each in captures:
+            if files := own[each.row.id]:
+                each.device = files[0].device
+        return [each.described(own[each.row.id], self._shared.feed) for each in captures]
+
+    def _sees(self, user: str) -> Callable[[LinkName], Callable[[str], bool]]:
+        return partial(visible_to, self._directory, user)
+
+    def _find(self, user: User, capture: str, of_all: bool) -> Capture:
+        seen = {name: each for name, each in self._captures.items() if of_all or each.row.owner == user.id}
+        found = seen.get(capture)
+        if found is None:
+            known = ", ".join(seen) or "none yet"
+            raise NotFound(f"there is no capture {capture[:100]!r}", hint=f"There are: {known}.")
+        return found
+
+
+def _sees_all(_: LinkName) -> None:
+    """Allow everything to be recorded: its reader checks."""
+
+
+@asynccontextmanager
+async def open_captures(
+    settings: HubSettings, registry: Registry, *, feed: Feed, link: Link, events: Events
+) -> AsyncIterator[Captures]:
+    """Record what was started, for as long as the context is open.
+
+    Args:
+        link: Of the bus, where the states are retained.
+    """
+    async with AsyncExitStack() as stack:
+        thread = stack.enter_context(ThreadPoolExecutor(_WRITERS, thread_name_prefix="captures"))
+        tasks = await stack.enter_async_context(open_tasks(contained=True))
+        shared = Shared(feed, thread)
+        captures = Captures(settings, registry, shared=shared, link=link, events=events, tasks=tasks)
+        await captures.resume()
+        stack.push_async_callback(captures.close)
+        stack.callback(link.on_connected(captures.publish))
+        tidying = supervise(tasks, captures.tidy, name="old captures")
+        stack.callback(tidying.cancel)
+        await captures.publish()
+        yield captures

@@ -1,0 +1,66 @@
+"""The files of a capture, listed and handed out."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import IO, Final
+
+from typing_extensions import TypedDict
+
+from agent_core.times import utc
+from contracts.errors import Forbidden, NotFound
+from contracts.wire import rfc3339
+from hub_live.captures.files.series import Series
+
+_PIECE: Final = 256 * 1024
+
+
+class CapturedFile(TypedDict):
+    """A file of a capture, and when it was changed last (RFC 3339)."""
+
+    name: str
+    bytes: int
+    changed_at: str
+
+
+def listed(series: Series) -> list[CapturedFile]:
+    """Return the files, oldest first; blocks."""
+    found = series.found()
+    names = [*series.numbers(found).values(), *([series.gaps_file] if series.gaps_file in found else [])]
+    return [
+        {
+            "name": name,
+            "bytes": int(found[name].st_size),
+            "changed_at": rfc3339(utc(found[name].st_mtime)),
+        }
+        for name in names
+    ]
+
+
+def opened(series: Series, name: str) -> tuple[IO[bytes], int]:
+    """Open a file to read it; return it and its present size; blocks.
+
+    Raises:
+        NotFound: If it is none of the capture's.
+    """
+    if Path(name).name == name and (series.numbers([name]) or name == series.gaps_file):
+        try:
+            with series.directory() as directory:
+                # Not a descriptor, which would stay open where the client leaves before the first piece.
+                file = os.fdopen(directory.open(name, os.O_RDONLY), "rb")
+            return file, os.fstat(file.fileno()).st_size
+        except (Forbidden, OSError):
+            pass
+    raise NotFound(f"the capture has no file {name[:200]!r}", hint="GET …/files lists them.")
+
+
+async def pieces(file: IO[bytes], size: int) -> AsyncIterator[bytes]:
+    """Yield what a file has up to a size, and close it; it may grow meanwhile."""
+    with file:
+        while size > 0:
+            piece = await asyncio.to_thread(file.read, min(_PIECE, size))
+            if not piece:
+                return
+            size -= len(piece)
+            yield piece

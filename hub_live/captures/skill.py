@@ -1,0 +1,56 @@
+"""Captures for the assistant: ``devices.hub.CaptureSkill``."""
+
+from typing import Any, Literal
+
+from agent_core.skills.skill import skill_method
+from contracts.validation import validated
+from hub_agent.own_skills import HubSkill
+from hub_live.captures.captures import Captures
+from hub_live.captures.spec import CaptureSpec
+from hub_live.topics import LinkName
+
+
+class CaptureSkill(HubSkill):
+    """Records what arrives on topics into files."""
+
+    def __init__(self, captures: Captures) -> None:
+        self._captures = captures
+
+    @skill_method()
+    async def save_stream(
+        self,
+        topics: list[str],
+        path: str,
+        format: Literal["jsonl", "csv", "raw", "h264"] = "jsonl",  # noqa: A002 - as people say it
+        link: LinkName = "bus",
+        zstd: bool = False,
+    ) -> dict[str, Any]:
+        """Record topics into a file from now on, until stop_capture. Also after a restart.
+
+        Args:
+            topics: Topic filters, for example devices/nas/state/SystemSkill/+.
+            path: Where to write in the folder for captures, for example garage/motion.jsonl.
+            format: jsonl for any payload, csv for tables, raw for one topic's bytes, h264 for a camera.
+            link: bus for the home's own topics, home for the home broker (zigbee2mqtt and others),
+                home_assistant for its entities: light/kitchen.
+            zstd: Whether to compress.
+        """
+        wanted = [{"topic": topic, "link": link} for topic in topics]
+        spec = validated(CaptureSpec, {"topics": wanted, "path": path, "format": format, "zstd": zstd})
+        return (await self._captures.start(self.asking.user, spec)).model_dump(mode="json")
+
+    @skill_method(idempotent=True)
+    async def stop_capture(self, capture: str) -> dict[str, Any]:
+        """Stop recording; the files stay.
+
+        Args:
+            capture: Its id, as list_captures shows it.
+        """
+        self.need_person(f"the capture {capture[:64]!r} stops")
+        return (await self._captures.stop(self.asking.user, capture)).model_dump(mode="json")
+
+    @skill_method(read_only=True)
+    async def list_captures(self) -> list[dict[str, Any]]:
+        """List recordings with state, path, messages, size and gaps."""
+        found = await self._captures.list(self.asking.user)
+        return [each.model_dump(mode="json") for each in found]

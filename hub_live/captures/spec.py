@@ -1,0 +1,98 @@
+"""The specification of a capture, and its description for people."""
+
+from collections.abc import Collection
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from contracts.access import overlaps
+from contracts.topics import is_exact
+from contracts.wire import Strict, Timestamp
+from hub_live.captures.files.formats import FormatName
+from hub_live.topics import LinkName
+
+_MAX_TOPICS: Final = 32_000
+"""As many as a thousand watchers follow, whose values are recorded in one capture."""
+_FILE_BYTES: Final = 64 * 1024 * 1024
+
+
+State = Literal["active", "stopped", "full", "failed"]
+
+
+class TopicChoice(Strict):
+    """A topic filter on one of the links."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=1_000)]
+    link: LinkName = "bus"
+
+
+class CaptureSpec(Strict):
+    """Topics to record, and the file to record them in.
+
+    Attributes:
+        topics: Topic filters; a text is one on the bus.
+        path: Relative to the first allowed folder, or absolute in one of them.
+        max_bytes: A new file begins beyond that size.
+        max_files: The oldest file is removed when there are more.
+        max_age_s: A new file begins when the present one is as old.
+        keep_days: Older files are removed; None for what the settings say.
+        sequence: A field of the payloads that grows by one with each message: a hole in it is a gap.
+    """
+
+    topics: Annotated[tuple[TopicChoice, ...], Field(min_length=1, max_length=_MAX_TOPICS)]
+    path: Annotated[str, Field(max_length=4_000)]
+    format: FormatName = "jsonl"
+    zstd: bool = False
+    max_bytes: Annotated[int, Field(ge=1_000)] = _FILE_BYTES
+    max_files: Annotated[int, Field(ge=1)] | None = None
+    max_age_s: Annotated[float, Field(ge=1)] | None = None
+    keep_days: Annotated[float, Field(gt=0)] | None = None
+    sequence: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    @field_validator("topics", mode="before")
+    @classmethod
+    def _choices(cls, given: object) -> object:
+        if not isinstance(given, list | tuple):
+            return given
+        return [{"topic": each} if isinstance(each, str) else each for each in given]
+
+    def has(self, topics: Collection[TopicChoice]) -> bool:
+        """Return whether messages of one of these topics are recorded."""
+        return any(
+            own.link == asked.link and overlaps(own.topic, asked.topic)
+            for own in self.topics
+            for asked in topics
+        )
+
+    @model_validator(mode="after")
+    def _one_stream(self) -> "CaptureSpec":
+        first = self.topics[0].topic
+        if self.format in ("raw", "h264") and (len(self.topics) > 1 or not is_exact(first)):
+            raise ValueError(
+                f"{self.format} records one topic without wildcards: payloads are not told apart"
+            )
+        return self
+
+
+class CaptureInfo(CaptureSpec):
+    """A capture as people see it: what was asked for, and what came of it.
+
+    Attributes:
+        file: Where the first file is on the hub.
+        messages: How many were written.
+        files: How many there are.
+        bytes: What they take on the disk.
+        gaps: How many are written down.
+        problem: Why it is ``full`` or ``failed``, or what keeps messages from coming.
+    """
+
+    id: str
+    owner: str
+    state: State
+    file: str
+    messages: int
+    bytes: int
+    gaps: int
+    files: int
+    problem: str = ""
+    created_at: Timestamp

@@ -1,0 +1,109 @@
+"""The memory as a skill of the hub."""
+
+from dataclasses import asdict
+
+from agent_core.skills.skill import skill_method
+from contracts.errors import Forbidden
+from contracts.wire import Json, rfc3339
+from hub_agent.chat.history import Histories
+from hub_agent.own_skills import HubSkill
+from hub_live.memory.memory import Memory, shown
+
+
+class MemorySkill(HubSkill):
+    """What is remembered from one conversation to the next: facts, preferences and plans of the home."""
+
+    def __init__(self, memory: Memory, histories: Histories) -> None:
+        self._memory = memory
+        self._histories = histories
+
+    @property
+    def _reader(self) -> str:
+        """The id of the person for whom it is read.
+
+        Raises:
+            Forbidden: If a device asks without a person who said something to it.
+        """
+        asking = self.asking
+        if asking.origin.through is not None and asking.actor.turn is None:
+            raise Forbidden(
+                "a device reads the memory only in a chat through it", hint="Use the token of a user."
+            )
+        return asking.user.id
+
+    @skill_method(idempotent=True)
+    async def remember(self, category: str, text: str, private: bool = False) -> dict[str, Json]:
+        """Remember a fact or a preference beyond this conversation, for everybody in the household.
+
+        Args:
+            category: A heading, for example Chores or Preferences; one that is there already if it fits.
+            text: One sentence that can be understood alone: with names, and dates instead of "tomorrow".
+            private: True if it is for the person who asks alone.
+        """
+        asking = self.asking
+        if asking.untrusted:
+            asking.need_confirmation("text of strangers was read in this turn, so that a person must agree")
+        entry = await self._memory.remember(
+            asking.user.id,
+            category,
+            text,
+            private=private,
+            device=asking.origin.through,
+            conversation=asking.conversation,
+            untrusted=asking.untrusted,
+        )
+        return dict(shown(entry))
+
+    @skill_method(read_only=True)
+    async def recall(self, query: str = "") -> dict[str, Json]:
+        """Find what is remembered, best match first; without a query, the newest.
+
+        Args:
+            query: A few words of what is looked for.
+        """
+        found = await self._memory.recall(self._reader, query)
+        hidden = sum(entry.untrusted for entry in found)
+        more = f"{hidden} more were written after text of strangers was read: recall_untrusted(query)"
+        entries: list[Json] = [shown(entry) for entry in found if not entry.untrusted]
+        return {"entries": entries, **({"more": more} if hidden else {})}
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def recall_untrusted(self, query: str = "") -> list[dict[str, Json]]:
+        """Find what was remembered after text of strangers had been read, which may have put it there.
+
+        Args:
+            query: A few words of what is looked for.
+        """
+        found = await self._memory.recall(self._reader, query)
+        return [dict(shown(entry)) for entry in found if entry.untrusted]
+
+    @skill_method(destructive=True)
+    async def forget(self, entry: str) -> dict[str, Json]:
+        """Forget something that is remembered, for good.
+
+        Args:
+            entry: Its id, or a part of its text.
+        """
+        forgotten = await self._memory.forget(self._reader, entry)
+        # The model has not read text of strangers because it names what is to go.
+        return {**shown(forgotten), **({"text": "(untrusted)"} if forgotten.untrusted else {})}
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def search_conversations(self, query: str, limit: int = 5) -> list[dict[str, Json]]:
+        """Find what was said before, in this conversation and in earlier ones, best match first.
+
+        For what people talked about, mentioned, discussed, asked, told or decided at any time.
+
+        Args:
+            query: A few words that were used.
+            limit: At most so many questions with their answers, up to 20.
+        """
+        asking = self.asking
+        found = await self._histories.search(
+            asking.user.id,
+            query,
+            turn=asking.actor.turn,
+            device=asking.origin.through,
+            limit=max(1, min(limit, 20)),
+        )
+        return [{**asdict(each), "at": rfc3339(each.at)} for each in found]

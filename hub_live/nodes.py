@@ -1,0 +1,272 @@
+"""The nodes of all spokes: ``/api/nodes``, and events when they end."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
+
+from agent_core.search.catalogue import SkillCall
+from agent_core.search.directory import Found
+from agent_core.search.targets import on_device
+from agent_core.skills.arguments import check_arguments
+from chat.http.requests import Answer, answer, read_query
+from chat.http.streams import DONE, HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event, farewell
+from chat.tasks import open_tasks
+from contracts import topics
+from contracts.devices.rpc import Actor
+from contracts.errors import InvalidMessage, NotFound, StrawberryError
+from contracts.rates import TokenBuckets
+from contracts.topics import is_exact
+from contracts.wire import Json, Strict
+from hub_agent.calls.audit import Origin
+from hub_agent.calls.device_manager import DeviceManager
+from hub_live.events import Events
+from hub_live.topics import Feed, Sample, field
+from hub_live.world.world import NODES
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.devices.directory import Directory, Entry
+
+_METHODS: Final = {each: f"{each}_node" for each in ("start", "stop", "restart", "build")}
+
+_MOST: Final = 200
+"""Nodes of one device that are listed."""
+_EVENTS: Final = 20
+"""Events of the nodes of one device at once, and in an hour."""
+_LONGEST: Final = 300
+_UNREAD: Final = 1_000
+"""Lines that wait for a client that reads slowly; further ones are counted and left out."""
+
+
+class _Logs(Strict):
+    lines: Annotated[int, Field(ge=1, le=1_000)] = 50
+    follow: bool = False
+    after: Annotated[int, Field(ge=0)] | None = None
+
+
+class _Which(Strict):
+    device: Annotated[str | None, Field(max_length=64)] = None
+
+
+class NodeSummary(BaseModel):
+    """A node as clients see it, with whatever else its device says of it."""
+
+    model_config = ConfigDict(extra="allow", defer_build=True)
+
+    name: str
+    state: str
+    reason: str
+    health: str
+    device: str
+    device_name: str
+
+
+class DeviceProblem(TypedDict):
+    """Why the nodes of a device are missing."""
+
+    device: str
+    problem: str
+
+
+class NodeList(TypedDict):
+    """The nodes of all devices, and why those of some are missing."""
+
+    nodes: list[NodeSummary]
+    problems: list[DeviceProblem]
+
+
+class NodeLogs(TypedDict):
+    """The last lines that a node wrote, as its device gives them."""
+
+    lines: Json
+
+
+class NodeResult(TypedDict):
+    """What a device answers to a change of a node."""
+
+    result: Json
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of all spokes, each reached by a call of its skill with the rights of who asks."""
+
+    directory: Directory
+    manager: DeviceManager
+    feed: Feed
+
+    async def all(self, bearer: Bearer, device: str | None = None) -> NodeList:
+        """List the nodes of all devices, or of one, and why those of some are missing.
+
+        Raises:
+            CallError: If there is no such device.
+        """
+        directory = self.directory.seen_by(bearer.user.id)
+        entries: list[Entry] = [directory.resolve(device)] if device is not None else directory.entries()
+        having = [entry for entry in entries if NODES in entry.skills]
+        asked = (self.call(bearer, entry.id, "list_nodes", {}) for entry in having)
+        found: list[NodeSummary] = []
+        problems: list[DeviceProblem] = []
+        for entry, nodes in zip(having, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(nodes, StrawberryError):
+                problems.append({"device": entry.key, "problem": str(nodes)})
+            elif isinstance(nodes, BaseException):
+                raise nodes
+            elif isinstance(nodes, list):
+                found += await asyncio.gather(
+                    *(self._shown(entry, node) for node in nodes[:_MOST] if isinstance(node, dict))
+                )
+        return {"nodes": found, "problems": problems}
+
+    async def call(
+        self,
+        bearer: Bearer,
+        device: str,
+        method: str,
+        arguments: dict[str, Json],
+        on_progress: Callable[[Json], None] | None = None,
+    ) -> Json:
+        """Call a method of the skill on a device.
+
+        Raises:
+            CallError: If there is no result.
+            NotFound: If the device has no nodes.
+        """
+        directory = self.directory.seen_by(bearer.user.id)
+        entry = directory.resolve(device)
+        if NODES not in entry.skills:
+            raise NotFound(
+                f"{entry.display_name} has no nodes", hint="Make the folder nodes in its data directory."
+            )
+        found: Found[Entry] = directory.find_on(entry, NODES, method)
+        target = on_device(found)
+        checked = check_arguments(target.method, [], arguments)
+        actor = Actor(user=bearer.user.id, device=bearer.device, read_only=bearer.user.read_only)
+        origin = Origin.of(bearer.claims)
+        return await self.manager.call(
+            actor, SkillCall(target, checked, on_progress=on_progress), origin=origin
+        )
+
+    async def _shown(self, entry: Entry, node: dict[str, Any]) -> NodeSummary:
+        """Return a node as clients see it, with the health that its topic shows."""
+        topic, link, every_s = (node.pop(f"health_{each}", None) for each in ("topic", "link", "every_s"))
+        # A device says what it likes: what is no topic and no number of seconds tells nothing.
+        node |= {key: str(node.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason", "health")}
+        if node["state"] == "running" and node["health"] == "unknown":
+            samples = []
+            if isinstance(topic, str) and isinstance(every_s, (int, float)) and is_exact(topic):
+                with suppress(InvalidMessage, NotFound):
+                    heard = await self.feed.fetch(topic, "home" if link == "home" else "bus")
+                    samples = [each for each in heard if not each.retained]
+            age_s = time.time() - max((each.at for each in samples), default=0)
+            if samples:
+                node["health"] = "healthy" if age_s <= every_s else "unhealthy"
+        return NodeSummary.model_validate({**node, "device": entry.key, "device_name": entry.display_name})
+
+
+@asynccontextmanager
+async def node_events(
+    events: Events, directory: Directory, feed: Feed, *, tasks: asyncio.TaskGroup
+) -> AsyncIterator[None]:
+    """Publish an event for the owner of a device whenever one of its nodes ends, within the block."""
+    limits = TokenBuckets(burst=_EVENTS, per_second=_EVENTS / 3600)
+
+    def hear(sample: Sample) -> None:
+        device = (topics.EVENT.match(sample.topic) or {}).get("device", "")
+        entry, data = directory.get(device), field(sample.value, "data")
+        if entry is None or not isinstance(data, dict) or not limits.take(device):
+            return
+        told = {key: str(data.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason")}
+        subject = f"{told['name']} on {entry.display_name}"
+        payload: dict[str, Json] = {"subject": subject, "device": entry.id, "key": entry.key, **told}
+        tasks.create_task(events.publish(entry.device.owner, "node", payload), name="event of a node")
+
+    with feed.follow(topics.EVENT.filter(name="node"), hear):
+        yield
+
+
+def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
+    """Make the routes."""
+    may_look, may_call = gate.require_user("chat", "call"), gate.require("call")
+    streams = Streams(connections)
+
+    async def look(request: Request) -> Answer[NodeList]:
+        bearer = await may_look(request)
+        async with connections.hold(request.receive, token=bearer.claims.jti) as client:
+            return answer(await nodes.all(bearer, read_query(request, _Which).device))
+        return farewell(client)
+
+    async def logs(request: Request) -> Answer[NodeLogs] | EventStream:
+        # Without a model in between it is a call like any other.
+        bearer, query = await may_call(request), read_query(request, _Logs)
+        device, name = request.path_params["device"], request.path_params["name"]
+        arguments: dict[str, Json] = {"name": name, "lines": query.lines}
+        if query.follow:
+            arguments |= {} if query.after is None else {"after": query.after}
+            chunks = _following(nodes, bearer, device, "follow_logs", arguments)
+            return streams.answer(bearer.claims.jti, chunks)
+        return answer({"lines": await nodes.call(bearer, device, "get_logs", arguments)})
+
+    async def act(request: Request) -> Answer[NodeResult] | EventStream:
+        bearer = await may_call(request)
+        device, name, action = (request.path_params[each] for each in ("device", "name", "action"))
+        if action not in _METHODS:
+            raise NotFound(f"nodes have no {action!r}", hint=f"They have {', '.join(_METHODS)}.")
+        if "text/event-stream" in request.headers.get("accept", ""):
+            chunks = _following(nodes, bearer, device, _METHODS[action], {"name": name})
+            return EventStream(chunks, connections=connections, token=bearer.claims.jti)
+        async with connections.hold(request.receive, token=bearer.claims.jti) as client:
+            return answer({"result": await nodes.call(bearer, device, _METHODS[action], {"name": name})})
+        return farewell(client)
+
+    return [
+        Route("/api/nodes", look),
+        Route("/api/nodes/{device}/{name}/logs", logs),
+        Route("/api/nodes/{device}/{name}/{action}", act, methods=["POST"]),
+    ]
+
+
+async def _following(
+    nodes: Nodes, bearer: Bearer, device: str, method: str, arguments: dict[str, Json]
+) -> AsyncGenerator[bytes, None]:
+    """Call a method, and yield its progress and its result as events."""
+    waiting: asyncio.Queue[dict[str, Json]] = asyncio.Queue()
+    lost = 0
+
+    def report(value: Json) -> None:
+        nonlocal lost
+        if waiting.qsize() < _UNREAD:
+            waiting.put_nowait({"progress": value})
+        else:
+            lost += 1
+
+    async def call() -> None:
+        try:
+            result = await nodes.call(bearer, device, method, arguments, report)
+        except StrawberryError as error:
+            waiting.put_nowait({"error": {"message": error.message, "hint": error.hint}})
+        else:
+            waiting.put_nowait({"result": result})
+
+    async with open_tasks() as tasks:
+        tasks.create_task(call(), name=f"{method} of {arguments['name']}")
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    told = await waiting.get()
+            except TimeoutError:
+                yield HEARTBEAT
+                continue
+            if lost:
+                yield event({"lost": lost})
+                lost = 0
+            yield event(told)
+            if "progress" not in told:
+                break
+    yield DONE

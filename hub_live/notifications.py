@@ -1,0 +1,276 @@
+"""Notifications on their way to a person, beside the web UI and the bus, which have them as events.
+
+A service is a `Notifier`: one of Home Assistant's, or what apprise knows: push, messengers, mail, webhooks.
+"""
+
+import asyncio
+import importlib
+import logging
+import re
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from typing_extensions import TypedDict
+
+from agent_core.models.entries import filled
+from chat.http.requests import Answer, answer
+from chat.tasks import open_tasks
+from contracts.errors import ConfigError, LinkError, NotFound, StrawberryError, TooManyRequests
+from contracts.rates import TokenBuckets
+from contracts.wire import Json
+from hub_agent.address import COMMAND_LINE
+from hub_agent.settings import NotificationSettings
+from hub_agent.tables import EventRow
+from hub_live.events import Events
+from hub_registry.access.bearer import Gate
+from hub_registry.access.tokens import TokenAuthority
+from hub_registry.storage.store import Store
+
+_log = logging.getLogger(__name__)
+
+_BURST: Final = 10
+_PER_SECOND: Final = 1 / 30
+"""Of one person at once, and in the long run: a watcher that goes wrong must not fill a phone."""
+_SERVICE: Final = re.compile(r"notify\.[a-z0-9_]+")
+_SHOWN: Final = re.compile(r"[a-z][a-z0-9+.-]{0,19}://|\$\{\w+\}$", re.IGNORECASE)
+_TEMPLATE: Final = re.compile(r"\{(?=[{%#])")
+_JOINER: Final = "\u2060"
+"""Shows nothing, and keeps two letters apart."""
+_SEND_S: Final = 30.0
+_SOON: Final = timedelta(days=30)
+_MANY: Final = 10_000
+_MAX_TITLE: Final = 200
+_ROOM: Final = 2 * 1024 * 1024
+"""Bytes that must be free before a disk that was full counts as mended."""
+_LOOK_S: Final = 10.0
+_MAX_TEXT: Final = 2_000
+
+Send = Callable[[str, str], Awaitable[None]]
+"""Sends a title and a text; raises `StrawberryError` if that was not sent."""
+
+Notify = Callable[[str, Mapping[str, Json]], Awaitable[None]]
+"""Sends a title and a message by a ``notify.NAME`` of Home Assistant."""
+
+
+@dataclass(frozen=True, eq=False)
+class Notifier:
+    """Something that reaches people.
+
+    Attributes:
+        name: What it is called where it does not work; no secret is in it.
+        reaches: Whether it is for a person.
+    """
+
+    name: str
+    reaches: Callable[[str], bool]
+    send: Send
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def sent(self, title: str, text: str) -> str | None:
+        """Send a notification after those before it; return what went wrong."""
+        try:
+            async with asyncio.timeout(_BURST * _SEND_S), self._one, asyncio.timeout(_SEND_S):
+                await self.send(title, text)
+        except TimeoutError:
+            return f"{self.name} did not take it in {_SEND_S:.0f} s"
+        except StrawberryError as error:
+            return f"{error.message}. {error.hint}".strip()
+        except Exception:  # noqa: BLE001  what one service fails with must not keep others from it
+            _log.exception("%s failed", self.name)
+            return "it failed; the log says more"
+        return None
+
+
+def home_assistant_notifier(name: str, notify: Notify, reaches: Callable[[str], bool]) -> Notifier:
+    """Make the notifier of a service or an entity of Home Assistant: ``notify.mobile_app_phone``."""
+
+    async def send(title: str, text: str) -> None:
+        # Home Assistant renders both as templates, which read all of its states: what a stranger's payload
+        # brought into them stays text.
+        title, text = (_TEMPLATE.sub(f"{{{_JOINER}", each) for each in (title, text))
+        await notify(name, {"title": title, "message": text})
+
+    return Notifier(name, reaches, send)
+
+
+def apprise_notifier(address: str, home: Path, reaches: Callable[[str], bool]) -> Notifier:
+    """Make the notifier of an address that apprise knows.
+
+    Args:
+        address: In it ``${NAME}`` stands for a variable of ``.env``.
+    """
+    # The kind of the service, or the variable that holds it; the rest of the address is secret.
+    shown = _SHOWN.match(address)
+    name = shown[0].removesuffix("://") if shown else "an address without ://"
+
+    async def send(title: str, text: str) -> None:
+        if find_spec("apprise") is None:
+            raise ConfigError(
+                "[notifications] needs a package that is not installed",
+                hint="Install it: pip install 'strawberry-home[notifications]'.",
+            )
+        url = filled(home, address)
+        library: Any = await asyncio.to_thread(importlib.import_module, "apprise")
+        # Its own records have the address, with the secrets in it.
+        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
+        service = library.Apprise()
+        if not service.add(url):
+            raise ConfigError(
+                f"the address of {name} is not one that apprise knows",
+                hint="Apprise's documentation lists them.",
+            )
+        if not await service.async_notify(title=title, body=text):
+            raise LinkError(f"{name} did not take the notification", hint="Check its address in .env.")
+
+    return Notifier(name, reaches, send)
+
+
+async def announce_ends(authority: TokenAuthority, events: Events, *, at: datetime) -> None:
+    """Notify people, of each once, of tokens and logins of their programs that end within a month."""
+    for row in await authority.list():
+        is_over = row.revoked_at is not None or row.expires_at <= at
+        # What was made for less than that ends as it was meant to; the hub makes the command line's again.
+        is_late = row.issued_at + _SOON < row.expires_at < at + _SOON and row.name != COMMAND_LINE
+        if is_over or not is_late or row.is_session or row.kind == "device":
+            continue
+        before = await events.after(0, user=row.owner, limit=_MANY)
+        if not any(row.jti in str(each.data) for each in before):
+            command = "broker login" if row.kind == "client" else "tokens add"
+            text = f"{row.name} ends on {row.expires_at:%Y-%m-%d}. 'strawberry {command}' makes a new one."
+            payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "hub", "token": row.jti}
+            await events.publish(row.owner, "notification", payload)
+
+
+class SentTest(TypedDict):
+    """Whether a notifier sent the test, or why not."""
+
+    name: str
+    sent: bool
+    problem: str
+
+
+class Notifications:
+    """Sends notifications to their people.
+
+    Args:
+        make: Makes what reaches people.
+        tasks: Owns what is being sent.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[NotificationSettings], Sequence[Notifier]],
+        settings: NotificationSettings,
+        *,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._make = make
+        self._notifiers = make(settings)
+        self._tasks = tasks
+        self._buckets = TokenBuckets(burst=_BURST, per_second=_PER_SECOND)
+        self._left_out: dict[str, int] = {}
+
+    def use(self, settings: NotificationSettings) -> None:
+        """Send by other services from now on."""
+        self._notifiers = self._make(settings)
+
+    def note(self, event: EventRow) -> None:
+        """Queue a notification, if the event is one; returns at once."""
+        reaching = self._reaching(event.user) if event.kind == "notification" else []
+        if reaching and not self._buckets.take(event.user):
+            self._left_out[event.user] = self._left_out.get(event.user, 0) + 1
+            return
+        text = str(event.data.get("text") or event.subject)[:_MAX_TEXT]
+        if reaching and (left_out := self._left_out.pop(event.user, 0)):
+            text = f"{text}\n({left_out} more came in a short time and were not sent.)"
+        for each in reaching:
+            telling = self._tell(each, event.subject[:_MAX_TITLE], text)
+            self._tasks.create_task(telling, name=f"notify by {each.name}")
+
+    async def _tell(self, notifier: Notifier, title: str, text: str) -> None:
+        if (problem := await notifier.sent(title, text)) is not None:
+            _log.warning("a notification was not sent by %s: %s", notifier.name, problem)
+
+    def _reaching(self, user: str) -> list[Notifier]:
+        return [each for each in self._notifiers if each.reaches(user)]
+
+    def routes(self, gate: Gate) -> list[BaseRoute]:
+        """Make the route."""
+        may_chat = gate.require_user("chat")
+
+        async def test(request: Request) -> Answer[list[SentTest]]:
+            user = (await may_chat(request)).user.id
+            if not (reaching := self._reaching(user)):
+                hint = 'Add [notifications] with urls = ["ADDRESS"] to strawberry.toml.'
+                raise NotFound("nothing sends your notifications anywhere", hint=hint)
+            if not self._buckets.take(user):
+                wait_s = round(1 / _PER_SECOND)
+                raise TooManyRequests("too many notifications in a short time", retry_after_s=wait_s)
+            problems = await asyncio.gather(
+                *(each.sent("Strawberry", "This is a test.") for each in reaching)
+            )
+            return answer(
+                [
+                    {"name": each.name, "sent": problem is None, "problem": problem or ""}
+                    for each, problem in zip(reaching, problems, strict=True)
+                ]
+            )
+
+        return [Route("/api/notifications/test", test, methods=["POST"])]
+
+
+async def tell_full_disk(store: Store, events: Events, *, person: str, directory: Path) -> None:
+    """Notify a person when the disk of the hub is full, and when there is room again, until cancelled."""
+    while True:
+        await store.full.wait()
+        text = "The disk is full: nothing can be saved. Calls and sentences still work. Free some space."
+        await events.publish(person, "notification", {"subject": "disk", "text": text, "from": "disk"})
+        has_room = False
+        while not has_room:
+            await asyncio.sleep(_LOOK_S)
+            has_room = shutil.disk_usage(directory).free >= _ROOM
+        store.full.clear()
+        text = "The disk has room again: data is saved as usual."
+        await events.publish(person, "notification", {"subject": "disk", "text": text, "from": "disk"})
+
+
+@asynccontextmanager
+async def open_notifications(
+    settings: NotificationSettings,
+    events: Events,
+    *,
+    home: Path,
+    home_assistant: Notify,
+) -> AsyncIterator[Notifications]:
+    """Send notifications within the block.
+
+    Args:
+        home_assistant: Sends by it.
+        home: The data directory, with the secrets of addresses in ``.env``.
+    """
+
+    def notifier(address: str, reaches: Callable[[str], bool]) -> Notifier:
+        if _SERVICE.fullmatch(address):
+            return home_assistant_notifier(address, home_assistant, reaches)
+        return apprise_notifier(address, home, reaches)
+
+    def notifiers(settings: NotificationSettings) -> list[Notifier]:
+        people = settings.people
+        own = [notifier(each, owner.__eq__) for owner, theirs in people.items() for each in theirs]
+        return [*own, *(notifier(each, lambda user: user not in people) for each in settings.urls)]
+
+    async with open_tasks(contained=True) as tasks:
+        notifications = Notifications(notifiers, settings, tasks=tasks)
+        stop = events.on_published(notifications.note)
+        try:
+            yield notifications
+        finally:
+            stop()

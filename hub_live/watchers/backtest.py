@@ -1,0 +1,246 @@
+"""Back-tests: when a watcher would have fired on data that was recorded."""
+
+import asyncio
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NotRequired
+
+from typing_extensions import TypedDict
+
+from contracts.errors import StrawberryError
+from contracts.wire import Json
+from hub_agent.settings import WatcherSettings
+from hub_live.captures.captures import Captures
+from hub_live.captures.files.numbers import Line, Lines, rested
+from hub_live.captures.files.reading import each_once
+from hub_live.captures.spec import TopicChoice
+from hub_live.topics import Feed, Gap, Sample, field
+from hub_live.topics.values import ShownGap, described_gap, moment
+from hub_live.watchers.decisions.evaluation import Evaluations, WouldDecide
+from hub_live.watchers.decisions.model import Seen
+from hub_live.watchers.definition import By, WatchedValue, is_watching, sources_of
+from hub_live.watchers.predicates import Evaluator, Predicate, parse
+from hub_live.watchers.predicates.firing import Firing, replay
+from hub_live.watchers.tables import WatcherRow
+
+_MAX_FIRINGS: Final = 1_000
+"""Firings that are listed; who fires more often needs another bound, not a longer list."""
+_NAME: Final = "watchers"
+"""Of the recording that is made for the watchers themselves."""
+_DECIDED: Final = 10
+"""Times that a model decides in a back-test."""
+_RECALLED_S: Final = 86_400.0
+"""How far back the windows of predicates are filled again."""
+_RECALL_S: Final = 3.0
+"""How long the start of the hub waits for recordings to be read."""
+
+_log = logging.getLogger(__name__)
+
+
+class Fired(TypedDict):
+    """When a watcher would have fired, and on which values; ``decision`` where a model was asked."""
+
+    at: str
+    values: dict[str, Json]
+    decision: NotRequired[WouldDecide]
+
+
+class Report(TypedDict):
+    """The outcome of a back-test.
+
+    Attributes:
+        would_have_fired: The first thousand, each with its time and values.
+        fired: How many there are.
+        evaluated: How often the predicate was evaluated.
+        unknown: How often it was unknown.
+        reason: Why it was unknown the last time.
+        gaps: Times in which nothing was recorded.
+        lines: The numbers by name, with as many points as a plot shows; only where they are wanted.
+    """
+
+    would_have_fired: list[Fired]
+    fired: int
+    evaluated: int
+    unknown: int
+    reason: str
+    gaps: list[ShownGap]
+    lines: NotRequired[dict[str, Line]]
+
+
+async def backtest(
+    predicate: Predicate,
+    sources: Mapping[str, WatchedValue],
+    recorded: Iterable[Sample | Gap],
+    *,
+    until: float | None = None,
+) -> Report:
+    """Run a predicate over recorded data in a thread.
+
+    Args:
+        sources: Of the names of the predicate; what was recorded of other topics is passed over.
+        recorded: In the order of time; it is iterated in the thread.
+        until: When the recording ends, if that is after the last sample.
+    """
+    cancelled = threading.Event()
+    try:
+        return await asyncio.to_thread(_run, predicate, sources, rested(recorded, cancelled), until)
+    finally:
+        cancelled.set()
+
+
+def _run(
+    predicate: Predicate,
+    sources: Mapping[str, WatchedValue],
+    recorded: Iterable[Sample | Gap],
+    until: float | None,
+) -> Report:
+    gaps: list[Gap] = []
+    links = {sources[name].link for name in predicate.names}
+    lines, places = Lines(), dict[tuple[str, str], list[tuple[str, str | None]]]()
+    for name in sorted(predicate.names):
+        source = sources[name]
+        places.setdefault((source.link, source.topic), []).append((name, source.path))
+
+    def noted() -> Iterator[Sample | Gap]:
+        for each in recorded:
+            if isinstance(each, Gap) and each.link in links:
+                gaps.append(each)
+            elif isinstance(each, Sample):
+                for name, path in places.get((each.link, each.topic), ()):
+                    lines.put(name, each.at, field(each.value, path))
+            yield each
+
+    report = Report(would_have_fired=[], fired=0, evaluated=0, unknown=0, reason="", gaps=[], lines={})
+    firing = Firing()
+    for at, verdict in replay(Evaluator(predicate), sources, noted(), until=until):
+        report["evaluated"] += 1
+        if verdict.truth is None:
+            report["unknown"] += 1
+            report["reason"] = verdict.reason
+        elif firing.fires(verdict):
+            report["fired"] += 1
+            if report["fired"] <= _MAX_FIRINGS:
+                report["would_have_fired"].append({"at": moment(at), "values": dict(verdict.values)})
+    report["gaps"], report["lines"] = _joined(gaps), lines.drawn()
+    return report
+
+
+async def decide(
+    report: Report, row: WatcherRow, sources: Mapping[str, WatchedValue], evaluations: Evaluations
+) -> None:
+    """Ask the model for decisions on the first times that a watcher would have fired."""
+    for each in report["would_have_fired"][:_DECIDED]:
+        seen = {
+            name: Seen(source, each["values"][name], 0.0) if name in each["values"] else Seen(source)
+            for name, source in sources.items()
+        }
+        each["decision"] = await evaluations.would_decide(row, seen, at=each["at"])
+
+
+class Recordings:
+    """Recorded values of watchers: their own recording, captures, and memory.
+
+    Args:
+        captures: Those of all people; one of them may be tested on.
+        settings: How much is recorded for the watchers.
+    """
+
+    def __init__(self, feed: Feed, captures: Captures, settings: WatcherSettings) -> None:
+        self._feed = feed
+        self._captures = captures
+        self._settings = settings
+        self._kept: set[TopicChoice] | None = None
+
+    async def keep(self, rows: Iterable[WatcherRow]) -> None:
+        """Record what those of these watchers see that are watching, and nothing else, from now on."""
+        seen = (source for row in filter(is_watching, rows) for source in sources_of(row).values())
+        wanted = _topics(seen) if self._settings.record_days else set()
+        if wanted == self._kept:
+            return
+        try:
+            await self._captures.record(
+                _NAME,
+                wanted,
+                keep_days=self._settings.record_days,
+                keep_bytes=self._settings.record_mb * 1_000_000,
+            )
+            self._kept = wanted
+        except StrawberryError as error:
+            _log.error("what watchers see is not recorded: %s", error)
+
+    async def recall(self, rows: Iterable[WatcherRow]) -> None:
+        """Put back into memory what the windows of predicates held when the hub was stopped.
+
+        Only where reading the recordings is a matter of seconds.
+        """
+        longest, seen = 0.0, list[WatchedValue]()
+        for row in filter(is_watching, rows):
+            with suppress(StrawberryError):  # its start tells
+                kept = parse(row.predicate, row.topics).keep_s if row.predicate else {}
+                longest = max(longest, *kept.values()) if kept else longest
+                seen += sources_of(row).values() if kept else ()
+        if not longest:
+            return
+        recorded = self._captures.recorded(_topics(seen), time.time() - min(longest, _RECALLED_S))
+        try:
+            found = await asyncio.to_thread(_in_time, recorded)
+        except TimeoutError:
+            _log.warning("what watchers saw before the start is not read again: that takes too long")
+        else:
+            self._feed.refill(found)
+
+    def read(
+        self, by: By, sources: Iterable[WatchedValue], *, since: float, capture: str = ""
+    ) -> Iterable[Sample | Gap]:
+        """Return what all recordings and memory have of these values, in order; iterating it blocks.
+
+        Args:
+            since: Unix seconds.
+            capture: Id of the one capture to read instead.
+        """
+        if capture:
+            return self._captures.read(by.user, capture, of_all=by.of_all)
+        kept = _topics(sources)
+        recent: list[Sample | Gap] = []
+        for each in kept:
+            heard = self._feed.history(each.topic, each.link, since=since)
+            recent += [sample for sample in heard if not sample.recorded]
+        for link in {each.link for each in kept}:
+            recent += self._feed.gaps(link, since=since)
+        recent.sort(key=_begins)
+        # A recording is written once a second, and may have begun later than the hub.
+        return each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
+
+
+def _topics(sources: Iterable[WatchedValue]) -> set[TopicChoice]:
+    return {TopicChoice(topic=source.topic, link=source.link) for source in sources}
+
+
+def _in_time(recorded: Iterable[Sample | Gap]) -> list[Sample | Gap]:
+    until, found = time.monotonic() + _RECALL_S, list[Sample | Gap]()
+    for each in recorded:
+        found.append(each)
+        if time.monotonic() > until:
+            raise TimeoutError
+    return found
+
+
+def _begins(item: Sample | Gap) -> float:
+    return item.at if isinstance(item, Sample) else item.since
+
+
+def _joined(gaps: Sequence[Gap]) -> list[ShownGap]:
+    """Return gaps as they are shown, with those joined that overlap: each recording has its own."""
+    together: list[Gap] = []
+    for gap in sorted(gaps, key=lambda gap: gap.since):
+        last = together[-1] if together else None
+        if last is None or (last.until is not None and gap.since > last.until):
+            together.append(gap)
+        elif last.until is not None and (gap.until is None or gap.until > last.until):
+            together[-1] = replace(last, until=gap.until)
+    return [described_gap(gap) for gap in together]

@@ -1,0 +1,449 @@
+"""What a model does for a watcher: it proposes the predicate, and decides.
+
+A decision is recorded before it is carried out.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NotRequired
+
+from pydantic import ConfigDict
+from typing_extensions import TypedDict
+
+from contracts import topics
+from contracts.devices.presence import WatcherState
+from contracts.devices.rpc import Actor
+from contracts.errors import (
+    CallError,
+    Disconnected,
+    GatewayError,
+    NoModel,
+    NotFound,
+    PredicateError,
+    StorageError,
+)
+from contracts.rates import TokenBucket, TokenBuckets
+from contracts.wire import Json, Part, Timestamp, rfc3339
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.settings import WatcherSettings
+from hub_live.events import Events
+from hub_live.topics import Feed
+from hub_live.watchers.decisions.approved import ApprovedCall
+from hub_live.watchers.decisions.model import Chosen, Decision, Seen, WatcherModel, problem_of
+from hub_live.watchers.definition import Allowed
+from hub_live.watchers.store import WatcherStore
+from hub_live.watchers.tables import DecisionRow, WatcherRow
+from hub_registry.access.accounts import Accounts
+from hub_registry.devices.directory import Directory
+from hub_registry.storage.tables import now
+
+_log = logging.getLogger(__name__)
+
+_EARLIER: Final = 5
+"""Decisions that a model is shown: enough to see that something was done already."""
+_DAY_S: Final = 86_400.0
+_NOTES: Final = (5, 1 / 60)
+"""Notifications of one watcher at once, and each second: half of what a phone gets."""
+_MOST_OUTCOME: Final = 500
+
+NOTIFY: Final = "notify"
+_OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
+"""How an action that has no error is told."""
+
+
+class WouldDecide(TypedDict):
+    """What the model decides on values of the past."""
+
+    decision: str
+    reason: str
+    actions: NotRequired[list[Allowed]]
+
+
+class DecisionSummary(Part):
+    """An entry of the history in short, made of a `DecisionRow`."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    at: Timestamp
+    decision: str
+    reason: str
+    actions: list[Json]
+
+
+class DecisionEntry(DecisionSummary):
+    """An entry of the history."""
+
+    state: str
+    seen: dict[str, Json]
+    tokens: int
+    dry_run: bool
+
+
+class EvaluationLimits:
+    """The limits of all evaluations, and of the evaluations and actions of each watcher.
+
+    One watcher has half of the evaluations and tokens at once, and a quarter of the evaluations in the long
+    run: a value that flaps leaves the rest to others.
+    """
+
+    def __init__(self, settings: WatcherSettings) -> None:
+        self._settings = settings
+        per_minute = settings.evaluations_per_minute
+        self.evaluations = TokenBucket(burst=per_minute, per_second=per_minute / 60)
+        self.tokens = TokenBucket(burst=settings.tokens_per_day, per_second=settings.tokens_per_day / _DAY_S)
+        self._evaluations = TokenBuckets(burst=max(1, per_minute / 2), per_second=per_minute / 240)
+        self._tokens = TokenBuckets(
+            burst=settings.tokens_per_day / 2, per_second=settings.tokens_per_day / 2 / _DAY_S
+        )
+        self._actions: dict[str, TokenBucket] = {}
+
+    def take_evaluation(self, name: str) -> bool:
+        """Use one of the evaluations of a minute, unless they, or the share of this watcher, are used up."""
+        share = self._evaluations.of(name)
+        return not share.empty and self.evaluations.take() and share.take()
+
+    def charge_tokens(self, name: str, tokens: int) -> None:
+        """Deduct what a watcher has used."""
+        self.tokens.charge(tokens)
+        self._tokens.of(name).charge(tokens)
+
+    def actions(self, row: WatcherRow) -> TokenBucket:
+        """Return what a watcher may do."""
+        bucket = self._actions.get(row.name)
+        if bucket is None:
+            most = row.actions_per_hour or self._settings.actions_per_hour
+            bucket = self._actions[row.name] = TokenBucket(burst=most, per_second=most / 3_600)
+        return bucket
+
+    def forget(self, name: str) -> None:
+        """Drop a watcher that was removed, or made again."""
+        self._actions.pop(name, None)
+
+    def check_tokens(self, name: str) -> None:
+        """Check that a model may be asked.
+
+        Raises:
+            NoModel: If the tokens of the day are used up.
+        """
+        if self.tokens.empty or self._tokens.is_empty(name):
+            most = self._settings.tokens_per_day
+            raise NoModel(
+                f"the daily limit of {most} tokens for all watchers, or of half of them for one watcher, "
+                "is used up",
+                hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
+            )
+
+
+class Announcer:
+    """Publishes states, decisions and notifications of watchers."""
+
+    def __init__(self, events: Events, feed: Feed, *, tasks: asyncio.TaskGroup) -> None:
+        self._events = events
+        self._feed = feed
+        self._tasks = tasks
+        self._notes = TokenBuckets(burst=_NOTES[0], per_second=_NOTES[1])
+        # By watcher, texts that are not sent yet.
+        self._held: dict[str, list[str]] = {}
+
+    async def state(self, row: WatcherRow, last: DecisionRow | None = None) -> None:
+        """Publish what a watcher is doing, retained. Its reasons are in its owner's events."""
+        await self._retain(row, state_of(row, last).model_dump_json().encode())
+
+    async def gone(self, row: WatcherRow) -> None:
+        """Empty the retained state of a watcher that was removed."""
+        await self._retain(row, b"")
+
+    async def change(self, row: WatcherRow, change: str, *, by: str) -> None:
+        """Publish that a person has paused, resumed, snoozed, approved, changed or removed a watcher.
+
+        Args:
+            by: Id of that person.
+        """
+        until = {"until": rfc3339(row.snoozed_until)} if row.snoozed_until and change == "snoozed" else {}
+        payload: dict[str, Json] = {"subject": row.name, "event": change, "by": by, **until}
+        await self._events.publish(row.owner, "watcher", payload)
+
+    async def decision(self, row: WatcherRow, entry: DecisionRow) -> None:
+        """Publish a decision; the owner is notified of one that does something."""
+        shown = DecisionEntry.model_validate(entry).model_dump(mode="json")
+        await self._events.publish(row.owner, "watcher", {"subject": row.name, **shown})
+        if entry.decision in (NOTIFY, "act"):
+            await self.notify(row, sentence_of(entry))
+
+    async def failure(self, row: WatcherRow, occasion: str, problem: str) -> None:
+        """Notify the owner that no model could decide.
+
+        Args:
+            occasion: Why a model was asked.
+        """
+        why = f"{occasion.rstrip(' .')}. " if occasion else ""
+        await self.notify(row, f"{why}It could not be decided: {problem}")
+
+    async def notify(self, row: WatcherRow, text: str) -> None:
+        """Notify the owner; what comes too often of one watcher is held, and told with the last of it."""
+        if row.name in self._held:
+            self._held[row.name].append(text)
+        elif self._notes.take(row.name):
+            await self._notify(row, text)
+        else:
+            self._held[row.name] = [text]
+            self._tasks.create_task(self._notify_later(row), name=f"notification of {row.name}")
+
+    async def _notify_later(self, row: WatcherRow) -> None:
+        try:
+            await asyncio.sleep(self._notes.of(row.name).reserve())
+        finally:  # also where the hub stops
+            *others, text = self._held.pop(row.name)
+            await self._notify(row, f"{text}\n(and {len(others)} more in a short time)" if others else text)
+
+    async def _notify(self, row: WatcherRow, text: str) -> None:
+        payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "watcher"}
+        await self._events.publish(row.owner, "notification", payload)
+
+    async def gap(self, owner: str, watchers: Sequence[str], reason: str) -> None:
+        """Publish that data was missed, once for all watchers of a person."""
+        payload: dict[str, Json] = {"subject": "gap", "decision": "gap", "reason": reason}
+        await self._events.publish(owner, "watcher", {**payload, "watchers": list(watchers)})
+
+    async def _retain(self, row: WatcherRow, payload: bytes) -> None:
+        topic = topics.WATCHER.build(user=row.owner, watcher=row.name)
+        with suppress(Disconnected):  # it is published again on reconnect
+            await self._feed.publish(topic, payload, retain=True, qos=topics.WATCHER.qos)
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """Evaluates watchers with a model."""
+
+    store: WatcherStore
+    model: WatcherModel
+    manager: DeviceManager
+    announcer: Announcer
+    accounts: Accounts
+    directory: Directory
+    limits: EvaluationLimits
+
+    async def evaluate(
+        self,
+        row: WatcherRow,
+        seen: Mapping[str, Seen],
+        *,
+        occasion: str,
+        gaps: Sequence[str] = (),
+        is_current: Callable[[], bool],
+        tells_failure: bool = True,
+    ) -> DecisionRow:
+        """Ask the model, record what it decides, and do it.
+
+        What is decided is in the database before it is done, so that it is done at most once, whenever the
+        hub is stopped. What was done since the predicate was last false is not done again.
+
+        Args:
+            is_current: Whether the watcher is still the one that was asked about; nothing is done for one
+                that was paused, changed or removed meanwhile.
+            tells_failure: Whether the owner is notified where no model can decide.
+        """
+        entry = DecisionRow(
+            watcher=row.name,
+            at=now(),
+            decision="failed",
+            seen={name: each.value for name, each in seen.items()},
+            dry_run=row.dry_run,
+        )
+        try:
+            self.limits.check_tokens(row.name)
+            earlier = await self.store.history(row.name, limit=_EARLIER, gaps=False)
+            lines = [f"{rfc3339(each.at)} {each.decision}: {each.reason}" for each in earlier]
+            decision = await self.model.decide(row, occasion, seen, calls_of(row), gaps=gaps, earlier=lines)
+        except GatewayError as error:
+            entry.reason, entry.tokens = error.message, getattr(error, "tokens", 0)
+            if not isinstance(error, NoModel):
+                self._charge(row, entry)
+            if is_current():
+                await self._record_failure(row, entry, occasion if tells_failure else None)
+            return entry
+        entry.decision, entry.reason, entry.tokens = decision.kind, decision.reason, decision.tokens
+        self._charge(row, entry)
+        if not is_current():
+            entry.decision, entry.reason = "nothing", "the watcher was changed meanwhile"
+            return entry
+        before = row.done
+        calls = self._bounded(row, entry, decision)
+        try:
+            await self.store.record(row, entry)
+        except BaseException:
+            # Nothing was done, so it can be decided again.
+            row.fired -= _counts(row) and not before and bool(row.done)
+            row.done = before
+            raise
+        if entry.state == "acting":
+            await self._act(row, entry, calls)
+            entry.state = "done"
+            await self.announcer.decision(row, entry)
+            await self.store.finish(entry)
+        else:
+            await self.announcer.decision(row, entry)
+        await self.announcer.state(row, entry)
+        return entry
+
+    async def _record_failure(self, row: WatcherRow, entry: DecisionRow, occasion: str | None) -> None:
+        """Record that no model could decide; with an occasion, notify the owner."""
+        await self.announcer.decision(row, entry)
+        if occasion is not None:
+            await self.announcer.failure(row, occasion, entry.reason)
+        # Told first: neither a full disk nor the end of the hub may silence an alarm.
+        with suppress(StorageError):
+            await self.store.record(row, entry)
+        await self.announcer.state(row, entry)
+
+    async def objection(self, row: WatcherRow) -> str | None:
+        """Return why a watcher may no longer do what it was made for; None where it may.
+
+        It acts for the person who made it, by the word of the person who approved its calls.
+        """
+        for person in dict.fromkeys((row.owner, row.approver or row.owner)):
+            try:
+                user = await self.accounts.get(person)
+            except NotFound as error:
+                return error.message
+            if user.read_only:
+                return f"{user.display_name} has read-only access now"
+            if person != row.owner and row.allow and user.role != "admin":
+                return f"{user.display_name}, who approved its calls, is no longer an admin"
+        if row.allow and row.approved_through is not None:
+            entry = self.directory.get(row.approved_through)
+            if entry is None or entry.revoked:
+                return f"its calls were approved through the device {row.approved_through}, which is revoked"
+        return None
+
+    async def propose(self, row: WatcherRow, seen: Mapping[str, Seen]) -> None:
+        """Ask a model once for a predicate; without a good one, it evaluates at its interval itself."""
+        try:
+            self.limits.check_tokens(row.name)
+            predicate, reason, row.tokens = await self.model.propose(row.instruction, seen)
+            self.limits.charge_tokens(row.name, row.tokens)
+            row.model_calls = 1
+            problem = problem_of(predicate, seen) if predicate else reason
+            if problem is None:
+                row.predicate = predicate
+                return
+        except (GatewayError, PredicateError) as error:
+            problem = error.message
+        if row.every_s is not None:
+            row.note = f"no predicate ({problem}): the model evaluates it every {row.every_s:g} s"
+        elif row.schedule is None:
+            row.note = f"no predicate ({problem}): the model evaluates each new value"
+        else:
+            row.note = f"no predicate ({problem}): the model evaluates it each time"
+
+    async def would_decide(self, row: WatcherRow, seen: Mapping[str, Seen], *, at: str) -> WouldDecide:
+        """Return what the model decides on values of the past; nothing is done or recorded."""
+        occasion = f"{row.predicate} became true at {at}."
+        try:
+            self.limits.check_tokens(row.name)
+            decision = await self.model.decide(row, occasion, seen, calls_of(row))
+        except GatewayError as error:
+            self.limits.charge_tokens(row.name, getattr(error, "tokens", 0))
+            return {"decision": "failed", "reason": error.message}
+        self.limits.charge_tokens(row.name, decision.tokens)
+        made: WouldDecide = {"decision": decision.kind, "reason": decision.reason}
+        if decision.calls:
+            made["actions"] = [Allowed(path=call.path, arguments=given) for call, given in decision.calls]
+        return made
+
+    def _charge(self, row: WatcherRow, entry: DecisionRow) -> None:
+        row.model_calls += 1
+        row.tokens += entry.tokens
+        self.limits.charge_tokens(row.name, entry.tokens)
+
+    def _bounded(self, row: WatcherRow, entry: DecisionRow, decision: Decision) -> list[Chosen]:
+        """Apply the limits to a decision; return the calls that are to be made, which the entry names."""
+        if not decision.steps:
+            # Without a predicate, the model's own word says when it is over.
+            if row.predicate is None:
+                row.done = []
+            return []
+        left = {key: step for key, step in decision.steps.items() if key not in row.done}
+        if not left:
+            entry.decision, entry.reason = "nothing", f"done already: {entry.reason}"
+            return []
+        limit = self.limits.actions(row)
+        steps = {key: step for key, step in left.items() if step is None or row.dry_run or limit.take()}
+        if len(steps) < len(left):
+            entry.reason = (
+                f"the limit of actions per hour is used up, so some actions were not done: {entry.reason}"
+            )
+        if not steps:
+            key = f"{NOTIFY} limit"
+            entry.decision = "nothing" if key in row.done else NOTIFY
+            steps = {key: None}
+        entry.state = "acting"
+        row.fired += _counts(row) and not row.done
+        row.done = [*row.done, *steps]
+        calls = [step for step in steps.values() if step is not None]
+        outcome = "dry_run" if row.dry_run else "unknown"
+        entry.actions = [{"path": call.path, "arguments": given, "outcome": outcome} for call, given in calls]
+        return calls
+
+    async def _act(self, row: WatcherRow, entry: DecisionRow, calls: Sequence[Chosen]) -> None:
+        actions = [] if row.dry_run else [dict[str, Json](each) for each in entry.actions]
+        for number, (action, (call, arguments)) in enumerate(zip(actions, calls, strict=False)):
+            try:
+                user = await self.accounts.get(row.owner)
+                actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
+                devices, by = self.directory.seen_by(user.id), row.approved_by or ""
+                value = await call.make(arguments, manager=self.manager, devices=devices, actor=actor, by=by)
+                action["outcome"] = "result"
+                action["result"] = json.dumps(value, ensure_ascii=False, default=str)[:_MOST_OUTCOME]
+            except (CallError, NotFound) as error:
+                action["outcome"] = error.code.value if isinstance(error, CallError) else "refused"
+                action["error"] = error.message[:_MOST_OUTCOME]
+            entry.actions = [*entry.actions[:number], action, *entry.actions[number + 1 :]]
+            if number + 1 < len(calls):
+                with suppress(StorageError):
+                    await self.store.finish(entry)
+
+
+def _counts(row: WatcherRow) -> bool:
+    """Return whether what it does is counted as firing: no predicate says when it fires."""
+    return row.predicate is None or row.schedule is not None
+
+
+def calls_of(row: WatcherRow) -> list[ApprovedCall]:
+    """Return the calls that were approved for a watcher."""
+    return [ApprovedCall.model_validate(each) for each in row.allow]
+
+
+def state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
+    """Return what is published of a watcher."""
+    return WatcherState.model_validate(
+        {
+            "name": row.name,
+            "state": row.state,
+            "at": now(),
+            "dry_run": row.dry_run,
+            "fired": row.fired,
+            "last_decision": last.decision if last else "",
+        }
+    )
+
+
+def sentence_of(entry: DecisionRow) -> str:
+    """Return what was decided and done, for people."""
+    did = [
+        f"{call_text(each)}: {each.get('error') or _OUTCOMES.get(each['outcome'], each['outcome'])}"
+        for each in entry.actions
+    ]
+    return ". ".join(filter(None, (entry.reason.rstrip("."), *did)))
+
+
+def call_text(call: Mapping[str, Json]) -> str:
+    """Return a call as people write it: ``devices.nas.FanSkill.run(speed=30)``."""
+    given = ", ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call["arguments"].items()
+    )
+    return f"{call['path']}({given})"

@@ -1,0 +1,256 @@
+"""Requests for watchers: topics, instruction, the calls that one may make; and the person who asks."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from contracts import topics as bus_topics
+from contracts.errors import Conflict
+from contracts.names import Token
+from contracts.validation import validated
+from contracts.wire import Json, Strict
+from hub_live.topics import LinkName
+from hub_live.watchers.predicates import KEYWORDS
+from hub_live.watchers.tables import WatcherRow
+from hub_registry.access.accounts import User
+
+LEAST_EVERY_S: Final = 1.0
+DEFAULT_EVERY_S: Final = 300.0
+"""Interval of a watcher without a predicate that names none: a model that is asked costs money or heat."""
+
+_TOPICS: Final = 32
+"""Topics of one watcher: each is a subscription, and the model sees a value of each."""
+MOST_CALLS: Final = 16
+"""Approved calls of a watcher, and calls of one decision."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
+
+Missed = Literal["run", "tell"]
+
+
+def _one_topic(topic: str) -> str:
+    if "+" in topic or "#" in topic:
+        raise ValueError(
+            f"{topic[:80]!r} has a wildcard, and a watcher follows single topics: name each of them"
+        )
+    if not topic or "\0" in topic:
+        raise ValueError(f"{topic[:80]!r} is not a topic")
+    return topic
+
+
+class WatchedValue(Strict):
+    """One value that a watcher sees.
+
+    Attributes:
+        value: Path of the value in the decoded payload, for example ``state.temperature``. By default the
+            payload itself; of a device's state topic, its ``value``; of Home Assistant, the ``state``.
+    """
+
+    topic: Annotated[str, Field(max_length=500), AfterValidator(_one_topic)]
+    value: Annotated[str | None, Field(max_length=200)] = None
+    link: LinkName = "bus"
+
+    @property
+    def path(self) -> str | None:
+        """Path of the value in the decoded payload; None for all of it."""
+        if self.value is None and self.link == "bus" and bus_topics.STATE.place(self.topic):
+            return "value"
+        if self.value is None and self.link == "home_assistant":
+            return "state"
+        return self.value or None
+
+
+class Allowed(Strict):
+    """A call that a watcher may make.
+
+    Attributes:
+        path: ``devices.<key>.<Skill>.<method>``.
+        arguments: By name, either the one value that is approved, or a range: ``{"minimum": 0, "maximum":
+            50}`` or ``{"enum": ["low", "high"]}``, of which the model chooses one. Arguments that are not
+            named cannot be given.
+    """
+
+    path: Annotated[str, Field(max_length=200)]
+    arguments: dict[str, Json] = {}
+
+
+class WatcherRequest(Strict):
+    """A watcher to make.
+
+    Attributes:
+        topics: By the name that the predicate uses. In a list, topics are named by their last level.
+        every_s: Seconds between two evaluations by the model, at least.
+        on_change: Evaluate with each new value.
+        schedule: Evaluate at these times only; see `schedule.Schedule`.
+        predicate: None to have one proposed.
+        missed: What happens to scheduled evaluations that came while the hub was stopped.
+        actions_per_hour: None for the limit of the settings.
+    """
+
+    name: Annotated[Token, Field(description="letters, digits, '_', '-' and '.', at most 64")]
+    topics: Annotated[dict[str, WatchedValue], Field(max_length=_TOPICS)] = {}
+    instruction: Annotated[str, Field(min_length=1, max_length=4_000)]
+    every_s: Annotated[float, Field(ge=LEAST_EVERY_S, le=30 * 86_400)] | None = None
+    on_change: bool = False
+    schedule: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    predicate: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
+    allow: Annotated[tuple[Allowed, ...], Field(max_length=MOST_CALLS)] = ()
+    dry_run: bool = False
+    missed: Missed = "tell"
+    actions_per_hour: Annotated[int, Field(ge=1, le=1_000)] | None = None
+
+    @field_validator("topics", mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        if isinstance(given, list | dict) and len(given) > _TOPICS:
+            raise ValueError(f"a watcher may have {_TOPICS} topics")
+        if isinstance(given, list):
+            named: dict[str, Any] = {}
+            for each in given:
+                topic = each.get("topic") if isinstance(each, dict) else each
+                named[_free_name(str(topic), named)] = each
+            given = named
+        if isinstance(given, str):
+            raise ValueError('they are a list, or by name as {"disk": "devices/nas/…"}, not text')  # noqa: TRY004 - pydantic
+        if isinstance(given, dict):
+            return {name: {"topic": each} if isinstance(each, str) else each for name, each in given.items()}
+        return given
+
+    @field_validator("topics")
+    @classmethod
+    def _names(cls, topics: dict[str, WatchedValue]) -> dict[str, WatchedValue]:
+        for name in topics:
+            if not _NAME.match(name) or name.lower() in KEYWORDS:
+                raise ValueError(f"{name!r} cannot be a name: letters, digits and '_', and no 'and', 'for' …")
+        return topics
+
+    @model_validator(mode="after")
+    def _one_trigger(self) -> Self:
+        given = [self.every_s is not None, self.on_change, self.schedule is not None]
+        if sum(given) > 1:
+            raise ValueError("give one of every_s, on_change and schedule")
+        if not self.topics and self.schedule is None:
+            raise ValueError("a watcher needs topics, or a schedule")
+        if not self.topics and self.predicate is not None:
+            raise ValueError("a predicate needs topics")
+        return self
+
+    @property
+    def interval_s(self) -> float | None:
+        """Seconds between two evaluations by the model; None where each change or a schedule decides."""
+        if self.every_s is None and not self.on_change and self.schedule is None:
+            return DEFAULT_EVERY_S
+        return self.every_s
+
+
+_Topics = Annotated[dict[str, WatchedValue | str] | list[WatchedValue | str], Field(max_length=_TOPICS)]
+
+
+class Edit(Strict):
+    """Changes of a watcher; what is left out stays.
+
+    An empty predicate removes it; one of every_s, on_change and schedule takes the place of the present one.
+    """
+
+    instruction: str | None = None
+    topics: _Topics | None = None
+    predicate: str | None = None
+    allow: Annotated[tuple[Allowed, ...], Field(max_length=MOST_CALLS)] | None = None
+    every_s: float | None = None
+    on_change: bool | None = None
+    schedule: str | None = None
+    missed: Missed | None = None
+    dry_run: bool | None = None
+
+    def applied_to(self, row: WatcherRow, calls: Json) -> WatcherRequest:
+        """Return the watcher as it is asked for with these changes.
+
+        Args:
+            calls: Those that it may make now.
+
+        Raises:
+            InvalidMessage: If it could not be made like this.
+        """
+        given = self.model_dump(exclude_none=True, exclude={"digest"})
+        kept = ["name", "instruction", "topics", "predicate", "missed", "dry_run"]
+        if not given.keys() & {"every_s", "on_change", "schedule"}:
+            kept += ["every_s", "schedule"]
+            given["on_change"] = not (row.every_s or row.schedule)
+        asked = {each: getattr(row, each) for each in kept} | {"allow": calls} | given
+        return validated(WatcherRequest, {**asked, "predicate": asked["predicate"] or None}, what="field")
+
+
+class Approval(Edit):
+    """A yes to a watcher, with changes of the person who says it.
+
+    Attributes:
+        digest: Of the watcher as it was shown; see `watched.digest_of`.
+    """
+
+    digest: Annotated[str, Field(max_length=64)]
+
+
+def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:
+    """Return what a watcher sees, by name."""
+    return {name: WatchedValue.model_validate(each) for name, each in row.topics.items()}
+
+
+def is_watching(row: WatcherRow) -> bool:
+    """Return whether the values of a watcher are seen: it is active, or only snoozed."""
+    return row.state == "active" or row.snoozed_until is not None
+
+
+def topics_json(sources: Mapping[str, WatchedValue]) -> dict[str, Any]:
+    """Return what a watcher sees as it is stored."""
+    return {name: source.model_dump(exclude_none=True) for name, source in sources.items()}
+
+
+@dataclass(frozen=True)
+class By:
+    """The person who makes, sees or changes a watcher.
+
+    Attributes:
+        token: ``jti`` of the token that is used.
+        may_confirm: Whether this person confirms calls here, so that approved calls count as confirmed.
+        of_all: Whether those of other people are meant, too: for an admin who manages the home.
+    """
+
+    user: User
+    token: str = ""
+    may_confirm: bool = False
+    of_all: bool = False
+
+    def may_see(self, row: WatcherRow) -> bool:
+        """Return whether a watcher is theirs to see and change."""
+        return self.of_all or row.owner == self.user.id
+
+
+def require_approved(row: WatcherRow) -> None:
+    """Check that a watcher was approved.
+
+    Raises:
+        Conflict: If it is a draft.
+    """
+    if row.state == "draft":
+        raise Conflict(
+            f"{row.name} is a draft", hint=f"'strawberry watchers approve {row.name}' approves it."
+        )
+
+
+def _free_name(topic: str, taken: dict[str, Any]) -> str:
+    base = re.sub(r"\W+", "_", topic.rpartition("/")[2], flags=re.ASCII).strip("_")[:28] or "value"
+    if base[0].isdigit() or base.lower() in KEYWORDS:
+        base = f"value_{base}"
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    return name

@@ -1,0 +1,449 @@
+"""The engine: one task for all watchers, driven by new values and by when a verdict can change."""
+
+import asyncio
+import heapq
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from itertools import takewhile
+from typing import Final
+
+from agent_core.prompt import Household
+from agent_core.times import local_time, utc
+from chat.tasks import happens
+from contracts.errors import StorageError, StrawberryError
+from hub_live.topics import Feed, Gap, LinkName, Sample
+from hub_live.topics import field as field_of
+from hub_live.watchers.decisions.evaluation import Evaluations
+from hub_live.watchers.decisions.model import Seen
+from hub_live.watchers.definition import LEAST_EVERY_S, sources_of
+from hub_live.watchers.predicates import Evaluator, parse
+from hub_live.watchers.predicates.firing import Firing, replay
+from hub_live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
+from hub_live.watchers.tables import DecisionRow, WatcherRow
+from hub_live.watchers.watched import Watched
+from hub_registry.storage.tables import now
+
+_log = logging.getLogger(__name__)
+
+_UNKNOWN_S: Final = 60.0
+"""How long a predicate must be unknown before the model is asked: values come in one by one after a start."""
+_RETAINED_S: Final = 5.0
+"""From a start until what the broker retains has surely come."""
+_LEAST_WAKE_S: Final = 0.05
+_SHORT_GAP_S: Final = 1.0
+_MOST_VALUES: Final = 1_000
+_MOST_MISSED: Final = 5
+"""Times of a schedule that are named where they were missed."""
+_RECENT: Final = 5
+"""Earlier values that the model is shown of each name."""
+
+
+class Engine:
+    """Evaluates the active watchers.
+
+    Args:
+        sees: Returns, for the id of a person and a link, which topics that person may see.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        evaluations: Evaluations,
+        *,
+        sees: Callable[[str, LinkName], Callable[[str], bool]],
+        household: Household,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._feed = feed
+        self._evaluations = evaluations
+        self._sees = sees
+        self._household = household
+        self._tasks = tasks
+        self._watched: dict[str, Watched] = {}
+        self._kick = asyncio.Event()
+        self._until = math.inf
+
+    def get(self, name: str) -> Watched | None:
+        """Return an active watcher."""
+        return self._watched.get(name)
+
+    async def start(
+        self,
+        row: WatcherRow,
+        *,
+        last: DecisionRow | None = None,
+        earlier: Sequence[DecisionRow] = (),
+    ) -> None:
+        """Watch from now on.
+
+        Args:
+            last: The newest decision, where what its owner was told before counts.
+            earlier: The last decisions, newest first, where it goes on as it was before a restart of the hub.
+
+        Raises:
+            StrawberryError: If it cannot: it is then as it was before.
+        """
+        sources = sources_of(row)
+        evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
+        schedule = Schedule.parse(row.schedule) if row.schedule else None
+        watched = Watched(row, sources, evaluator, schedule, Firing(armed=row.armed))
+        if last is not None and last.decision == "failed":
+            # The owner was told of it before the restart or the pause.
+            watched.failures = 1
+        elif last is not None and last.seen:
+            watched.asked_with = last.seen
+        if earlier:
+            self._go_on(watched, earlier)
+        if schedule is not None:
+            await self._plan(watched)
+        with ExitStack() as stack:
+            for name, source in sources.items():
+
+                def take(sample: Sample, name: str = name) -> None:
+                    self._take(watched, name, sample)
+
+                sees = self._sees(row.owner, source.link)
+                stack.enter_context(self._feed.follow(source.topic, take, link=source.link, sees=sees))
+            self._prime(watched)
+            watched.follows = stack.pop_all()
+        self.stop(row.name)
+        self._watched[row.name] = watched
+        for link in {source.link for source in sources.values()}:
+            for gap in self._feed.gaps(link):
+                self._miss(watched, gap)
+        now = time.time()
+        if watched.heard or evaluator is not None:
+            self._new_value(watched, now)
+        elif watched.on_interval:
+            self._new_value(watched, now + min(_RETAINED_S, watched.pause_s()))
+        self._kick.set()
+
+    def _go_on(self, watched: Watched, earlier: Sequence[DecisionRow]) -> None:
+        """Keep what a restart must not change: when a model is asked again."""
+        watched.asked_at = earlier[0].at.timestamp()
+        for _ in takewhile(lambda each: each.decision == "failed", earlier):
+            watched.ask_at = watched.asked_at + watched.recheck.next()
+            watched.occasion = "No model could decide before the hub was started again."
+
+    def stop(self, name: str) -> None:
+        """Watch no more; an evaluation that runs does nothing any more."""
+        if (watched := self._watched.pop(name, None)) is not None:
+            watched.follows.close()
+            watched.count()
+
+    def wake(self) -> None:
+        """Check again which watchers are due."""
+        self._kick.set()
+
+    def gap(self, gap: Gap) -> None:
+        """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
+        missed = [watched for watched in list(self._watched.values()) if self._miss(watched, gap)]
+        if missed and gap.until is not None and gap.until - gap.since > _SHORT_GAP_S:
+            text = f"{self._clock(gap.since)} to {self._clock(gap.until)}"
+            for watched in missed:
+                watched.gaps.append(text)
+            self._tasks.create_task(self._tell_gap(missed, gap, text), name="gap of watchers")
+
+    async def run(self) -> None:
+        """Evaluate what is due, until cancelled."""
+        while True:
+            self._kick.clear()
+            now = time.time()
+            for watched in list(self._watched.values()):
+                if watched.due <= now:
+                    try:
+                        await self._step(watched, now)
+                    except StrawberryError as error:
+                        _log.error("watcher %s: %s", watched.row.name, error)
+            first = min((watched.due for watched in self._watched.values()), default=math.inf)
+            self._until = min(first, now + LONGEST_SLEEP_S)
+            await happens(self._kick, within_s=max(_LEAST_WAKE_S, self._until - time.time()))
+
+    async def save(self) -> None:
+        """Write what changes too often to be written each time; tell what was not decided before the end."""
+        for watched in list(self._watched.values()):
+            watched.count()
+            if watched.rises and watched.firing.armed:  # it is over
+                await self._evaluations.announcer.failure(
+                    watched.row, watched.occasion, "the hub was stopped"
+                )
+            elif watched.rises:
+                # It fires, and counts, when the hub has started again.
+                watched.row.armed, watched.row.fired = True, watched.row.fired - watched.rises
+        await self._save(*(watched.row for watched in self._watched.values()))
+
+    async def evaluate_now(self, watched: Watched, *, occasion: str) -> DecisionRow:
+        """Evaluate a watcher by the model, whatever its predicate says.
+
+        One without an owner is paused, and no model is asked.
+        """
+        watched.busy = True
+        rises = watched.rises
+        watched.ask_at, watched.has_new = None, False
+        try:
+            if (objection := await self._evaluations.objection(watched.row)) is not None:
+                return await self._pause(watched, objection)
+            watched.asked_at = time.time()
+            gaps = [*watched.gaps, *self._open_gaps(watched)]
+            entry = await self._evaluations.evaluate(
+                watched.row,
+                self.seen(watched),
+                occasion=occasion,
+                gaps=gaps,
+                is_current=lambda: self._is_current(watched),
+                # Each alarm is told; that the model fails again when asked again is not.
+                tells_failure=bool(rises) or not watched.failures,
+            )
+        finally:
+            watched.rises -= rises
+            watched.busy = False
+            self._kick.set()
+        verdict = watched.verdict
+        if watched.ended or (verdict is not None and (verdict.truth is False or verdict.momentary)):
+            # It became false while the model was asked; what was done belongs to the time before.
+            watched.ended = False
+            self._rearm(watched)
+        if entry.decision == "failed":
+            watched.failures += 1
+            self._ask_later(watched)
+        else:
+            watched.failures, watched.asked_with = 0, entry.seen
+            if watched.evaluator is None:
+                # With a predicate it is also the wait while that stays true.
+                watched.recheck.reset()
+            watched.gaps.clear()
+            if watched.has_new or watched.on_interval:
+                self._new_value(watched, time.time())
+        return entry
+
+    def _is_current(self, watched: Watched) -> bool:
+        return self._watched.get(watched.row.name) is watched and watched.row.state == "active"
+
+    def _open_gaps(self, watched: Watched) -> list[str]:
+        links = {source.link for source in watched.sources.values()}
+        gaps = [gap for link in links for gap in self._feed.gaps(link) if gap.until is None]
+        return [f"since {self._clock(gap.since)}, until now" for gap in gaps]
+
+    async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
+        row = watched.row
+        entry = DecisionRow(
+            watcher=row.name, at=utc(time.time()), decision="nothing", reason=f"it was paused: {reason}"
+        )
+        if self._watched.get(row.name) is watched:
+            self.stop(row.name)
+            row.state, row.note, row.snoozed_until, row.next_at = "paused", reason, None, None
+            await self._evaluations.store.record(row, entry)
+            await self._evaluations.announcer.state(row, entry)
+            await self._evaluations.announcer.notify(
+                row, f"It is paused: {reason}. 'strawberry watchers approve {row.name}' lets it go on."
+            )
+        return entry
+
+    def seen(self, watched: Watched) -> dict[str, Seen]:
+        """Return what a model is shown of the values."""
+        now = time.time()
+        shown: dict[str, Seen] = {}
+        for name, source in watched.sources.items():
+            samples = self._history(watched, source.topic, source.link)[-_RECENT - 1 :]
+            values = [(now - each.at, field_of(each.value, source.path)) for each in samples]
+            if values:
+                (age, value), recent = values[-1], tuple(values[:-1])
+                shown[name] = Seen(source, value, age, recent)
+            else:
+                shown[name] = Seen(source)
+        return shown
+
+    def _prime(self, watched: Watched) -> None:
+        """Feed the predicate with what is remembered already; what it was true of then is over."""
+        places = {(source.link, source.topic) for source in watched.sources.values()}
+        known = {place: self._history(watched, place[1], place[0]) for place in places}
+        watched.heard |= {name for name, each in watched.sources.items() if known[each.link, each.topic]}
+        if watched.evaluator is not None:
+            recorded = heapq.merge(*known.values(), key=lambda sample: sample.at)
+            for _ in replay(watched.evaluator, watched.sources, recorded):
+                pass
+
+    def _history(self, watched: Watched, topic: str, link: LinkName) -> Sequence[Sample]:
+        return self._feed.history(topic, link) if self._sees(watched.row.owner, link)(topic) else ()
+
+    def _take(self, watched: Watched, name: str, sample: Sample) -> None:
+        watched.heard.add(name)
+        if watched.evaluator is not None:
+            value = field_of(sample.value, watched.sources[name].path)
+            watched.evaluator.put(name, sample.at, value, retained=sample.retained)
+        self._new_value(watched, sample.at)
+
+    def _new_value(self, watched: Watched, at: float) -> None:
+        watched.has_new = True
+        if watched.row.snoozed_until is not None:
+            return
+        if watched.evaluator is not None:
+            self._look(watched, at)
+        elif watched.schedule is None and watched.ask_at is None:
+            watched.ask_at = max(at, watched.asked_at + watched.pause_s())
+            watched.occasion = "Its interval has passed." if watched.on_interval else "There are new values."
+        if watched.due < self._until:
+            self._kick.set()
+
+    def _look(self, watched: Watched, at: float) -> None:
+        """Ask the predicate, and decide when the model is to be asked."""
+        assert watched.evaluator is not None
+        row, before = watched.row, watched.verdict
+        verdict = watched.verdict = watched.evaluator.verdict(at)
+        is_firing = watched.firing.fires(verdict)
+        wake = watched.evaluator.wake_at(at)
+        watched.wake = None if wake is None else max(wake, at + _LEAST_WAKE_S)
+        watched.evaluated += 1
+        if watched.schedule is not None:
+            return
+        if verdict.truth is False or verdict.momentary:
+            self._rearm(watched)
+        if is_firing:
+            # Both are written with the decision: if the hub is killed before, it fires and counts again.
+            row.fired, row.armed = row.fired + 1, watched.firing.armed
+            values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
+            watched.rises += 1
+            self._want(watched, at, f"{row.predicate} became true at {self._clock(at)} with {values}")
+        elif watched.rises:
+            pass
+        elif verdict.truth is False or watched.settled:
+            watched.ask_at = None
+        elif (
+            verdict.truth is None
+            and watched.ask_at is None
+            and (before is None or before.truth is False or watched.asked_at == -math.inf)
+        ):
+            self._want(watched, at + _UNKNOWN_S, f"{row.predicate} is unknown: {verdict.reason}")
+        elif watched.ask_at is None and watched.has_new and not watched.busy:
+            occasion = f"{row.predicate} is still {'true' if verdict.truth else 'unknown'}. {verdict.reason}"
+            self._want(watched, max(at, watched.asked_at + watched.pause_s()), occasion)
+
+    def _rearm(self, watched: Watched) -> None:
+        """Arm everything again from now on: the predicate is false."""
+        watched.recheck.reset()
+        if watched.busy:
+            watched.ended = True
+        elif watched.row.done or not watched.row.armed:
+            watched.row.done, watched.row.armed = [], watched.firing.armed
+            self._tasks.create_task(self._save(watched.row), name="watcher re-armed")
+
+    def _want(self, watched: Watched, at: float, occasion: str) -> None:
+        watched.ask_at = at if watched.ask_at is None else min(at, watched.ask_at)
+        watched.occasion = occasion
+
+    def _ask_later(self, watched: Watched) -> None:
+        """Ask again after a failure; at once where it fired meanwhile."""
+        retry_at = time.time() + watched.recheck.next()
+        if not watched.rises:
+            watched.ask_at = retry_at
+
+    async def _step(self, watched: Watched, now: float) -> None:
+        row = watched.row
+        if row.snoozed_until is not None:
+            watched.ask_at = watched.wake = None
+            if not watched.busy:  # an evaluation subtracts those it was for
+                watched.rises = 0
+            if row.snoozed_until.timestamp() > now:
+                return
+            # What is still so is reported again, as an alarm clock does.
+            row.snoozed_until, row.state, row.done, row.armed = None, "active", [], True
+            watched.firing.armed, watched.has_new = True, True
+            await self._save(row)
+            await self._evaluations.announcer.state(row, self._evaluations.store.last.get(row.name))
+            self._new_value(watched, now)
+        if watched.wake is not None and watched.wake <= now:
+            self._look(watched, now)
+        if watched.schedule and row.next_at is not None and row.next_at.timestamp() <= now:
+            if watched.evaluator is not None:
+                self._look(watched, now)
+            await self._plan(watched)
+        if watched.ask_at is not None and watched.ask_at <= now and not watched.busy:
+            if watched.verdict is not None and watched.verdict.truth is False and not watched.rises:
+                watched.ask_at = None  # It was to be tried again, and is over.
+            else:
+                self._ask(watched, now)
+
+    def _ask(self, watched: Watched, now: float) -> None:
+        values = {name: each.value for name, each in self.seen(watched).items()}
+        needs_new = watched.evaluator is None and watched.schedule is None and not watched.on_interval
+        if needs_new and values == watched.asked_with:
+            watched.ask_at, watched.has_new = None, False
+        elif self._evaluations.limits.take_evaluation(watched.row.name):
+            watched.busy, watched.is_held_up = True, False
+            self._tasks.create_task(self._evaluate(watched), name=f"watcher {watched.row.name}")
+        else:
+            watched.ask_at, watched.is_held_up = now + LEAST_EVERY_S, True
+
+    async def _evaluate(self, watched: Watched) -> None:
+        rises, occasion = watched.rises, watched.occasion
+        if rises > 1:
+            occasion = f"{occasion}, the last of {rises} times"
+        try:
+            await self.evaluate_now(watched, occasion=occasion)
+        except Exception as error:  # noqa: BLE001 - the other watchers go on
+            is_known = isinstance(error, StrawberryError)
+            _log.error("watcher %s: %s", watched.row.name, error, exc_info=not is_known)
+            self._ask_later(watched)
+            if rises and self._is_current(watched):
+                problem = str(error) if is_known else "an error in the hub, which its log describes"
+                await self._evaluations.announcer.failure(watched.row, occasion, problem)
+
+    async def _plan(self, watched: Watched) -> None:
+        """Set when the schedule comes next; a time that has come is evaluated, or told if it was missed."""
+        row, schedule, now = watched.row, watched.schedule, time.time()
+        assert schedule is not None
+        planned, row.next_at = row.next_at, schedule.next(utc(now), self._household)
+        if planned is not None and planned.timestamp() <= now:
+            is_late = planned.timestamp() < now - LATE_S
+            if is_late and row.missed == "tell":
+                await self._evaluations.announcer.notify(row, self._missed(schedule, planned))
+            elif watched.verdict is None or watched.verdict.truth is not False:
+                row.done = []
+                missed = f"It was scheduled for {self._clock(planned)} and missed."
+                self._want(watched, now, missed if is_late else "It is the scheduled time.")
+        await self._save(row)
+
+    def _miss(self, watched: Watched, gap: Gap) -> bool:
+        """Note a gap for the predicate; return whether the watcher sees anything of that link."""
+        names = [name for name, source in watched.sources.items() if source.link == gap.link]
+        if names and watched.evaluator is not None:
+            watched.evaluator.gap(gap.since, gap.until, names)
+            self._look(watched, time.time())
+        return bool(names)
+
+    async def _tell_gap(self, missed: Sequence[Watched], gap: Gap, text: str) -> None:
+        reason = f"nothing was received from {text}"
+        try:
+            for watched in missed:
+                entry = DecisionRow(
+                    watcher=watched.row.name,
+                    at=utc(gap.until or gap.since),
+                    decision="gap",
+                    reason=reason,
+                )
+                await self._evaluations.store.record(watched.row, entry)
+        except StorageError as error:
+            _log.error("a gap of the watchers is not in their history: %s", error)
+        for owner in {watched.row.owner for watched in missed}:
+            names = [watched.row.name for watched in missed if watched.row.owner == owner]
+            await self._evaluations.announcer.gap(owner, names, reason)
+
+    async def _save(self, *rows: WatcherRow) -> None:
+        try:
+            await self._evaluations.store.save(*rows)
+        except StorageError as error:
+            _log.error("watchers are written later: %s", error)
+
+    def _missed(self, schedule: Schedule, planned: datetime) -> str:
+        missed = [planned]
+        while len(missed) < _MOST_MISSED and (after := schedule.next(missed[-1], self._household)) <= now():
+            missed.append(after)
+        return f"the evaluation of {', '.join(map(self._clock, missed))} was missed"
+
+    def _clock(self, at: float | datetime) -> str:
+        return local_time(at, self._household.time_zone)

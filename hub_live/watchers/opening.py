@@ -1,0 +1,67 @@
+"""The watchers of a hub, put together and kept going."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from agent_core.gateway.protocol import Gateway
+from bus.link import Link
+from chat.tasks import open_tasks, supervise
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.settings import HubSettings
+from hub_live.captures.captures import Captures
+from hub_live.events import Events
+from hub_live.topics import Feed
+from hub_live.topics.values import visible_to
+from hub_live.watchers.backtest import Recordings
+from hub_live.watchers.decisions.evaluation import Announcer, EvaluationLimits, Evaluations
+from hub_live.watchers.decisions.model import WatcherModel
+from hub_live.watchers.engine import Engine
+from hub_live.watchers.store import WatcherStore
+from hub_live.watchers.watchers import Watchers
+from hub_registry.registry import Registry
+
+
+@asynccontextmanager
+async def open_watchers(
+    settings: HubSettings,
+    registry: Registry,
+    *,
+    link: Link,
+    feed: Feed,
+    events: Events,
+    captures: Captures,
+    manager: DeviceManager,
+    gateway: Gateway,
+) -> AsyncIterator[Watchers]:
+    """Watch for as long as the context is open."""
+    store = WatcherStore(registry.store, instance=settings.instance)
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(open_tasks(contained=True))
+        evaluations = Evaluations(
+            store=store,
+            model=WatcherModel(gateway, only=settings.watchers.model),
+            manager=manager,
+            announcer=Announcer(events, feed, tasks=tasks),
+            accounts=registry.accounts,
+            directory=registry.directory,
+            limits=EvaluationLimits(settings.watchers),
+        )
+        sees = partial(visible_to, registry.directory)
+        engine = Engine(feed, evaluations, sees=sees, household=settings.household, tasks=tasks)
+        watchers = Watchers(
+            store=store,
+            engine=engine,
+            evaluations=evaluations,
+            feed=feed,
+            recordings=Recordings(feed, captures, settings.watchers),
+            registry=registry,
+            settings=settings,
+        )
+        stack.callback(feed.on_gap(engine.gap))
+        stack.callback(link.on_connected(watchers.announce))
+        await watchers.load()
+        await watchers.announce()
+        supervise(tasks, engine.run, name="watchers")
+        stack.push_async_callback(engine.save)
+        yield watchers

@@ -1,0 +1,163 @@
+"""The evaluation of a predicate over the values as they arrive.
+
+Logic has three values, after Kleene: unknown and false is false, unknown or true is true, and whatever else
+an unknown has a part in is unknown, with the reason of the first one. Where bounds of a number are known they
+decide a comparison: with three errors seen, ``count(errors, "1h") >= 3`` is true whatever a gap has hidden.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from contracts.wire import Json
+from hub_live.watchers.predicates.parts import MOMENT_S, as_condition, build
+from hub_live.watchers.predicates.syntax import Predicate
+from hub_live.watchers.predicates.windows import Series, Unknown, Value
+
+
+class Verdict(NamedTuple):
+    """The result of a predicate at a time.
+
+    Attributes:
+        truth: None where it is not known.
+        reason: Why it is not known.
+        values: The latest values by name, and of the functions as they are written; empty where it is false.
+        momentary: It is true for this moment only, because a value has just changed.
+        waiting: Not all of the names have had a value.
+    """
+
+    truth: bool | None
+    reason: str
+    values: Mapping[str, Json]
+    momentary: bool = False
+    waiting: bool = False
+
+
+_FALSE: Final = Verdict(False, "", MappingProxyType({}))
+"""Most verdicts by far."""
+
+
+class Evaluator:
+    """The state of one watcher's predicate.
+
+    Call `verdict` after each `put`, and when the time of `wake_at` has come; in between it cannot change.
+    Time comes with each call and never runs backwards: an earlier one counts as the latest.
+
+    A value holds until the next one of its name. A window has the values that arrived in it; while there are
+    none, its lowest, highest and mean are the value that holds.
+    """
+
+    def __init__(self, predicate: Predicate) -> None:
+        self.predicate = predicate
+        self._now = -math.inf
+        self._series = {name: Series(name) for name in predicate.names}
+        self._latest: dict[str, Json] = {}
+        root = predicate.root
+        self._root = as_condition(build(root, self._series), root)
+        functions = {node.text: node for node in root.walk() if node.text and node.op != "name"}
+        momentary = [node for node in functions.values() if node.op == "changed" and node.window_s is None]
+        self._momentary = [self._series[str(functions.pop(node.text).value)] for node in momentary]
+        self._functions = {text: build(node, self._series) for text, node in functions.items()}
+        self._depends_on_time = bool(self._functions or predicate.for_s)
+        self._settles = False
+        self._not_false_since: float | None = None
+        self._true_since: float | None = None
+
+    def put(self, name: str, at: float, value: Json, *, retained: bool = False) -> None:
+        """Store a new value; other names than those of the predicate are ignored.
+
+        Args:
+            at: When it arrived, Unix seconds.
+            retained: Whether the broker had kept it, so that it may have been sent at any time before.
+        """
+        series = self._series.get(name)
+        if series is not None:
+            self._now = at = max(at, self._now)
+            series.put(at, value, retained=retained)
+            self._latest[name] = value
+
+    def gap(self, since: float, until: float | None, names: Collection[str] | None = None) -> None:
+        """Record a time in which nothing was heard.
+
+        Args:
+            until: None while it lasts; it is then given again with its end.
+            names: Those that it concerns; by default all.
+        """
+        end = math.inf if until is None else until
+        for series in self._series.values():
+            if names is None or series.name in names:
+                # A gap that lasts ends with the next one that is given.
+                series.gap_until = end if series.gap_until == math.inf else max(end, series.gap_until)
+        if self._true_since is not None and self._true_since < end:
+            self._true_since = None
+        if self._not_false_since is None and self._now < end:
+            # Perhaps the condition has held since then; before the first value, for any time.
+            self._not_false_since = since if self._now > -math.inf else -math.inf
+
+    def verdict(self, now: float) -> Verdict:
+        """Return what the predicate gives at a time."""
+        self._now = now = max(now, self._now)
+        truth = self._root.value(now)
+        after = truth
+        if self._momentary and any(series.has_changed for series in self._momentary):
+            for series in self._momentary:
+                series.has_changed = False
+            after = self._root.value(now)
+        is_momentary = truth is True and after is not True
+        self._settles = truth is not True and after is not truth
+        if self.predicate.for_s:
+            self._observe(truth, now)
+            self._observe(after, now)
+            truth, is_momentary = self._held(after, now), False
+        if truth is False:
+            return _FALSE
+        values = self._latest.copy()
+        for text, function in self._functions.items():
+            values[text] = _shown(function.value(now))
+        if isinstance(truth, Unknown):
+            return Verdict(None, truth.reason, values, waiting=len(self._latest) < len(self._series))
+        return Verdict(True, "", values, momentary=is_momentary)
+
+    def wake_at(self, now: float) -> float | None:
+        """Return when the verdict can change without new data, Unix seconds; None for never."""
+        if not self._depends_on_time and not self._settles:
+            return None
+        now = max(now, self._now)
+        wake = now if self._settles else self._root.wake(now)
+        if self.predicate.for_s:
+            for since in (self._not_false_since, self._true_since):
+                if since is not None and since + self.predicate.for_s > now:
+                    wake = min(wake, since + self.predicate.for_s)
+        return None if wake == math.inf else max(wake, now + MOMENT_S)
+
+    def _observe(self, truth: bool | Unknown, now: float) -> None:
+        """Record since when the condition holds, for certain and perhaps."""
+        if truth is False:
+            self._not_false_since = self._true_since = None
+            return
+        if self._not_false_since is None:
+            self._not_false_since = now
+        in_gap = any(series.gap_until == math.inf for series in self._series.values())
+        if truth is not True or in_gap:
+            self._true_since = None
+        elif self._true_since is None:
+            self._true_since = now
+
+    def _held(self, truth: bool | Unknown, now: float) -> bool | Unknown:
+        """Return whether the condition has held for as long as it must."""
+        for_s = self.predicate.for_s
+        if self._not_false_since is None or self._not_false_since + for_s > now:
+            return False
+        if self._true_since is not None and self._true_since + for_s <= now:
+            return True
+        if isinstance(truth, Unknown):
+            return truth
+        return Unknown("it is not known whether the condition held without interruption")
+
+
+def _shown(value: Value) -> Json:
+    """Return a value as people read it: whole numbers without a point, others with six digits."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else float(f"{value:.6g}")
+    return None if isinstance(value, Unknown) else value

@@ -1,0 +1,330 @@
+"""Predicates as text: the grammar, and the check of everything that does not depend on values.
+
+What is wrong with an expression whatever its values are is an error here, with its column: unknown names and
+functions, text in a calculation, a number where a condition belongs, and what goes beyond the bounds.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
+
+from agent_core.times import parse_duration
+from contracts.errors import InvalidMessage, PredicateError
+from contracts.text import shortened
+from contracts.validation import did_you_mean
+
+if TYPE_CHECKING:
+    from lark import Lark, Token
+
+KEYWORDS: Final = ("and", "or", "not", "for", "true", "false")
+"""Words that cannot name a value."""
+
+MAX_TEXT: Final = 2_000
+MAX_DEPTH: Final = 50
+"""Operations in one another; it bounds the recursion of an evaluation."""
+MAX_WINDOWS: Final = 16
+"""Different windows of one predicate; each has a memory of its own."""
+MAX_NUMBER: Final = 1e15
+"""Up to here every whole number is exact."""
+MAX_DURATION_S: Final = 31 * 86_400
+
+Kind = Literal["number", "time", "text", "truth", "any"]
+"""What an operation gives; a ``time`` is a number of seconds that grows with the clock, ``any`` depends on
+values."""
+
+_GRAMMAR: Final = r"""
+start: any_of (FOR TEXT)?
+?any_of: all_of (_OR all_of)*
+?all_of: negated (_AND negated)*
+?negated: NOT negated -> negation
+    | compared
+?compared: sum (COMPARE sum)?
+?sum: product
+    | sum (PLUS | MINUS) product -> calculated
+?product: signed
+    | product (TIMES | OVER) signed -> calculated
+?signed: MINUS signed -> minus
+    | atom
+?atom: NUMBER -> number
+    | TEXT -> text
+    | (TRUE | FALSE) -> truth
+    | NAME -> name
+    | NAME "(" (any_of ("," any_of)*)? ")" -> call
+    | "(" any_of ")"
+
+_AND.2: /and\b/i
+_OR.2: /or\b/i
+NOT.2: /not\b/i
+FOR.2: /for\b/i
+TRUE.2: /true\b/i
+FALSE.2: /false\b/i
+NAME: /[A-Za-z_][A-Za-z0-9_]*/
+NUMBER: /([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?/
+TEXT: /"[^"]*"|'[^']*'/
+COMPARE: "<=" | ">=" | "==" | "!=" | "<" | ">"
+PLUS: "+"
+MINUS: "-"
+TIMES: "*"
+OVER: "/"
+%ignore /\s+/
+"""
+
+_IS: Final[Mapping[Kind, str]] = {
+    "number": "a number",
+    "time": "a duration",
+    "text": "text",
+    "truth": "true or false",
+}
+FUNCTIONS: Final[Mapping[str, Kind]] = {
+    "age": "time",
+    "changed": "truth",
+    "count": "number",
+    "last": "any",
+    "max": "number",
+    "mean": "number",
+    "min": "number",
+    "rate": "number",
+}
+_OTHER_NAMES: Final = {"avg": "mean", "average": "mean", "derivative": "rate"}
+_DURATION_HINT: Final = 'Durations are texts: "30s", "5m", "1h30m", "7d".'
+_JOIN: Final = "Compare two values at a time and join with 'and': 1 < x and x < 5."
+_QUOTE: Final = "A text ends with the quotation mark that it begins with."
+_HINTS: Final = {
+    "=": "Compare with ==.",
+    "&": "Write 'and'.",
+    "|": "Write 'or'.",
+    "!": "Write 'not'.",
+    "*": "There are no powers.",
+    **dict.fromkeys(("<", ">", "<=", ">=", "==", "!="), _JOIN),
+    **dict.fromkeys("\"'", _QUOTE),
+    **dict.fromkeys(("s", "m", "h", "d", "w"), _DURATION_HINT),
+    "for": "'for' stands at the end and holds for the whole condition.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation of a predicate.
+
+    Attributes:
+        op: ``constant``, ``name``, ``and``, ``or``, ``not``, ``minus``, an operator, or a function.
+        column: Where it begins, from 1.
+        value: Of a constant; of a name or a function the name.
+        window_s: Of a function with a window.
+        text: A name or a call in its usual spelling.
+    """
+
+    op: str
+    kind: Kind
+    column: int
+    parts: tuple["Node", ...] = ()
+    value: float | str | bool = ""
+    window_s: float | None = None
+    text: str = ""
+    depth: int = 1
+
+    def walk(self) -> Iterator["Node"]:
+        """Yield this operation and all that are in it."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A predicate that can be evaluated.
+
+    Attributes:
+        text: As it was given.
+        names: Those that it uses.
+        keep_s: How many seconds of values each of them needs; 0 for the latest value only.
+        root: The condition.
+        for_s: How long the condition must hold without interruption.
+    """
+
+    text: str
+    names: frozenset[str]
+    keep_s: Mapping[str, float]
+    root: Node
+    for_s: float
+
+
+def parse(text: str, names: Collection[str]) -> Predicate:
+    """Read a predicate.
+
+    Args:
+        text: For example ``disk > 95 and mean(disk, "10m") > 90``.
+        names: Of the values that it may use.
+
+    Raises:
+        PredicateError: If it cannot be read; the message names the column.
+    """
+    from lark import UnexpectedInput, UnexpectedToken  # Only homes with watchers need it.
+
+    if len(text) > MAX_TEXT:
+        _fail(f"the predicate has {len(text):,} characters; {MAX_TEXT:,} are allowed", MAX_TEXT + 1)
+    try:
+        # The transformer makes this of the start rule.
+        root, for_s = cast("tuple[Node, float]", _parser().parse(text))
+    except UnexpectedInput as error:
+        token = error.token if isinstance(error, UnexpectedToken) else None
+        at = error.pos_in_stream
+        at_end = at is None or at >= len(text) or (token is not None and token.type == "$END")
+        _unexpected(text, len(text) if at_end or at is None else at, token)
+    keep_s: dict[str, float] = {}
+    windows: set[str] = set()
+    for node in root.walk():
+        if isinstance(node.value, str) and node.op != "constant" and node.value:
+            if node.value not in names:
+                hint = f"Known names: {', '.join(sorted(names)[:10])}." if names else ""
+                near = did_you_mean(node.value, names)
+                _fail(f"unknown name {_short(node.value)}", node.column, after=near, hint=hint)
+            keep_s[node.value] = max(keep_s.get(node.value, 0.0), (node.window_s or 0.0) + for_s)
+            if node.window_s is not None:
+                windows.add(node.text)
+                if len(windows) > MAX_WINDOWS:
+                    _fail(f"more than {MAX_WINDOWS} different windows", node.column)
+    if not keep_s:
+        _fail("the predicate uses no value, so it never changes", 1)
+    return Predicate(text, frozenset(keep_s), keep_s, root, for_s)
+
+
+def _unexpected(text: str, at: int, token: "Token | None") -> NoReturn:
+    if at >= len(text):
+        _fail("the predicate ends too early" if text.strip() else "the predicate is empty", len(text) + 1)
+    found = str(token) if token else text[at]
+    shown = shortened(found, 20)
+    _fail(f"unexpected {shown!r}", at + 1, hint=_HINTS.get(found.lower(), ""))
+
+
+def _fail(message: str, column: int, *, after: str = "", hint: str = "") -> NoReturn:
+    raise PredicateError(f"{message} at column {column}{after}", hint=hint, position=column)
+
+
+class _Nodes:
+    """Makes the nodes, from the innermost out; the methods are named as the rules of the grammar."""
+
+    def start(self, items: list[Any]) -> tuple[Node, float]:
+        root = _condition(items[0])
+        return root, _seconds(str(items[2])[1:-1], items[2].start_pos + 1) if len(items) > 1 else 0.0
+
+    def any_of(self, items: list[Node]) -> Node:
+        return _node("or", "truth", items[0].column, *map(_condition, items))
+
+    def all_of(self, items: list[Node]) -> Node:
+        return _node("and", "truth", items[0].column, *map(_condition, items))
+
+    def negation(self, items: list[Any]) -> Node:
+        return _node("not", "truth", _column(items[0]), _condition(items[1]))
+
+    def compared(self, items: list[Any]) -> Node:
+        left, op, right = _with_durations(items)
+        if op not in ("==", "!="):
+            left, right = _number(left, f"compared by {op}"), _number(right, f"compared by {op}")
+        return _node(op, "truth", left.column, left, right)
+
+    def calculated(self, items: list[Any]) -> Node:
+        left, op, right = _with_durations(items)
+        left, right = _number(left, "calculated with"), _number(right, "calculated with")
+        # A product of durations would not grow evenly, so that its crossing of a bound could be computed.
+        if right.kind == "time" and (op == "/" or (op == "*" and left.kind == "time")):
+            _fail("a duration by age() can be multiplied and divided by a number only", right.column)
+        return _node(op, "time" if "time" in (left.kind, right.kind) else "number", left.column, left, right)
+
+    def minus(self, items: list[Any]) -> Node:
+        part = _number(items[1], "negated")
+        return _node("minus", part.kind, _column(items[0]), part)
+
+    def number(self, items: list["Token"]) -> Node:
+        value = float(items[0])
+        if value > MAX_NUMBER:
+            _fail(f"the number is larger than {MAX_NUMBER:g}", _column(items[0]))
+        return Node("constant", "number", _column(items[0]), value=value)
+
+    def text(self, items: list["Token"]) -> Node:
+        return Node("constant", "text", _column(items[0]), value=str(items[0])[1:-1])
+
+    def truth(self, items: list["Token"]) -> Node:
+        return Node("constant", "truth", _column(items[0]), value=items[0].lower() == "true")
+
+    def name(self, items: list["Token"]) -> Node:
+        return Node("name", "any", _column(items[0]), value=str(items[0]), text=str(items[0]))
+
+    def call(self, items: list[Any]) -> Node:
+        function, column, arguments = str(items[0]), _column(items[0]), items[1:]
+        if function not in FUNCTIONS:
+            hint = f"Functions: {', '.join(FUNCTIONS)}."
+            near = did_you_mean(_OTHER_NAMES.get(function, function), FUNCTIONS)
+            _fail(f"unknown function {_short(function)}", column, after=near, hint=hint)
+        least, most = {"age": (1, 1), "changed": (1, 2)}.get(function, (2, 2))
+        usage = f"Write {function}(name{', ' * (most > 1)}{chr(34) + '10m' + chr(34) if most > 1 else ''})."
+        if not least <= len(arguments) <= most or arguments[0].op != "name":
+            _fail(f"{function} has other arguments", column, hint=usage)
+        name = str(arguments[0].value)
+        if len(arguments) == 1:
+            return Node(function, FUNCTIONS[function], column, value=name, text=f"{function}({name})")
+        window = arguments[1]
+        if window.op != "constant" or not isinstance(window.value, str):
+            _fail("a window is a text", window.column, hint=usage)
+        text = f'{function}({name}, "{window.value}")'
+        window_s = _seconds(window.value, window.column)
+        return Node(function, FUNCTIONS[function], column, value=name, window_s=window_s, text=text)
+
+
+def _column(token: "Token") -> int:
+    return (token.start_pos or 0) + 1
+
+
+def _short(name: str) -> str:
+    return repr(shortened(name, 40))
+
+
+def _node(op: str, kind: Kind, column: int, *parts: Node) -> Node:
+    depth = 1 + max(part.depth for part in parts)
+    if depth > MAX_DEPTH:
+        _fail(f"more than {MAX_DEPTH} operations in one another", column)
+    return Node(op, kind, column, parts, depth=depth)
+
+
+def _condition(node: Node) -> Node:
+    if node.kind not in ("truth", "any"):
+        _fail(f"{_IS[node.kind]} is no condition", node.column, hint="Compare it, for example with > 0.")
+    return node
+
+
+def _number(node: Node, use: str) -> Node:
+    if node.kind in ("text", "truth"):
+        _fail(f"{_IS[node.kind]} cannot be {use}", node.column)
+    return node
+
+
+def _with_durations(items: list[Any]) -> tuple[Node, str, Node]:
+    """Return operand, operator, operand; a text beside a duration is one itself."""
+    left, op, right = items
+
+    def seconds(text: Node) -> Node:
+        return Node("constant", "number", text.column, value=_seconds(str(text.value), text.column))
+
+    if left.kind == "time" and right.kind == "text":
+        right = seconds(right)
+    elif right.kind == "time" and left.kind == "text":
+        left = seconds(left)
+    return left, str(op), right
+
+
+def _seconds(text: str, column: int) -> float:
+    try:
+        seconds = parse_duration(text)
+    except InvalidMessage:
+        _fail(f"{_short(text)} is not a duration", column, hint=_DURATION_HINT)
+    if not 1 <= seconds <= MAX_DURATION_S:
+        _fail(f"{_short(text)} is not between 1s and 31d", column)
+    return seconds
+
+
+@cache
+def _parser() -> "Lark":
+    from lark import Lark
+
+    return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Nodes())

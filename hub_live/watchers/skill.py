@@ -1,0 +1,218 @@
+"""Watchers, timers and reminders as a skill of the hub."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+from zoneinfo import ZoneInfo
+
+from pydantic import Field
+
+from agent_core.prompt import Household
+from agent_core.skills.skill import Unit, skill_method
+from agent_core.times import parse_since
+from contracts.errors import InvalidMessage
+from contracts.validation import validated
+from hub_agent.own_skills import HubSkill
+from hub_live.watchers.definition import By, Missed, WatcherRequest
+from hub_live.watchers.timers import Timers
+from hub_live.watchers.watchers import Watchers
+from hub_registry.storage.tables import now
+
+_TEST_S: Final = 300.0
+
+Rows = list[dict[str, Any]]
+Minutes = Annotated[float, Unit("min"), Field(gt=0, le=366 * 24 * 60)]
+Names = str | list[str]
+"""Not written out below: a method of the class is called ``list``."""
+
+
+class WatcherSkill(HubSkill):
+    """Watchers: keep an eye on values and notify or act. Timers and reminders."""
+
+    def __init__(self, watchers: Watchers, timers: Timers, *, household: Household) -> None:
+        self._watchers = watchers
+        self._timers = timers
+        self._household = household
+
+    @skill_method(timeout_s=120)
+    async def create_watcher(
+        self,
+        name: str,
+        topics: list[str] | dict[str, Any],
+        instruction: str,
+        every_s: float | None = None,
+        on_change: bool = False,
+        actions: list[Any] | None = None,
+        schedule: str | None = None,
+        predicate: str | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Make a watcher that keeps an eye on values and does what is instructed.
+
+        The user is shown its predicate and its actions, and confirms them; until then it is a draft.
+
+        Args:
+            name: Short: letters, digits, "_", "-" and ".".
+            topics: Topics as BusSkill.query finds them: {"disk": "devices/nas/state/SystemSkill/disk"}.
+            instruction: What the user wants, in the user's words.
+            every_s: Seconds between two evaluations; or on_change, or a schedule.
+            on_change: Evaluate each new value.
+            actions: Calls that it may make: [{"path": "devices.nas.NodesSkill.stop_node", "arguments":
+                {"name": "camera"}}]. An argument is one value or a range: {"minimum": 0, "maximum": 50},
+                {"enum": ["low", "high"]}. Without actions it only notifies.
+            schedule: "every weekday at 7", "30 min before sunset", or cron.
+            predicate: Condition such as: disk > 95 and mean(disk, "10m") > 90. Without it one is proposed.
+            dry_run: Decide and report, but call nothing.
+        """
+        given = {
+            "name": name,
+            "topics": topics,
+            "instruction": instruction,
+            "every_s": every_s,
+            "on_change": on_change,
+            "allow": [{"path": each} if isinstance(each, str) else each for each in actions or ()],
+            "schedule": schedule,
+            "predicate": predicate,
+            "dry_run": dry_run,
+        }
+        request = validated(WatcherRequest, given)
+        if not self.asking.confirmed:
+            # The same draft stays: an open question shows its predicate, and a new one could be another.
+            if not self._watchers.digest_shown(request):
+                await self._watchers.create(request, self._by, as_draft=True)
+            self.asking.need_confirmation(
+                f"the watcher {name} is a draft until a person confirms its predicate and its actions",
+                hint=f"{name} is a draft: 'strawberry watchers approve {name}' shows it and lets it begin.",
+                shown=await self._watchers.shown_to_confirm(name, self._by),
+            )
+        return (
+            await self._watchers.approve(name, self._by, self._watchers.digest_shown(request))
+        ).model_dump(mode="json")
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def list(self) -> Rows:
+        """List the watchers: state, predicate, how often they fired, and their last decision."""
+        return [each.model_dump(mode="json") for each in self._watchers.of(self._by)]
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def show(self, name: str) -> dict[str, Any]:
+        """Show a watcher and its history: what it saw, decided, did, and what that cost."""
+        return (await self._watchers.show(name, self._by)).model_dump(mode="json")
+
+    @skill_method(idempotent=True)
+    async def pause(self, name: str) -> dict[str, Any]:
+        """Stop a watcher until it is resumed."""
+        self.need_person(f"the watcher {name[:64]!r} changes")
+        return (await self._watchers.pause(name, self._by)).model_dump(mode="json")
+
+    @skill_method(idempotent=True)
+    async def resume(self, name: str) -> dict[str, Any]:
+        """Resume a watcher that is paused, snoozed or has failed."""
+        self.need_person(f"the watcher {name[:64]!r} changes")
+        return (await self._watchers.resume(name, self._by)).model_dump(mode="json")
+
+    @skill_method(idempotent=True)
+    async def snooze(self, name: str, minutes: Minutes) -> dict[str, Any]:
+        """Keep a watcher quiet for some minutes."""
+        self.need_person(f"the watcher {name[:64]!r} changes")
+        return (await self._watchers.snooze(name, self._by, seconds=60 * minutes)).model_dump(mode="json")
+
+    @skill_method(destructive=True)
+    async def remove(self, name: Names) -> str:
+        """Delete a watcher and its history, or several in one call: that takes one confirmation.
+
+        Args:
+            name: One name, or a list of names.
+        """
+        names = [name] if isinstance(name, str) else name
+        for each in names:
+            await self._watchers.remove(each, self._by)
+        return f"Removed: {', '.join(names)}."
+
+    @skill_method(timeout_s=120, untrusted_output=True)
+    async def run(self, name: str) -> dict[str, Any]:
+        """Evaluate a watcher now; it may notify and act."""
+        self.need_person(f"the watcher {name[:64]!r} changes")
+        return (await self._watchers.run(name, self._by)).model_dump(mode="json")
+
+    @skill_method(read_only=True, timeout_s=_TEST_S, untrusted_output=True)
+    async def test(
+        self, name: str, since: str = "7d", capture: str | None = None, model: bool = False
+    ) -> dict[str, Any]:
+        """Show when a watcher would have fired on recorded values; nothing is called.
+
+        Args:
+            name: Of the watcher.
+            since: How far back, as 7d or 12h.
+            capture: Id of a capture, in place of what is recorded since then.
+            model: Whether the model decides the first ten times, too.
+        """
+        report: dict[str, Any] = {
+            **await self._watchers.test(
+                name,
+                self._by,
+                since=None if capture else parse_since(since),
+                capture=capture or "",
+                with_model=model,
+            )
+        }
+        del report["lines"]  # a plot is for people
+        return report
+
+    @skill_method(
+        sentences={
+            "en": ["set [a] timer for {minutes} minute[s]", "set [a] {minutes} minute timer"],
+            "de": ["stelle [einen] timer auf {minutes} minute[n]", "timer auf {minutes} minute[n]"],
+        },
+        responses={"en": "The timer is set.", "de": "Der Timer ist gestellt."},
+    )
+    async def set_timer(self, minutes: Minutes, text: str = "Timer") -> dict[str, Any]:
+        """Set a timer; the user is notified when it ends."""
+        due = now() + timedelta(minutes=minutes)
+        made = await self._timers.add(self.asking.user, text, due=due, schedule=None, missed="run")
+        return made.model_dump(mode="json")
+
+    @skill_method()
+    async def remind(
+        self, text: str, at: str | None = None, every: str | None = None, missed: Missed = "tell"
+    ) -> dict[str, Any]:
+        """Remind the user, once or again and again.
+
+        Args:
+            at: Date and time, as 2026-05-01T18:30; local time.
+            every: In place of at: "every weekday at 7", "sunset", or cron.
+            missed: Of one that came while the hub was stopped: "tell" says that it was missed, "run" gives it
+                late.
+        """
+        if (at is None) == (every is None):
+            raise InvalidMessage("give either at or every")
+        due = None if at is None else self._moment(at)
+        made = await self._timers.add(self.asking.user, text, due=due, schedule=every, missed=missed)
+        return made.model_dump(mode="json")
+
+    @skill_method(read_only=True)
+    async def timers(self) -> Rows:
+        """List timers and reminders."""
+        return [each.model_dump(mode="json") for each in self._timers.of(self.asking.user)]
+
+    @skill_method(idempotent=True)
+    async def cancel_timer(self, timer: str) -> dict[str, Any]:
+        """Cancel a timer or reminder, by its id or its text."""
+        self.need_person(f"the timer {timer[:64]!r} is cancelled")
+        return (await self._timers.remove(self.asking.user, timer)).model_dump(mode="json")
+
+    @property
+    def _by(self) -> By:
+        asking = self.asking
+        token = asking.origin.confirmed_by or asking.origin.token
+        return By(asking.user, token, may_confirm=asking.confirmed)
+
+    def _moment(self, text: str) -> datetime:
+        try:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=ZoneInfo(self._household.time_zone))
+            return moment.astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise InvalidMessage(
+                f"{text[:40]!r} is no date and time", hint="Write 2026-05-01T18:30."
+            ) from None

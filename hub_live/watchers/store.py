@@ -1,0 +1,164 @@
+"""Watchers and their decisions in the hub's database."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import Update
+from sqlmodel import Session, col, delete, func, select, update
+
+from contracts.errors import Conflict
+from hub_live.watchers.tables import DecisionRow, WatcherRow
+from hub_registry.access.accounts import User
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import now
+
+_MOST: Final = 1_000
+"""Watchers of a home."""
+_MOST_OF_ONE: Final = 300
+_KEPT: Final = 500
+"""Entries in the history of a watcher; at one each five minutes, almost two days, and some 500 kB."""
+
+
+class WatcherStore:
+    """Reads and writes the rows; the rows that it gives belong to the caller.
+
+    Args:
+        instance: Name of this hub process, whose watchers are read.
+
+    Attributes:
+        last: By watcher, the newest decision that was recorded or read.
+    """
+
+    def __init__(self, store: Store, *, instance: str) -> None:
+        self._store = store
+        self.instance = instance
+        self.last: dict[str, DecisionRow] = {}
+
+    async def add(self, row: WatcherRow, *, replace: bool = False) -> None:
+        """Write a new watcher.
+
+        Args:
+            replace: Whether it takes the place of the one of this name, with its history.
+
+        Raises:
+            Conflict: If there is one of this name, also of another hub process.
+        """
+        values = row.model_dump()
+
+        def work(session: Session) -> None:
+            if replace:
+                _delete(session, row.name)
+            elif session.get(WatcherRow, row.name) is not None:
+                raise _name_taken(row.name)
+            session.add(WatcherRow(**values))
+
+        await self._store.write(work)
+        self.last.pop(row.name, None)
+
+    async def watchers(self) -> list[WatcherRow]:
+        """Return all watchers, the oldest first."""
+        own = select(WatcherRow).where(WatcherRow.instance == self.instance)
+        query = own.order_by(col(WatcherRow.created_at), col(WatcherRow.name))
+        return await self._store.read(lambda session: list(session.exec(query)))
+
+    async def save(self, *rows: WatcherRow) -> None:
+        """Write watchers as they are now; one that was removed meanwhile stays so."""
+        changes = [_update(row) for row in rows]
+        await self._store.write(lambda session: [session.exec(change) for change in changes])
+
+    async def remove(self, name: str) -> None:
+        """Delete a watcher and its history."""
+        await self._store.write(lambda session: _delete(session, name))
+        self.last.pop(name, None)
+
+    async def record(self, row: WatcherRow, entry: DecisionRow) -> None:
+        """Add an entry to the history of a watcher, and write the watcher, in one transaction."""
+        change, added = _update(row), entry.model_dump(exclude={"id"})
+
+        def work(session: Session) -> int | None:
+            if not session.exec(change).rowcount:
+                return None
+            new = DecisionRow(**added)
+            session.add(new)
+            session.flush()
+            mine = col(DecisionRow.watcher) == row.name
+            kept = select(DecisionRow.id).where(mine).order_by(col(DecisionRow.id).desc()).limit(_KEPT)
+            session.exec(delete(DecisionRow).where(mine, col(DecisionRow.id).not_in(kept)))
+            return new.id
+
+        entry.id = await self._store.write(work)
+        if entry.id is not None and entry.decision != "gap":
+            self.last[row.name] = entry
+
+    async def finish(self, entry: DecisionRow) -> None:
+        """Write what came of a decision."""
+        values: dict[str, Any] = {"state": entry.state, "actions": entry.actions}
+        change = update(DecisionRow).where(col(DecisionRow.id) == entry.id).values(**values)
+        await self._store.write(lambda session: session.exec(change))
+
+    async def history(self, name: str, *, limit: int, gaps: bool = True) -> list[DecisionRow]:
+        """Return the last entries of a watcher, newest first.
+
+        Args:
+            gaps: Whether times without data are among them.
+        """
+        query = select(DecisionRow).where(DecisionRow.watcher == name).order_by(col(DecisionRow.id).desc())
+        query = query if gaps else query.where(DecisionRow.decision != "gap")
+        return await self._store.read(lambda session: list(session.exec(query.limit(limit))))
+
+    async def interrupt(self) -> list[DecisionRow]:
+        """Mark decisions during whose actions the hub was stopped, and return them."""
+
+        def work(session: Session) -> list[DecisionRow]:
+            own = select(WatcherRow.name).where(WatcherRow.instance == self.instance)
+            acting = select(DecisionRow).where(DecisionRow.state == "acting")
+            rows = list(session.exec(acting.where(col(DecisionRow.watcher).in_(own))))
+            for row in rows:
+                row.state = "interrupted"
+            return rows
+
+        return await self._store.write(work)
+
+    async def used(self) -> tuple[int, dict[str, int]]:
+        """Return the tokens of the last day, and by watcher how often it acted in the last hour."""
+        day, hour = now() - timedelta(days=1), now() - timedelta(hours=1)
+        # Added up by the database: a value that was altered counts as nothing, and no JSON is read.
+        spent = select(func.total(DecisionRow.tokens)).where(DecisionRow.at >= day, DecisionRow.tokens > 0)
+        acted = select(DecisionRow.watcher, func.count()).group_by(DecisionRow.watcher)
+        acted = acted.where(DecisionRow.at >= hour, DecisionRow.decision == "act", ~col(DecisionRow.dry_run))
+        return await self._store.read(
+            lambda session: (int(session.exec(spent).one()), dict(session.exec(acted).all()))
+        )
+
+
+def _delete(session: Session, name: str) -> None:
+    session.exec(delete(WatcherRow).where(col(WatcherRow.name) == name))
+    session.exec(delete(DecisionRow).where(col(DecisionRow.watcher) == name))
+
+
+def _update(row: WatcherRow) -> Update:
+    return update(WatcherRow).where(col(WatcherRow.name) == row.name).values(**row.model_dump())
+
+
+def check_room(rows: Mapping[str, WatcherRow], name: str, user: User, *, as_draft: bool) -> None:
+    """Check that a person may add a watcher.
+
+    Args:
+        as_draft: Whether a draft of theirs with this name is replaced.
+
+    Raises:
+        Conflict: If the name is taken, or there are too many.
+    """
+    if (there := rows.get(name)) is not None:
+        if as_draft and there.state == "draft" and there.owner == user.id:
+            return
+        raise _name_taken(name)
+    own = sum(row.owner == user.id for row in rows.values())
+    if len(rows) >= _MOST or own >= _MOST_OF_ONE:
+        raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
+
+
+def _name_taken(name: str) -> Conflict:
+    """Return the error for a name that another watcher has."""
+    return Conflict(f"there is a watcher {name!r} already", hint="Choose another name.")

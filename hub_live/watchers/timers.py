@@ -1,0 +1,204 @@
+"""Timers and reminders: they end once, or come again by a schedule, and survive restarts."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from pydantic import ConfigDict
+from sqlalchemy import Delete, Update
+from sqlmodel import col, delete, select, update
+
+from agent_core.prompt import Household
+from chat.tasks import happens, open_tasks, supervise
+from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
+from contracts.wire import Json, Part, Timestamp, rfc3339
+from hub_live.events import Events, Kind
+from hub_live.watchers.definition import Missed
+from hub_live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
+from hub_live.watchers.tables import TimerRow
+from hub_registry.access.accounts import User
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import now, readable
+from identity.ids import uuid7
+
+_log = logging.getLogger(__name__)
+
+_MOST: Final = 100
+"""Timers of one person."""
+_AGAIN_S: Final = 5.0
+"""Until the next attempt where the database cannot be written."""
+_WITHOUT_SUN: Final = timedelta(days=1)
+"""Until a timer by the sun whose time cannot be computed is tried again."""
+
+
+class TimerSummary(Part):
+    """A timer as people and programs read it."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: str
+    text: str
+    due: Timestamp
+    schedule: str | None
+    missed: str
+
+
+class Timers:
+    """Keeps the timers of all people.
+
+    That one ended is stored in one transaction with its end, so that it is reported once.
+    """
+
+    def __init__(self, store: Store, events: Events, *, instance: str, household: Household) -> None:
+        self._store = store
+        self._events = events
+        self._instance = instance
+        self._household = household
+        self._rows: dict[str, TimerRow] = {}
+        self._changed = asyncio.Event()
+
+    async def add(
+        self, user: User, text: str, *, due: datetime | None, schedule: str | None, missed: Missed
+    ) -> TimerSummary:
+        """Set a timer that ends once, or comes again.
+
+        Raises:
+            InvalidMessage: If the schedule is none, or the moment has passed.
+            Conflict: If the person has too many.
+        """
+        if sum(row.owner == user.id for row in self._rows.values()) >= _MOST:
+            raise Conflict("there are too many timers", hint="Remove one.")
+        if due is None:
+            due = Schedule.parse(schedule or "").next(now(), self._household)
+        elif due <= now():
+            raise InvalidMessage(f"{rfc3339(due)} has passed")
+        row = TimerRow(
+            id=uuid7(),
+            instance=self._instance,
+            owner=user.id,
+            text=text[:200],
+            due=due,
+            schedule=schedule,
+            missed=missed,
+        )
+        values = row.model_dump()
+        await self._store.write(lambda session: session.add(TimerRow(**values)))
+        self._rows[row.id] = row
+        self._changed.set()
+        await self._events.publish(user.id, "timer", _happened(row, "set"))
+        return TimerSummary.model_validate(row)
+
+    def of(self, user: User) -> list[TimerSummary]:
+        """Return the timers of a person, the next one first."""
+        own = [row for row in self._rows.values() if row.owner == user.id]
+        return [TimerSummary.model_validate(row) for row in sorted(own, key=lambda row: row.due)]
+
+    async def remove(self, user: User, which: str) -> TimerSummary:
+        """Remove a timer, by its id or its text.
+
+        Raises:
+            NotFound: If there is none, or more than one of this text.
+        """
+        own = [row for row in self._rows.values() if row.owner == user.id]
+        found = [row for row in own if row.id == which] or [
+            row for row in own if row.text.casefold() == which.casefold()
+        ]
+        if len(found) != 1:
+            there = ", ".join(f"{row.text!r} ({row.id})" for row in own) or "none"
+            raise NotFound(f"{len(found)} timers are called {which!r}", hint=f"There are: {there}.")
+        await self._drop(found[0])
+        await self._events.publish(user.id, "timer", _happened(found[0], "removed"))
+        return TimerSummary.model_validate(found[0])
+
+    async def forget_person(self, user: str) -> None:
+        """Remove the timers of a person who was removed."""
+        for row in [row for row in self._rows.values() if row.owner == user]:
+            await self._drop(row)
+
+    async def run(self) -> None:
+        """Report timers as they end, until cancelled."""
+        own = select(TimerRow).where(TimerRow.instance == self._instance)
+        stored = await self._store.read(lambda session: list(session.exec(own)))
+        for row in readable(stored, self._checked):
+            self._rows[row.id] = row
+        while True:
+            self._changed.clear()
+            present = time.time()
+            for row in [row for row in self._rows.values() if row.due.timestamp() <= present]:
+                if row.id not in self._rows:
+                    continue  # It was removed while another one ended.
+                try:
+                    await self._end(row, late=present - row.due.timestamp() > LATE_S)
+                except StorageError as error:
+                    _log.error("the timer %s: %s", row.id, error)
+                    await asyncio.sleep(_AGAIN_S)
+            first = min((row.due.timestamp() for row in self._rows.values()), default=math.inf)
+            wait_s = min(max(0.05, first - time.time()), LONGEST_SLEEP_S)
+            await happens(self._changed, within_s=wait_s)
+
+    @staticmethod
+    def _checked(row: TimerRow) -> TimerRow:
+        """Return a row that can be shown, and whose schedule, if it has one, can be read."""
+        TimerSummary.model_validate(row)
+        if row.schedule is not None:
+            Schedule.parse(row.schedule)
+        return row
+
+    async def _end(self, row: TimerRow, *, late: bool) -> None:
+        missed = late and row.missed == "tell"
+        payload = _happened(row, "ended")
+        message = f"Missed while the hub was stopped: {row.text}" if missed else row.text
+        before, following = row.due, None
+        # First, so that a client that reads the timers at the event does not find it as it was.
+        if row.schedule is None:
+            del self._rows[row.id]
+        else:
+            try:
+                following = Schedule.parse(row.schedule).next(now(), self._household)
+            except InvalidMessage as error:
+                # The household has no coordinates any more: its owner can remove the timer, or give it some.
+                following, message = now() + _WITHOUT_SUN, f"{row.text}: {error.message}"
+            row.due = following
+        events: list[tuple[str, Kind, dict[str, Json]]] = [
+            (row.owner, "timer", {**payload, "missed": late}),
+            (row.owner, "notification", {**payload, "text": message, "from": "timer"}),
+        ]
+        try:
+            await self._events.publish_all(events, also=_change(row.id, due=following))
+        except StorageError:
+            # It ends again; one that was removed meanwhile does not come back.
+            row.due = before
+            if row.schedule is None:
+                self._rows[row.id] = row
+            raise
+
+    async def _drop(self, row: TimerRow) -> None:
+        await self._store.write(lambda session: session.exec(_change(row.id, due=None)))
+        self._rows.pop(row.id, None)
+
+
+def _happened(row: TimerRow, event: Literal["set", "removed", "ended"]) -> dict[str, Json]:
+    return {"subject": row.text, "event": event, "timer": row.id, "due": rfc3339(row.due)}
+
+
+def _change(timer: str, *, due: datetime | None) -> Update | Delete:
+    """Return the statement that moves a timer, if it is there still; without `due`, deletes it."""
+    if due is None:
+        return delete(TimerRow).where(col(TimerRow.id) == timer)
+    return update(TimerRow).where(col(TimerRow.id) == timer).values(due=due)
+
+
+@asynccontextmanager
+async def open_timers(
+    store: Store, events: Events, *, instance: str, household: Household
+) -> AsyncIterator[Timers]:
+    """Keep timers for as long as the context is open."""
+    timers = Timers(store, events, instance=instance, household=household)
+    async with open_tasks(contained=True) as tasks:
+        supervise(tasks, timers.run, name="timers")
+        yield timers

@@ -1,0 +1,498 @@
+"""The watchers of a home: made, approved, changed and shown."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from agent_core.provenance import Prompt
+from contracts.errors import Conflict, NotFound, StrawberryError
+from contracts.validation import did_you_mean
+from contracts.wire import Json, check_shown
+from hub_agent.calls.confirmations import cannot_confirm
+from hub_agent.prompt import Asked, PromptPart, list_part
+from hub_agent.settings import HubSettings
+from hub_live.topics import Feed
+from hub_live.topics.values import check_visible, visible_to
+from hub_live.watchers.backtest import Recordings, Report, backtest, decide
+from hub_live.watchers.decisions.approved import approve
+from hub_live.watchers.decisions.evaluation import DecisionEntry, Evaluations, sentence_of
+from hub_live.watchers.decisions.model import Seen, problem_of
+from hub_live.watchers.definition import (
+    By,
+    Edit,
+    WatcherRequest,
+    is_watching,
+    require_approved,
+    sources_of,
+    topics_json,
+)
+from hub_live.watchers.engine import Engine
+from hub_live.watchers.predicates import parse
+from hub_live.watchers.schedule import Schedule
+from hub_live.watchers.store import WatcherStore, check_room
+from hub_live.watchers.tables import DecisionRow, WatcherRow
+from hub_live.watchers.watched import (
+    CheckedPredicate,
+    Watched,
+    WatcherSummary,
+    WatcherWithHistory,
+    calls_json,
+    checked_decision,
+    checked_row,
+    digest_of,
+    summary_of,
+    values_json,
+)
+from hub_registry.registry import Registry
+from hub_registry.storage.tables import now, readable
+
+_log = logging.getLogger(__name__)
+
+_HISTORY: Final = 50
+_EARLIER: Final = 6
+"""Decisions that are looked at after a restart: after so many failures the wait is the longest."""
+
+
+class Watchers:
+    """Makes, approves, changes and shows watchers. A person has their own; see `By.of_all`."""
+
+    def __init__(
+        self,
+        *,
+        store: WatcherStore,
+        engine: Engine,
+        evaluations: Evaluations,
+        feed: Feed,
+        recordings: Recordings,
+        registry: Registry,
+        settings: HubSettings,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._evaluations = evaluations
+        self._feed = feed
+        self._recordings = recordings
+        self._registry = registry
+        self._settings = settings
+        self._rows: dict[str, WatcherRow] = {}
+        self._drafts: dict[str, tuple[WatcherRequest, str]] = {}
+        self._one = asyncio.Lock()
+
+    async def create(self, request: WatcherRequest, by: By, *, as_draft: bool = False) -> WatcherSummary:
+        """Make a watcher. With a predicate it is active at once, if its maker may approve its calls.
+
+        Without one, a model is asked to propose it, and the watcher is a draft until it is approved.
+
+        Args:
+            as_draft: Make a draft in any case, in place of an earlier draft of this name and person.
+
+        Raises:
+            Conflict: If there is one of this name, or there are too many.
+            PredicateError: If the predicate cannot be used.
+            InvalidMessage: If the schedule or an argument cannot.
+            CallError: If a path means nothing.
+            Forbidden: If the person has read-only access, or may not see a topic.
+        """
+        by.user.require_writer()
+        check_room(self._rows, request.name, by.user, as_draft=as_draft)
+        allow = self._checked(request, by)
+        row = WatcherRow(
+            name=request.name,
+            instance=self._store.instance,
+            owner=by.user.id,
+            created_at=now(),
+            instruction=request.instruction,
+            topics=topics_json(request.topics),
+            every_s=request.interval_s,
+            schedule=request.schedule,
+            missed=request.missed,
+            predicate=request.predicate,
+            allow=allow,
+            dry_run=request.dry_run,
+            actions_per_hour=request.actions_per_hour,
+        )
+        seen = await self._values(row)
+        if row.predicate is None and row.topics:
+            await self._evaluations.propose(row, seen)
+        elif row.predicate is not None:
+            row.note = problem_of(row.predicate, seen) or ""
+        is_active = not as_draft and request.predicate is not None and (by.may_confirm or not allow)
+        if is_active:
+            row.sqlmodel_update({"state": "active", **await self._approval(by)})
+        async with self._one:
+            check_room(self._rows, request.name, by.user, as_draft=as_draft)
+            # Stored first: what a person is told has failed must not run.
+            await self._store.add(row, replace=row.name in self._rows)
+            self._rows[row.name], self._drafts[row.name] = row, (request, digest_of(row))
+            self._evaluations.limits.forget(row.name)
+            if is_active:
+                await self._try_start(row)
+                await self._recordings.keep(self._rows.values())
+        await self._evaluations.announcer.state(row)
+        return self._shown(row)
+
+    async def shown_to_confirm(self, name: str, by: By) -> dict[str, Json]:
+        """Return what a person must see of a draft before saying yes: most important first."""
+        row = self._get(name, by)
+        seen = await self._values(row)
+        return {
+            "predicate": row.predicate or row.note,
+            "actions": calls_json(row) or "none, it only notifies",
+            "topics": {name: each.topic for name, each in sources_of(row).items()},
+            "latest": values_json(seen),
+        }
+
+    def digest_shown(self, request: WatcherRequest) -> str:
+        """Return the digest of the draft that was made of a request; empty where it is another by now."""
+        row, (made, digest) = self._rows.get(request.name), self._drafts.get(request.name, (None, ""))
+        is_same = row is not None and row.state == "draft" and (made, digest) == (request, digest_of(row))
+        return digest if is_same else ""
+
+    async def approve(self, name: str, by: By, digest: str, edit: Edit | None = None) -> WatcherSummary:
+        """Approve a watcher, with changes, and let it begin.
+
+        Its calls then count as confirmed, so this is only for people who may confirm calls.
+
+        Args:
+            digest: Of what the person saw; see `watched.digest_of`.
+
+        Raises:
+            Conflict: If it was changed meanwhile.
+            Forbidden: If it makes calls and the person may not confirm calls here.
+            StrawberryError: As by `change`.
+        """
+        async with self._changing(name, by, "approved") as (row, assign):
+            hint = f"'strawberry watchers show {name}' shows it."
+            check_shown(digest, digest_of(row), name=name, hint=hint)
+            edited = await self._edited(row, edit or Edit(), by)
+            if edited["allow"] and not by.may_confirm:
+                raise cannot_confirm()
+            approval = await self._approval(by)
+            # It begins as a new one: what it did as it was before does not count.
+            begun = {"done": [], "armed": True, "state": "active", "snoozed_until": None}
+            assign({**edited, **approval, **begun})
+            await self._start(row, is_new=True)
+        return self._shown(row)
+
+    async def change(self, name: str, by: By, edit: Edit) -> WatcherSummary:
+        """Change the topics, instruction and calls of a watcher, and when it is evaluated.
+
+        One that makes calls is a draft after any change: what was approved is another watcher.
+
+        Raises:
+            InvalidMessage: If an argument or the schedule cannot be used, or it would have no topic to see.
+            PredicateError: If its predicate cannot be read with these topics.
+            CallError: If a path means nothing.
+            Forbidden: If the person has read-only access, or may not see a topic.
+        """
+        async with self._changing(name, by, "changed") as (row, assign):
+            edited = await self._edited(row, edit, by)
+            if all(value == getattr(row, field) for field, value in edited.items() if field != "note"):
+                return self._shown(row)
+            assign(edited)
+            if row.allow:
+                self._engine.stop(name)
+                assign({"state": "draft", "snoozed_until": None, "next_at": None})
+            elif self._engine.get(name) is not None:
+                await self._start(row)
+        return self._shown(row)
+
+    async def _edited(self, row: WatcherRow, edit: Edit, by: By) -> dict[str, Any]:
+        """Return the fields of a watcher as they are with the changes.
+
+        The row itself stays as it is: the engine reads and stores it while values are awaited.
+        """
+        request = edit.applied_to(row, calls_json(row))
+        edited = {
+            "allow": self._checked(request, by, row),
+            "instruction": request.instruction,
+            "predicate": request.predicate,
+            "dry_run": request.dry_run,
+            "topics": topics_json(request.topics),
+            "every_s": request.interval_s,
+            "missed": request.missed,
+        }
+        if request.schedule != row.schedule:
+            edited |= {"schedule": request.schedule, "next_at": None}
+        if request.predicate is not None and (edit.predicate, edit.topics) != (None, None):
+            seen = await self._values(WatcherRow(**{**row.model_dump(), **edited}))
+            edited["note"] = problem_of(request.predicate, seen) or ""
+        return edited
+
+    async def check(self, name: str, by: By, predicate: str | None) -> CheckedPredicate:
+        """Return what another predicate would be worth now; nothing is changed.
+
+        Args:
+            predicate: None to have the model propose one.
+
+        Raises:
+            PredicateError: If it cannot be read.
+        """
+        row = self._get(name, by)
+        by.user.require_writer()
+        seen = await self._values(row)
+        problem = ""
+        if predicate is None:
+            tried = WatcherRow(**{**row.model_dump(), "predicate": None, "tokens": 0, "model_calls": 0})
+            await self._evaluations.propose(tried, seen)
+            row.tokens, row.model_calls = row.tokens + tried.tokens, row.model_calls + tried.model_calls
+            await self._store.save(row)
+            predicate, problem = tried.predicate, tried.note
+        if predicate is not None:
+            parse(predicate, row.topics)
+            problem = problem_of(predicate, seen) or ""
+        return {"predicate": predicate, "note": problem, "latest": values_json(seen)}
+
+    async def pause(self, name: str, by: By) -> WatcherSummary:
+        """Watch no more until it is resumed."""
+        async with self._changing(name, by, "paused") as (row, assign):
+            require_approved(row)
+            self._engine.stop(name)
+            # Times of its schedule that come meanwhile are not missed.
+            assign({"state": "paused", "snoozed_until": None, "next_at": None})
+        return self._shown(row)
+
+    async def snooze(self, name: str, by: By, *, seconds: float) -> WatcherSummary:
+        """Suspend a watcher for some time; values are seen meanwhile."""
+        async with self._changing(name, by, "snoozed") as (row, assign):
+            require_approved(row)
+            assign({"state": "paused", "snoozed_until": now() + timedelta(seconds=seconds)})
+            if self._engine.get(name) is None:
+                await self._start(row)
+            self._engine.wake()
+        return self._shown(row)
+
+    async def resume(self, name: str, by: By) -> WatcherSummary:
+        """Go on with a watcher that was paused, snoozed or has failed."""
+        async with self._changing(name, by, "resumed") as (row, assign):
+            require_approved(row)
+            assign({"state": "active", "snoozed_until": None, "note": ""})
+            await self._start(row)
+        return self._shown(row)
+
+    async def remove(self, name: str, by: By) -> None:
+        """Delete a watcher and its history."""
+        row = self._get(name, by)
+        by.user.require_writer()
+        await self._remove(row)
+        await self._evaluations.announcer.change(row, "removed", by=by.user.id)
+
+    async def forget_person(self, user: str) -> None:
+        """Delete the watchers of a person who was removed."""
+        for row in [row for row in self._rows.values() if row.owner == user]:
+            await self._remove(row)
+
+    async def _approval(self, by: By) -> dict[str, str | None]:
+        token = await self._registry.authority.get(by.token)
+        through = token.subject if token.kind == "device" else None
+        return {"approved_by": by.token, "approver": by.user.id, "approved_through": through}
+
+    async def _remove(self, row: WatcherRow) -> None:
+        async with self._one:
+            await self._store.remove(row.name)
+            self._engine.stop(row.name)
+            for kept in (self._rows, self._drafts):
+                kept.pop(row.name, None)
+            self._evaluations.limits.forget(row.name)
+            await self._recordings.keep(self._rows.values())
+        await self._evaluations.announcer.gone(row)
+
+    async def run(self, name: str, by: By) -> DecisionEntry:
+        """Evaluate a watcher now, and return the decision and the actions.
+
+        Raises:
+            Conflict: If it is not active, or is evaluated already.
+        """
+        row = self._get(name, by)
+        by.user.require_writer()
+        require_approved(row)
+        watched = self._engine.get(name)
+        if watched is None or row.state != "active":
+            hint = f"'strawberry watchers resume {name}' lets it go on."
+            raise Conflict(f"{name} is not active: {row.state}", hint=hint)
+        if watched.busy:
+            hint = f"'strawberry watchers show {name}' shows it."
+            raise Conflict(f"{name} is evaluated just now", hint=hint)
+        row.done = []
+        # A person who wants it now does not wait; the others do.
+        self._evaluations.limits.evaluations.charge(1)
+        entry = await self._engine.evaluate_now(watched, occasion="The owner asks for an evaluation now.")
+        return DecisionEntry.model_validate(entry)
+
+    async def test(
+        self,
+        name: str,
+        by: By,
+        *,
+        since: float | None = None,
+        capture: str = "",
+        with_model: bool = False,
+        predicate: str | None = None,
+    ) -> Report:
+        """Return when a watcher would have fired on recorded values; nothing is called or notified.
+
+        Args:
+            predicate: Another one than its own, to try it.
+            since: Unix seconds; the recordings of all captures and of the watchers since then.
+            capture: Id of the one capture to read instead.
+            with_model: Whether the model decides the first times.
+
+        Raises:
+            Conflict: If it has no predicate.
+            NotFound: If there is no such capture.
+            Forbidden: If a model is to decide and the person has read-only access: that costs tokens.
+        """
+        row = self._get(name, by)
+        if with_model:
+            by.user.require_writer()
+        tried = predicate or row.predicate
+        if tried is None:
+            raise Conflict(f"{name} has no predicate to test", hint="Approve it with one.")
+        sources = sources_of(row)
+        sees = partial(visible_to, self._registry.directory, row.owner)
+        seen = [source for source in sources.values() if sees(source.link)(source.topic)]
+        recorded = self._recordings.read(by, seen, since=since or 0.0, capture=capture)
+        until = None if capture else now().timestamp()
+        report = await backtest(parse(tried, sources), sources, recorded, until=until)
+        if with_model:
+            await decide(report, row, sources, self._evaluations)
+        return report
+
+    def of(self, by: By) -> list[WatcherSummary]:
+        """Return the watchers that a person sees, the oldest first."""
+        return [self._shown(row) for row in self._rows.values() if by.may_see(row)]
+
+    async def show(self, name: str, by: By) -> WatcherWithHistory:
+        """Return a watcher with its history, newest first."""
+        row = self._get(name, by)
+        history = readable(await self._store.history(row.name, limit=_HISTORY), DecisionEntry.model_validate)
+        return WatcherWithHistory(**dict(self._shown(row)), history=history)
+
+    async def prompt_part(self, asked: Asked) -> PromptPart | None:
+        """Return what the prompt says of a person's watchers."""
+        own = [row for row in self._rows.values() if row.owner == asked.user.id]
+        return list_part(
+            "Watchers", [Prompt(f"{row.name} ({row.state}, fired {row.fired} times)") for row in own]
+        )
+
+    async def load(self) -> None:
+        """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
+        tokens, acted = await self._store.used()
+        limits = self._evaluations.limits
+        limits.tokens.charge(tokens)
+        for row in readable(await self._store.watchers(), checked_row):
+            self._rows[row.name] = row
+            limits.actions(row).charge(acted.get(row.name, 0))
+        for entry in await self._store.interrupt():
+            if (interrupted := self._rows.get(entry.watcher)) is not None:
+                await self._evaluations.announcer.notify(
+                    interrupted,
+                    "The hub was stopped while this was done; it may be done or not, and is not repeated: "
+                    f"{entry.decision}, {sentence_of(entry)}",
+                )
+        sources = [each for row in self._rows.values() for each in sources_of(row).values()]
+        await self._recordings.keep(self._rows.values())
+        gaps = [gap for link in {each.link for each in sources} for gap in self._feed.gaps(link)]
+        await self._recordings.recall(self._rows.values())
+        for row in self._rows.values():
+            stored = await self._store.history(row.name, limit=_EARLIER, gaps=False)
+            if earlier := readable(stored, checked_decision):
+                self._store.last[row.name] = earlier[0]
+            if is_watching(row):
+                await self._try_start(row, earlier)
+        for gap in gaps:
+            self._engine.gap(gap)
+        await self._recordings.keep(self._rows.values())
+
+    async def announce(self) -> None:
+        """Publish the state of all watchers, after a connection to the broker."""
+        for row in list(self._rows.values()):
+            await self._evaluations.announcer.state(row, self._store.last.get(row.name))
+
+    async def _try_start(self, row: WatcherRow, earlier: Sequence[DecisionRow] = ()) -> None:
+        try:
+            await self._start(row, earlier=earlier)
+        except StrawberryError as error:
+            row.state, row.note, row.next_at = "failed", error.message, None
+            await self._store.save(row)
+            await self._evaluations.announcer.notify(row, f"It cannot watch: {error.message}")
+
+    async def _start(
+        self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()
+    ) -> None:
+        await self._engine.start(
+            row, last=None if is_new else self._store.last.get(row.name), earlier=earlier
+        )
+
+    @asynccontextmanager
+    async def _changing(
+        self, name: str, by: By, change: str
+    ) -> AsyncIterator[tuple[WatcherRow, Callable[[Mapping[str, Any]], None]]]:
+        """Change a watcher and publish what was done.
+
+        Yields:
+            The row, and how its fields are assigned: those have their values of before again if an error
+            comes, and the engine goes on as before; what it counts meanwhile stays.
+        """
+        self._get(name, by)
+        by.user.require_writer()
+        before: dict[str, Any] = {}
+
+        def assign(fields: Mapping[str, Any]) -> None:
+            before.update({field: getattr(row, field) for field in fields.keys() - before.keys()})
+            row.sqlmodel_update(dict(fields))
+
+        async with self._one:
+            # Not before: it can have been removed, or made again, meanwhile.
+            row = self._get(name, by)
+            watched = self._engine.get(name)
+            try:
+                yield row, assign
+                if not before:
+                    return
+                await self._store.save(row)
+                await self._recordings.keep(self._rows.values())
+            except BaseException:
+                row.sqlmodel_update(before)
+                if self._engine.get(name) is not watched:
+                    self._engine.stop(name)
+                    if is_watching(row):
+                        await self._start(row)
+                raise
+        await self._evaluations.announcer.state(row, self._store.last.get(row.name))
+        await self._evaluations.announcer.change(row, change, by=by.user.id)
+
+    def _get(self, name: str, by: By) -> WatcherRow:
+        row = self._rows.get(name)
+        if row is None or not by.may_see(row):
+            own = [each.name for each in self._rows.values() if by.may_see(each)]
+            raise NotFound(
+                f"there is no watcher {name!r}{did_you_mean(name, own)}",
+                hint="'strawberry watchers list' shows them.",
+            )
+        return row
+
+    def _checked(self, request: WatcherRequest, by: By, row: WatcherRow | None = None) -> list[Json]:
+        """Check what is asked for, of a watcher that there is; return the calls as they are stored."""
+        known = () if row is None else sources_of(row).values()
+        for source in request.topics.values():
+            if source not in known:
+                check_visible(by.user, source.topic, source.link)
+        if request.schedule is not None:
+            Schedule.parse(request.schedule).next(now(), self._settings.household)
+        if request.predicate is not None:
+            parse(request.predicate, request.topics)
+        directory = self._registry.directory.seen_by(by.user.id if row is None else row.owner)
+        return [call.model_dump() for call in approve(directory, request.allow)]
+
+    def _shown(self, row: WatcherRow) -> WatcherSummary:
+        return summary_of(row, self._engine.get(row.name), self._store.last.get(row.name))
+
+    async def _values(self, row: WatcherRow) -> dict[str, Seen]:
+        """Return the present values of the topics; those that are not followed yet are asked for."""
+        await asyncio.gather(*(self._feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
+        return self._engine.seen(Watched(row, sources_of(row), None, None))

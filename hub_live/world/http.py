@@ -1,0 +1,120 @@
+"""The world over HTTP: ``GET /api/world``."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
+from typing import Annotated, Final
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+
+from chat.http.requests import Answer, answer, read_query
+from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
+from chat.tasks import happens
+from contracts.errors import NotFound
+from contracts.wire import Strict
+from hub_live.world.thing import Thing
+from hub_live.world.world import World, WorldView
+from hub_registry.access.bearer import Bearer, Gate
+
+_GATHER_S: Final = 0.25
+"""How long changes are gathered: a state that changes often is sent four times a second at most."""
+_MOST_TOPICS: Final = 1_000
+"""Topics that are remembered as changed; beyond that all things are compared."""
+
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class _Query(Strict):
+    """Query parameters; with ``follow``, what changes then follows as a stream of server-sent events."""
+
+    area: _Name | None = None
+    kind: _Name | None = None
+    name: _Name | None = None
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 200
+    follow: bool = False
+
+    def view(self, world: World, user: str) -> WorldView:
+        """Return the things that are asked for, without their states."""
+        return world.view(user, area=self.area, kind=self.kind, name=self.name, limit=self.limit)
+
+
+def world_routes(world: World, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
+    """Make the route."""
+    may_look, may_follow = gate.require("chat"), gate.require_user("chat")
+    streams = Streams(connections)
+
+    async def look(request: Request) -> Answer[WorldView] | EventStream:
+        query = read_query(request, _Query)
+        bearer = await (may_follow if query.follow else may_look)(request)
+        first = await world.seen(query.view(world, bearer.user.id))
+        if not query.follow:
+            return answer(first)
+        return streams.answer(bearer.claims.jti, _following(world, query, first, bearer))
+
+    return [Route("/api/world", look)]
+
+
+async def _following(
+    world: World, query: _Query, first: WorldView, bearer: Bearer
+) -> AsyncGenerator[bytes, None]:
+    """Yield all things, and then those that changed or went; a client that reads slowly misses states."""
+    changed: set[str] = set()
+    woken = asyncio.Event()
+
+    def note(topic: str) -> None:
+        changed.add(topic if len(changed) < _MOST_TOPICS else "")
+        woken.set()
+
+    stop = world.on_change(note)
+    try:
+        note("")
+        yield event({**vars(first), "things": _shown(first.things), "gone": []})
+        sent = {(thing.kind, thing.id): replace(thing, age_s=None) for thing in first.things}
+        while time.time() < bearer.claims.exp:
+            if not await happens(woken, within_s=HEARTBEAT_S):
+                yield HEARTBEAT
+                continue
+            await asyncio.sleep(_GATHER_S)
+            topics = set(changed)
+            changed.clear()
+            woken.clear()
+            there = await _there(world, query, bearer.user.id, topics)
+            gone = sent.keys() - there.keys()
+            news = [
+                thing
+                for key, thing in there.items()
+                if thing is not None and sent.get(key) != replace(thing, age_s=None)
+            ]
+            sent |= {(thing.kind, thing.id): replace(thing, age_s=None) for thing in news}
+            for key in gone:
+                del sent[key]
+            if news or gone:
+                yield event({"things": _shown(news), "gone": [list(key) for key in sorted(gone)]})
+    finally:
+        stop()
+
+
+async def _there(
+    world: World, query: _Query, user: str, topics: set[str]
+) -> dict[tuple[str, str], Thing | None]:
+    """Return the things that there are; only those that may have changed with their states."""
+    try:
+        view = query.view(world, user)
+    except NotFound:
+        # What was asked for is no longer there, and may come again.
+        return {}
+    found: dict[tuple[str, str], Thing | None] = {}
+    for thing in view.things:
+        is_changed = "" in topics or thing.topic in topics
+        found[thing.kind, thing.id] = world.current(thing) if is_changed else None
+        if is_changed:
+            await asyncio.sleep(0)
+    return found
+
+
+def _shown(things: Iterable[Thing]) -> list[dict[str, object]]:
+    # `vars` has the words, too, once they were asked for.
+    return [{name: getattr(thing, name) for name in Thing.__dataclass_fields__} for thing in things]

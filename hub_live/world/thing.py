@@ -1,0 +1,76 @@
+"""Something in the home."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from agent_core.search.words import naming_words
+from contracts.wire import Json
+from hub_live.topics import LinkName, field
+
+OWN_KINDS: Final = ("area", "device", "node", "state", "skill")
+"""Kinds that are not those of Home Assistant's entities."""
+_OPENINGS: Final = frozenset({"door", "garage_door", "opening", "window"})
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something in the home.
+
+    Attributes:
+        kind: ``area``, ``device``, ``node``, ``skill``, ``state`` of a skill, or the kind of an entity in the
+            words of Home Assistant: ``light``, ``sensor``.
+        id: Unique among the things of its kind and origin.
+        device: Key of the device, or the name that another program gives its device.
+        state: None where it is not known.
+        age_s: Since it is so; None where that is not known.
+        topic: Where the state is published, with its ``link`` and the ``field`` of the payload; None for the
+            whole payload.
+        sets: Fields that can be set on the topic below it, of a device of Zigbee2MQTT.
+        on_off: Of a binary sensor, the values that mean on and off, as text; a contact that is closed is off.
+    """
+
+    kind: str
+    id: str
+    name: str
+    area: str | None = None
+    device: str | None = None
+    state: Json = None
+    unit: str | None = None
+    age_s: float | None = None
+    device_class: str | None = None
+    topic: str | None = None
+    link: LinkName | None = None
+    field: str | None = None
+    sets: tuple[str, ...] = ()
+    on_off: tuple[str, ...] = ()
+
+    def reading(self, payload: Json) -> Json:
+        """Return the state in a decoded payload; ``on`` or ``off`` where a value means that."""
+        value = field(payload, self.field)
+        return ("on", "off")[self.on_off.index(str(value))] if str(value) in self.on_off else value
+
+    @property
+    def is_entity(self) -> bool:
+        """Return whether it has a state that changes by itself."""
+        return self.kind == "state" or self.kind not in OWN_KINDS
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words of its name and place."""
+        return naming_words(self.name) | naming_words(self.device or "") | naming_words(self.area or "")
+
+    @property
+    def kind_words(self) -> frozenset[str]:
+        """The words for what it is, which many others share."""
+        return naming_words(self.kind) | naming_words(self.device_class or "")
+
+
+def state_word(kind: str, device_class: str | None, state: Json) -> Json:
+    """Return a state in words: a door sensor is open and not on."""
+    if kind == "binary_sensor" and state in ("on", "off"):
+        if device_class in _OPENINGS:
+            return "open" if state == "on" else "closed"
+        if device_class == "lock":
+            return "unlocked" if state == "on" else "locked"
+    return state

@@ -1,0 +1,187 @@
+"""The hub's HTTP application: all routes, and the guard in front of them."""
+
+import asyncio
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from functools import cache
+from typing import NotRequired
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp
+from typing_extensions import TypedDict
+
+from chat.http.errors import HANDLERS
+from chat.http.guard import Guard
+from chat.http.requests import Answer, answer
+from chat.http.routes import ChatRoutes
+from chat.http.streams import Connections
+from contracts.errors import Forbidden, Unauthorized
+from hub_agent.agents.http import agent_routes
+from hub_agent.bus.connection import LinkHealth
+from hub_agent.calls.audit_log import AuditLog
+from hub_agent.chat.assistant import Assistant
+from hub_agent.prompt.http import prompt_route
+from hub_agent.settings import HttpSettings
+from hub_home_assistant.inward.client import HomeAssistantHealth
+from hub_home_assistant.outward import Outward
+from hub_home_assistant.outward.http import home_assistant_routes
+from hub_live.topics.http import PublishBody
+from hub_registry.access.bearer import Gate
+from hub_registry.http import Remover
+from hub_registry.http import make_routes as make_registry_routes
+from hub_server.http.audit import audit_routes
+from hub_server.http.chat_socket import ChatSockets
+from hub_server.http.ollama import KeyInPath, OllamaRoutes
+from hub_server.http.openapi import OpenApi, openapi_document
+from hub_server.http.pages import Pages
+from hub_server.http.sentences import sentence_routes
+from hub_server.http.skills import DirectCalls
+from hub_server.http.turns import turn_routes
+from hub_server.live import Live
+from hub_server.mcp.clients import McpClients
+from hub_server.mcp.http import Mcp
+from hub_server.seeing.http import MetricsRoute
+from hub_server.system.http import Health, SystemRoutes
+from hub_server.system.models import ModelRoutes
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the endpoints work with.
+
+    Attributes:
+        remover: The registry's service.
+        health: Gives what ``/api/health`` shows to all who have a token.
+        outward: What of this home is in Home Assistant.
+        connections: The clients that wait.
+        tasks: Owns what outlives a request.
+        pages: What answers where there is no route.
+        system: The routes of the installation; None where the hub does not know its own.
+        mcp: The endpoint of the Model Context Protocol.
+        mcp_servers: The servers of it that the hub uses.
+        metrics: The numbers of this hub.
+    """
+
+    assistant: Assistant
+    live: Live
+    gate: Gate
+    remover: Remover
+    health: Callable[[], Health]
+    outward: Outward
+    connections: Connections
+    tasks: asyncio.TaskGroup
+    pages: Pages
+    system: SystemRoutes | None
+    mcp: Mcp
+    mcp_servers: McpClients
+    metrics: MetricsRoute
+
+
+class LinkUp(TypedDict):
+    """Whether a link is connected."""
+
+    connected: bool
+
+
+class PublicHealth(TypedDict):
+    """The health of the hub for anybody: the links that there are, and whether all is well."""
+
+    broker: LinkUp
+    home_broker: NotRequired[LinkUp]
+    home_assistant: NotRequired[LinkUp]
+    status: str
+
+
+def make_app(services: Services) -> Starlette:
+    """Put the application together; `guarded`, it can be served."""
+    assistant = services.assistant
+    may_chat, of_home = services.gate.require("chat"), services.gate.require()
+
+    async def health(request: Request) -> Answer[Health | PublicHealth]:
+        found = services.health()
+        try:
+            await of_home(request)
+        except (Unauthorized, Forbidden):
+            # Anybody may ask. What brokers and Home Assistant said, and what runs here, is for the home.
+            return answer(_for_anybody(found))
+        return answer(found)
+
+    async def openapi(request: Request) -> Answer[OpenApi]:
+        await of_home(request)
+        return answer(await asyncio.to_thread(document))
+
+    @cache
+    def document() -> OpenApi:
+        return openapi_document(app.routes, version=services.health()["version"])
+
+    async def service() -> Assistant:
+        return assistant
+
+    direct = DirectCalls(assistant, gate=services.gate, connections=services.connections)
+    members = make_registry_routes(assistant.registry, gate=services.gate, remover=services.remover)
+    chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
+    registry, log = assistant.registry, AuditLog(assistant.registry.store, assistant.trail)
+    turns = turn_routes(assistant.record, assistant.traces, log, registry.directory, services.gate)
+    live = services.live.routes(
+        services.gate, connections=services.connections, may_confirm=assistant.may_confirm
+    )
+    models = ModelRoutes(
+        assistant.settings.home, assistant.gateway, services.gate, connections=services.connections
+    )
+    app = Starlette(
+        # The direct calls come first: they are the ones whose time counts.
+        routes=[
+            *direct.routes(),
+            direct.route("/api/bus/publish", "BusSkill.publish", PublishBody),
+            *chat.routes(),
+            ChatSockets(
+                assistant, services.gate, connections=services.connections, tasks=services.tasks
+            ).route(),
+            *OllamaRoutes(assistant, services.gate, services.connections).routes(),
+            *sentence_routes(assistant, services.gate),
+            *turns,
+            prompt_route(
+                assistant.prompter, assistant.agents, services.gate, problems=services.live.problems
+            ),
+            *agent_routes(assistant.agents, services.gate, may_confirm=assistant.may_confirm),
+            *members,
+            *live,
+            *home_assistant_routes(services.outward, assistant.registry.directory, services.gate),
+            *models.routes(),
+            *services.mcp_servers.routes(services.gate),
+            *services.metrics.routes(),
+            *audit_routes(log, registry, services.gate, connections=services.connections),
+            *(services.system.routes() if services.system is not None else ()),
+            Route("/api/health", health),
+            Route("/api/openapi.json", openapi),
+        ],
+        exception_handlers=HANDLERS,
+    )
+    app.router.routes.append(services.mcp.route(app))
+    services.pages.enter(app)
+    return app
+
+
+def _for_anybody(health: Health) -> PublicHealth:
+    shown: PublicHealth = {"broker": _up(health["broker"]), "status": health["status"]}
+    if health["home_broker"] is not None:
+        shown["home_broker"] = _up(health["home_broker"])
+    if health["home_assistant"] is not None:
+        shown["home_assistant"] = _up(health["home_assistant"])
+    return shown
+
+
+def _up(link: LinkHealth | HomeAssistantHealth) -> LinkUp:
+    return {"connected": link["connected"]}
+
+
+def guarded(app: ASGIApp, settings: HttpSettings, *, names: Callable[[], Container[str]] = tuple) -> ASGIApp:
+    """Put the guard of one listener in front of the application.
+
+    Args:
+        names: See `Guard`.
+    """
+    guard = Guard(app, max_body_bytes=settings.max_body_bytes, base_path=settings.base_path, names=names)
+    return KeyInPath(guard, base_path=settings.base_path)

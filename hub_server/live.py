@@ -1,0 +1,226 @@
+"""The parts of the live home, opened in their order and closed in the reverse one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from starlette.routing import BaseRoute
+
+from agent_core.gateway.opening import LiveGateway
+from chat.http.streams import Connections
+from chat.tasks import supervise
+from contracts.errors import FileProblem
+from hub_agent.bus.connection import Bus
+from hub_agent.bus.home_link import HomeLink
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.chat.history import Histories
+from hub_agent.own_skills import HubSkill
+from hub_agent.prompt import Contribution
+from hub_agent.settings import HubSettings, ProtobufSettings
+from hub_home_assistant.inward import Inward
+from hub_home_assistant.inward.topics import StateTopics
+from hub_live.captures import Captures, CaptureSkill, open_captures
+from hub_live.captures.http import capture_routes
+from hub_live.events import Events
+from hub_live.events.http import event_routes
+from hub_live.events.presence import presence_events
+from hub_live.memory.http import memory_routes
+from hub_live.memory.memory import Memory, open_memory
+from hub_live.memory.skill import MemorySkill
+from hub_live.nodes import Nodes, node_events, node_routes
+from hub_live.notifications import Notifications, open_notifications, tell_full_disk
+from hub_live.topics import Decoding, Feed, LastHeard, LinkName, TopicLink, open_feed
+from hub_live.topics.http import topic_routes
+from hub_live.topics.skill import BusSkill
+from hub_live.topics.values import BusValues
+from hub_live.watchers.http import timer_routes, watcher_routes
+from hub_live.watchers.opening import open_watchers
+from hub_live.watchers.skill import WatcherSkill
+from hub_live.watchers.timers import Timers, open_timers
+from hub_live.watchers.watchers import Watchers
+from hub_live.world import World, WorldSkill, open_world
+from hub_live.world.http import world_routes
+from hub_live.world.section import world_part
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.registry import Registry
+
+
+@dataclass(frozen=True)
+class Live:
+    """The live home.
+
+    Attributes:
+        skills: The hub's own.
+        contributions: What the parts add to the prompt, in its order.
+    """
+
+    feed: Feed
+    values: BusValues
+    events: Events
+    captures: Captures
+    watchers: Watchers
+    timers: Timers
+    world: World
+    memory: Memory
+    nodes: Nodes
+    home_assistant: Inward
+    notifications: Notifications
+    skills: Sequence[HubSkill]
+    contributions: Mapping[str, Contribution]
+
+    def problems(self) -> list[FileProblem]:
+        """Return what is wrong with files that people edit."""
+        return [self.memory.problem] if self.memory.problem is not None else []
+
+    async def forget_person(self, user: str, heir: str) -> None:
+        """Delete what there is of a person who was removed; their captures stop, and go to an admin.
+
+        Args:
+            heir: Id of that admin.
+        """
+        await self.watchers.forget_person(user)
+        await self.timers.forget_person(user)
+        await self.captures.hand_over(user, heir)
+        await self.events.forget_person(user)
+        # Last, since people may have made the file one that cannot be changed.
+        await self.memory.forget_person(user)
+
+    def routes(
+        self, gate: Gate, *, connections: Connections, may_confirm: Callable[[Bearer], bool]
+    ) -> list[BaseRoute]:
+        """Make the HTTP routes.
+
+        Args:
+            connections: The clients that wait.
+            may_confirm: Whether a person confirms calls through a caller; see `Assistant.may_confirm`.
+        """
+        return [
+            *event_routes(self.events, gate, connections=connections),
+            *topic_routes(self.values, gate, connections=connections),
+            *capture_routes(self.captures, gate),
+            *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
+            *timer_routes(self.timers, gate),
+            *world_routes(self.world, gate, connections=connections),
+            *memory_routes(self.memory, gate),
+            *node_routes(self.nodes, gate, connections=connections),
+            *self.notifications.routes(gate),
+        ]
+
+
+@asynccontextmanager
+async def open_live(
+    settings: HubSettings,
+    registry: Registry,
+    *,
+    bus: Bus,
+    home: HomeLink | None,
+    manager: DeviceManager,
+    gateway: LiveGateway,
+    histories: Histories,
+    tasks: asyncio.TaskGroup,
+) -> AsyncIterator[Live]:
+    """Open all parts.
+
+    Args:
+        home: The connection to the home's own broker, where there is one.
+        manager: Calls skills, with an actor's rights.
+        gateway: The models.
+        histories: Knows what was said in all conversations.
+        tasks: Owns what runs as long as the hub.
+    """
+    async with AsyncExitStack() as stack:
+        heard = LastHeard(registry.store, instance=settings.instance)
+        decoding = _decoding(settings.protobuf)
+        states = StateTopics()
+        others: dict[LinkName, TopicLink] = {"home_assistant": states}
+        feed = await stack.enter_async_context(
+            open_feed(bus.link, home, heard, decoding=decoding, others=others)
+        )
+        stack.callback(registry.directory.on_sharing(feed.forget_rights))
+        events = Events(registry.store, bus.link)
+        presence = presence_events(events, registry.directory, bus.service, tasks=tasks)
+        await stack.enter_async_context(presence)
+        values = BusValues(
+            feed,
+            patterns=settings.home_link.publish if settings.home_link else (),
+            directory=registry.directory,
+            manager=manager,
+        )
+        captures = await stack.enter_async_context(
+            open_captures(settings, registry, feed=feed, link=bus.link, events=events)
+        )
+        watchers = await stack.enter_async_context(
+            open_watchers(
+                settings,
+                registry,
+                link=bus.link,
+                feed=feed,
+                events=events,
+                captures=captures,
+                manager=manager,
+                gateway=gateway,
+            )
+        )
+        timers = await stack.enter_async_context(
+            open_timers(registry.store, events, instance=settings.instance, household=settings.household)
+        )
+        # On the bus only the hub announces devices.
+        has_others = settings.home_link is not None and not settings.home_link.is_bus
+        world = await stack.enter_async_context(open_world(registry.directory, feed, home=has_others))
+        access = settings.home_assistant_access
+        home_assistant = Inward(access, states, world=world, feed=feed, registry=registry)
+        stack.enter_context(home_assistant.running(tasks))
+        memory = await stack.enter_async_context(
+            open_memory(settings.directory, embeddings=settings.embeddings, tasks=tasks)
+        )
+        await stack.enter_async_context(node_events(events, registry.directory, feed, tasks=tasks))
+        notifications = await stack.enter_async_context(
+            open_notifications(
+                settings.notifications,
+                events,
+                home=settings.home,
+                home_assistant=home_assistant.client.notify,
+            )
+        )
+        telling = partial(
+            tell_full_disk, registry.store, events, person=registry.admin.id, directory=settings.directory
+        )
+        supervise(tasks, telling, name="full disk")
+        yield Live(
+            feed=feed,
+            values=values,
+            events=events,
+            captures=captures,
+            watchers=watchers,
+            timers=timers,
+            world=world,
+            memory=memory,
+            nodes=Nodes(registry.directory, manager, feed),
+            home_assistant=home_assistant,
+            notifications=notifications,
+            skills=(
+                BusSkill(values),
+                CaptureSkill(captures),
+                WatcherSkill(watchers, timers, household=settings.household),
+                WorldSkill(world),
+                MemorySkill(memory, histories),
+                home_assistant.skill,
+            ),
+            contributions={
+                "world": partial(world_part, world),
+                "watchers": watchers.prompt_part,
+                "captures": captures.prompt_part,
+                "memory": memory.prompt_part,
+            },
+        )
+
+
+def _decoding(settings: ProtobufSettings | None) -> Decoding:
+    if settings is None:
+        return Decoding()
+    # Imported where it is used: protobuf takes 40 ms.
+    from hub_live.topics.protobuf import load_patterns
+
+    return Decoding(load_patterns(settings.descriptors, settings.topics))

@@ -1,0 +1,128 @@
+"""``/metrics``: the numbers of a hub in the format of Prometheus."""
+
+import asyncio
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlmodel import Session, col, func, select
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from agent_core.lazy import Lazy
+from contracts.addresses import is_loopback
+from contracts.errors import Forbidden
+from hub_agent.bus.connection import Bus
+from hub_agent.bus.home_link import HomeLink
+from hub_agent.chat.assistant import Assistant
+from hub_home_assistant.inward.client import HomeAssistant
+from hub_live.watchers.tables import WatcherRow
+from hub_registry.access.bearer import Gate
+from hub_server.seeing.metrics import Histogram, Metrics
+from sandbox_host import Pool
+
+_FORWARDED: Final = (
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+)
+
+
+@dataclass(frozen=True)
+class MetricsRoute:
+    """The endpoint.
+
+    Attributes:
+        open_here: Whether programs on this machine need no token; not where a proxy is set up.
+    """
+
+    metrics: Metrics
+    assistant: Assistant
+    home_assistant: HomeAssistant
+    gate: Gate
+    bus: Bus
+    home: HomeLink | None
+    pool: Lazy[Pool]
+    version: str
+    open_here: bool = False
+
+    def routes(self) -> list[BaseRoute]:
+        """Make the route."""
+        return [Route("/metrics", self._answer)]
+
+    async def _answer(self, request: Request) -> Response:
+        host = request.client.host if request.client is not None else ""
+        # What a proxy on this machine passes on comes from elsewhere. It adds headers, or passes its name on.
+        is_here = is_loopback(host) and is_loopback(request.url.hostname)
+        is_passed_on = any(name in request.headers for name in _FORWARDED)
+        if not (self.open_here and is_here) or is_passed_on:
+            bearer = await self.gate.require("metrics", "admin")(request)
+            if bearer.user.role != "admin":
+                raise Forbidden("only an admin's token may read the metrics", hint="Ask an admin for one.")
+        library: Any = await asyncio.to_thread(importlib.import_module, "prometheus_client")
+        registry = library.CollectorRegistry()
+        watchers = await self.assistant.registry.store.read(_watchers)
+        families = list(self._families(importlib.import_module("prometheus_client.core"), watchers))
+        registry.register(_Collected(families))
+        library.ProcessCollector(registry=registry)
+        return Response(library.generate_latest(registry), media_type=library.CONTENT_TYPE_LATEST)
+
+    def _families(self, core: Any, watchers: list[tuple[str, int]]) -> Iterator[Any]:
+        metrics, quotas = self.metrics, self.assistant.quotas
+        entries = self.assistant.registry.directory.entries()
+        pool = self.pool.opened
+        online = sum(entry.connected for entry in entries)
+        links = {"bus": self.bus.link} | ({"home": self.home.link} if self.home is not None else {})
+
+        def many(kind: str, name: str, text: str, labels: str, rows: Any) -> Any:
+            family = getattr(core, f"{kind}MetricFamily")(f"strawberry_{name}", text, labels=labels.split())
+            for values, number in rows:
+                family.add_metric([values] if isinstance(values, str) else values, number)
+            return family
+
+        def histogram(name: str, text: str, label: str, rows: dict[str, Histogram]) -> Any:
+            family = core.HistogramMetricFamily(f"strawberry_{name}", text, labels=[label])
+            for value, each in rows.items():
+                family.add_metric([value], each.buckets(), each.total)
+            return family
+
+        yield many("Gauge", "build_info", "The version that runs", "version", [(self.version, 1)])
+        yield many("Counter", "calls", "Skill calls that ended", "where outcome", metrics.calls.items())
+        yield histogram("call_seconds", "How long skill calls took", "where", metrics.call_seconds)
+        yield many("Counter", "turns", "Turns that ended", "mode outcome", metrics.turns.items())
+        yield histogram("turn_seconds", "How long turns took", "mode", metrics.turn_seconds)
+        yield many("Counter", "turn_part_seconds", "Where turns spent time", "part", metrics.parts.items())
+        yield many("Counter", "tokens", "Tokens of models", "model direction", metrics.tokens.items())
+        yield many(
+            "Gauge", "open_turns", "Turns that run or wait", "", [((), self.assistant.running.open_count)]
+        )
+        waiting = {"calls": quotas.calls.waiting, "programs": quotas.programs.waiting}
+        yield many("Gauge", "waiting", "Requests that wait for their turn", "queue", waiting.items())
+        states = {"online": online, "offline": len(entries) - online}
+        yield many("Gauge", "devices", "Devices", "state", states.items())
+        sandboxes = pool.state() if pool is not None else {}
+        yield many("Gauge", "sandboxes", "Processes and programs of the sandbox", "state", sandboxes.items())
+        yield many("Gauge", "watchers", "Watchers", "state", watchers)
+        connected = {name: float(link.connected) for name, link in links.items()}
+        if (house := self.home_assistant.health()) is not None:
+            connected["home_assistant"] = float(house["connected"])
+        yield many("Gauge", "broker_connected", "Whether a broker is connected", "link", connected.items())
+
+
+@dataclass(frozen=True, eq=False)
+class _Collected:
+    families: list[Any]
+
+    def collect(self) -> list[Any]:
+        """Return what is written; the library asks for it."""
+        return self.families
+
+
+def _watchers(session: Session) -> list[tuple[str, int]]:
+    states = session.exec(select(WatcherRow.state, func.count()).group_by(col(WatcherRow.state)))
+    return [(str(state), count) for state, count in states]

@@ -1,0 +1,105 @@
+"""What the hub needs of the program that runs it; `deploy` has it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from pydantic import SecretStr
+from typing_extensions import TypedDict
+
+from contracts.wire import Json
+from hub_server.system.logs import LogRing
+
+
+class CheckAnswer(TypedDict):
+    """What was looked at, whether it works, how it is, and what to do about it."""
+
+    check: str
+    ok: bool
+    detail: str
+    hint: str
+
+
+class BackupDevice(TypedDict):
+    """A device that may log in after a backup is restored."""
+
+    id: str
+    name: str
+
+
+class BackupContents(TypedDict):
+    """What a backup holds, for a person who decides whether to restore it.
+
+    Attributes:
+        version: Of the Strawberry that wrote it.
+        created_at: When, RFC 3339.
+        people: Names of the users.
+        bytes: Size of all files.
+        captures: Whether captures are in it.
+        problems: What in it will not work on this machine.
+    """
+
+    version: str
+    created_at: str
+    hub_id: str
+    devices: list[BackupDevice]
+    people: list[str]
+    conversations: int
+    files: int
+    bytes: int
+    captures: bool
+    problems: list[str]
+
+
+class Host(Protocol):
+    """The installation around a hub. What blocks is called in a thread.
+
+    Attributes:
+        logs: The latest lines of the log, without secrets.
+        upload: Where a backup is put together that is to be restored.
+    """
+
+    logs: LogRing
+    upload: Path
+
+    @property
+    def can_restart(self) -> bool:
+        """Return whether the hub starts again by itself to restore a backup."""
+        ...
+
+    def check(
+        self, *, health: Mapping[str, Json], devices: list[dict[str, Json]], servers: list[dict[str, Json]]
+    ) -> list[CheckAnswer]:
+        """Look at this installation; blocks."""
+        ...
+
+    def write_backup(self, target: BinaryIO, passphrase: SecretStr, *, captures: bool) -> None:
+        """Write an encrypted backup; blocks.
+
+        Raises:
+            ConfigError: If it cannot be written, or the passphrase is too short.
+        """
+        ...
+
+    def read_backup(self, passphrase: SecretStr) -> BackupContents:
+        """Check what was uploaded, and return what it holds; blocks.
+
+        Raises:
+            ConfigError: If it is not a whole backup that this version can use.
+        """
+        ...
+
+    def restore(self, passphrase: SecretStr, revoke: Sequence[str]) -> BackupContents:
+        """Check what was uploaded, and decide that it takes the place of what is there; blocks.
+
+        Args:
+            revoke: Ids of devices that do not come back.
+
+        Raises:
+            ConfigError: As `read_backup`, or if this hub cannot be restored while it runs.
+        """
+        ...
+
+    def restart(self) -> None:
+        """End the hub in its order, and start it again."""
+        ...

@@ -1,0 +1,149 @@
+"""Predicates against a plain evaluation, over random expressions, values and times."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hub_live.watchers.predicates import Evaluator, parse
+from tests.hub_live.watchers.naive import NAMES, VALUES, History, conditions, held, text_of, truth_of
+
+_steps = st.sampled_from([0.0, 0.5, 1.0, 1.5, 29.0, 30.0, 61.0, 500.0, 700.0])
+_events = st.lists(
+    st.tuples(_steps, st.sampled_from(NAMES), st.sampled_from(VALUES)), min_size=1, max_size=25
+)
+_T0 = 1_700_000_000.0
+
+
+def _uses_value(tree) -> bool:
+    return any(name in text_of(tree) for name in NAMES)
+
+
+@settings(max_examples=200, deadline=None)
+@example(
+    tree=(">", ("mean", "a", "1m30s"), ("constant", 2.0)), events=[(0.0, "a", 0), (30.0, "a", 3)], for_s=0
+)
+@given(tree=conditions, events=_events, for_s=st.sampled_from([0, 0, 30, 90]))
+def test_verdicts_are_those_of_a_plain_evaluation(tree, events, for_s) -> None:
+    """At each value, at each moment for which it wants to be woken, and in between."""
+    if not any(each in NAMES for each in _leaves(tree)):
+        return
+    text = text_of(tree) + (f' for "{for_s}s"' if for_s else "")
+    evaluator, history = Evaluator(parse(text, NAMES)), History()
+    truths: list[tuple[float, bool | None]] = []
+
+    def check(now: float) -> None:
+        verdict = evaluator.verdict(now)
+        truths.append((now, truth_of(tree, history, now)))
+        history.just_changed.clear()
+        truths.append((now, truth_of(tree, history, now)))
+        expected = held(truths, for_s, now) if for_s else truths[-2][1]
+        assert verdict.truth is expected, (text, now - _T0, verdict)
+        assert verdict.reason if expected is None else not verdict.reason
+
+    def check_between(now: float, then: float) -> None:
+        # What crosses a bound is looked at a millisecond later.
+        for moment in (now + (then - now) * share for share in (0.01, 0.5, 0.98)):
+            if truths and now + 0.002 < moment < then - 0.002:
+                assert truth_of(tree, history, moment) is truths[-1][1], (text, moment - _T0)
+
+    now, wakes = _T0, 0
+    for step, name, value in [*events, (1_000.0, None, None)]:
+        then = now + step
+        while (wake := evaluator.wake_at(now)) is not None and wake < then:
+            assert wake > now
+            check_between(now, wake)
+            now, wakes = wake, wakes + 1
+            check(now)
+        check_between(now, then)
+        now = then
+        if name is not None:
+            history.put(name, now, value)
+            evaluator.put(name, now, value)
+        check(now)
+    # Each value leaves each window once, and each duration crosses its bound once after each value.
+    assert wakes <= 60 * len(events)
+
+
+def test_a_condition_that_a_change_interrupts_is_looked_at_again_at_once() -> None:
+    evaluator = Evaluator(parse("not changed(a)", NAMES))
+    for value in (1, 2):
+        evaluator.put("a", _T0 + value, value)
+    assert evaluator.verdict(_T0 + 2).truth is False
+    again = evaluator.wake_at(_T0 + 2)
+    assert again == pytest.approx(_T0 + 2, abs=0.01)
+    assert evaluator.verdict(again).truth is True
+    assert evaluator.wake_at(again) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "age(a) * 0.001 + 1000000000000000 > 1000000000000000 + 0.5",
+        "age(a) * 0.000001 + a > a",
+        "age(a) + a * a != a * a",
+        "age(a) * 1000000000000000 > 1",
+        " or ".join(["age(a) / 1000000000000000 == a"] * 50),
+    ],
+)
+def test_durations_that_are_rounded_away_do_not_wake_it_without_end(text) -> None:
+    evaluator = Evaluator(parse(text, NAMES))
+    evaluator.put("a", _T0, 1e15)
+    now, wakes = _T0, 0
+    evaluator.verdict(now)
+    while (wake := evaluator.wake_at(now)) is not None and wake < _T0 + 1_000:
+        now, wakes = wake, wakes + 1
+        evaluator.verdict(now)
+    assert wakes <= 1_010
+
+
+_certain = st.recursive(
+    st.sampled_from(
+        [
+            'count(a, "1m30s") >= 3',
+            'count(a, "10m") < 4',
+            'count(b, "10m") != 5',
+            'max(a, "1d") > 1',
+            'min(b, "1d") <= 1',
+            'age(a) > "1m"',
+            'age(a) - age(b) < "10m"',
+            "-age(b) < -600",
+        ]
+    ),
+    lambda part: (
+        st.tuples(part, st.sampled_from(["and", "or"]), part).map(lambda parts: f"({' '.join(parts)})")
+        | part.map("not {}".format)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    text=_certain,
+    events=st.lists(st.tuples(_steps, st.sampled_from(NAMES), st.integers(0, 3)), min_size=4, max_size=25),
+    gap=st.tuples(st.integers(0, 25), st.integers(1, 8)),
+    later=st.sampled_from([1.0, 50.0, 700.0]),
+)
+def test_what_is_said_after_a_gap_is_true_whatever_it_has_hidden(text, events, gap, later) -> None:
+    predicate = parse(text, NAMES)
+    knowing, hearing = Evaluator(predicate), Evaluator(predicate)
+    first, last = gap[0], gap[0] + gap[1]
+    now = before = _T0
+    for number, (step, name, value) in enumerate(events):
+        now += step
+        knowing.put(name, now, value)
+        if not first <= number < last:
+            hearing.put(name, now, value)
+        if number == first:
+            hearing.gap(before, None)
+        if number == last:
+            hearing.gap(before, now)
+        if number < first:
+            before = now + 0.25
+        assert hearing.verdict(now).truth in (None, knowing.verdict(now).truth)
+    assert hearing.verdict(now + later).truth in (None, knowing.verdict(now + later).truth)
+
+
+def _leaves(tree):
+    for part in tree[1:]:
+        yield from _leaves(part) if isinstance(part, tuple) else (part,)

@@ -1,0 +1,220 @@
+"""Schedules, timers and reminders: when they come next, and that they come after a restart."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlmodel import Session, select
+
+from agent_core.prompt import Household
+from contracts.errors import InvalidMessage, StorageError
+from hub_live.watchers import timers as timers_module
+from hub_live.watchers.schedule import Schedule
+from hub_live.watchers.store import WatcherStore
+from hub_live.watchers.tables import TimerRow
+from hub_registry.storage.store import open_store
+from hub_registry.storage.tables import now
+from tests.hub_agent.home import Home, open_home
+from tests.hub_live.watchers.watching import Watching, decides, script
+from tests.hub_registry.spokes import eventually
+from tests.hub_server.test_http_direct_calls import call, post
+from tests.model_server import ScriptedModel
+
+BERLIN = Household(time_zone="Europe/Berlin", latitude=52.5, longitude=13.4)
+FRIDAY = datetime(2026, 3, 27, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("every weekday at 7", "2026-03-30T07:00+02:00"),
+        ("every day at 18:30", "2026-03-27T18:30+01:00"),
+        ("weekends at 9", "2026-03-28T09:00+01:00"),
+        ("mondays at 7pm", "2026-03-30T19:00+02:00"),
+        ("every 15 minutes", "2026-03-27T13:15+01:00"),
+        ("every hour", "2026-03-27T14:00+01:00"),
+        ("0 7 1 * *", "2026-04-01T07:00+02:00"),
+        # The clocks change in the night to Sunday: 2:30 does not exist then.
+        ("30 2 29 3 *", "2026-03-29T03:00+02:00"),
+    ],
+)
+def test_words_and_cron_give_local_times(text: str, expected: str) -> None:
+    assert Schedule.parse(text).next(FRIDAY, BERLIN) == datetime.fromisoformat(expected)
+
+
+def test_times_of_the_sun_need_coordinates_and_take_an_offset() -> None:
+    sunset = Schedule.parse("sunset").next(FRIDAY, BERLIN)
+    assert sunset.strftime("%H:%M") == "18:31"
+    before = Schedule.parse("30 min before sunset").next(FRIDAY, BERLIN)
+    assert sunset - before == timedelta(minutes=30)
+    after = Schedule.parse("2 h after sunrise")
+    assert after.next(FRIDAY, BERLIN).date() > FRIDAY.date()
+    with pytest.raises(InvalidMessage, match="where the household is"):
+        after.next(FRIDAY, Household())
+    # The sun does not set in the far north in May: the next time is in summer.
+    north = Household(latitude=71, longitude=25.8)
+    assert Schedule.parse("sunset").next(datetime(2026, 5, 20, tzinfo=UTC), north).month in (7, 8)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "every foo at 3", "every 45 minutes", "at 25:00", "* * * * * *", "0 0 31 2 *", "x" * 99],
+)
+def test_what_is_no_schedule_is_refused(text: str) -> None:
+    with pytest.raises(InvalidMessage, match="is not a schedule"):
+        Schedule.parse(text)
+
+
+async def notified(home: Home) -> list[dict[str, Any]]:
+    events = await home.hub.live.events.after(0, user=None, kinds=["notification"])
+    return [dict(event.data) for event in events]
+
+
+async def test_timers_end_with_a_notification_and_are_cancelled_by_their_text(home: Home) -> None:
+    async with home.client() as client:
+        status, made = await post(client, call("hub", "WatcherSkill.set_timer", minutes=0.002, text="tea"))
+        assert (status, made["text"]) == (200, "tea")
+        await eventually(lambda: notified(home))
+        assert [each["text"] for each in await notified(home)] == ["tea"]
+        at = (now() + timedelta(days=1)).isoformat()
+        assert (await post(client, call("hub", "WatcherSkill.remind", text="bins", at=at)))[0] == 200
+        assert (await post(client, call("hub", "WatcherSkill.remind", text="milk", every="every day at 8")))[
+            0
+        ] == 200
+        times = ("tomorrow", "2020-01-01T08:00", "9999-12-31T23:59-10:00", "0001-01-01T00:00+10:00")
+        for wrong in (*({"at": time} for time in times), {"every": "now and then"}, {}):
+            assert (await post(client, call("hub", "WatcherSkill.remind", text="no", **wrong)))[0] == 422
+        _, timers = await post(client, call("hub", "WatcherSkill.timers"))
+        assert {each["text"] for each in timers} == {"bins", "milk"}
+        assert (await post(client, call("hub", "WatcherSkill.cancel_timer", timer="Bins")))[0] == 200
+        _, timers = await post(client, call("hub", "WatcherSkill.timers"))
+        assert [(each["text"], each["schedule"]) for each in timers] == [("milk", "every day at 8")]
+        events = await home.hub.live.events.after(0, user=None, kinds=["timer"])
+        assert [(event.subject, event.data["event"]) for event in events] == [
+            ("tea", "set"),
+            ("tea", "ended"),
+            ("bins", "set"),
+            ("milk", "set"),
+            ("bins", "removed"),
+        ]
+
+        async def is_set() -> bool:
+            # Right after a start, sentences are still being indexed.
+            said = await client.post("/api/chat", json={"message": "set a timer for 5 minutes"})
+            return said.is_success and said.json()["answer"] == "The timer is set."
+
+        await eventually(is_set)
+
+
+async def test_what_ended_while_the_hub_was_stopped_is_given_late_or_told_as_missed(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home"):
+        pass
+    past = now() - timedelta(hours=2)
+    async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
+        for id_, missed, schedule in (
+            ("tea", "run", None),
+            ("bins", "tell", "every day at 8"),
+            # The household has no coordinates any more.
+            ("lamps", "run", "sunset"),
+        ):
+            row = TimerRow(
+                id=id_,
+                instance="main",
+                owner="admin",
+                text=id_,
+                due=past,
+                missed=missed,
+                schedule=schedule,
+            )
+            await store.write(partial(Session.add, instance=row))
+    async with open_home(tmp_path / "home") as home:
+        await eventually(lambda: _three(home))
+        texts = sorted(each["text"] for each in await notified(home))
+        assert texts[0] == "Missed while the hub was stopped: bins"
+        assert texts[1].startswith("lamps: sunset depends on where the household is")
+        assert texts[2] == "tea"
+        left = home.hub.live.timers.of(home.hub.registry.admin)
+        assert sorted(each.text for each in left) == ["bins", "lamps"]
+        assert all(each.due > now() for each in left)
+
+
+async def test_an_end_that_cannot_be_stored_is_told_once_it_can(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timers_module, "_AGAIN_S", 0.01)
+    timers, store, failed = home.hub.live.timers, home.hub.registry.store, asyncio.Event()
+    due = now() + timedelta(hours=1)
+    made = await timers.add(home.hub.registry.admin, "tea", due=due, schedule=None, missed="run")
+
+    async def write(_: object) -> None:
+        failed.set()
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write", write)
+        timers._rows[made.id].due = now()
+        timers._changed.set()
+        await failed.wait()
+        failed.clear()
+        await failed.wait()
+    await eventually(lambda: notified(home))
+    assert [each["text"] for each in await notified(home)] == ["tea"]
+    stored = await store.read(lambda session: session.exec(select(TimerRow)).all())
+    assert (timers.of(home.hub.registry.admin), stored) == ([], [])
+
+
+async def _three(home: Home) -> bool:
+    return len(await notified(home)) == 3
+
+
+async def test_a_scheduled_watcher_is_evaluated_at_its_time_only(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(decides("notify", "It is time."))
+    made = await watching.add("morning", on_change=None, schedule="every weekday at 7", allow=[], topics=[])
+    assert (made["state"], made["next_at"], made["note"]) == ("draft", None, "")
+    shown = await watching.ask("POST", "/morning/approve")
+    assert datetime.fromisoformat(shown["next_at"]) > now()
+    engine_row = watching.home.hub.live.watchers._rows["morning"]
+    engine_row.next_at = now()
+    watching.home.hub.live.watchers._engine.wake()
+    [entry] = await watching.decided(1, "morning")
+    assert (entry["decision"], entry["reason"]) == ("notify", "It is time.")
+    assert datetime.fromisoformat((await watching.show("morning"))["next_at"]) > now()
+    # The computer slept.
+    engine_row.next_at = now() - timedelta(hours=1)
+    watching.home.hub.live.watchers._engine.wake()
+
+    async def is_told() -> bool:
+        return (await watching.notes())[-1].endswith("was missed")
+
+    await eventually(is_told)
+    engine_row.next_at = now()
+    watching.home.hub.live.watchers._engine.wake()
+    await watching.decided(2, "morning")
+    assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("missed", ["tell", "run"])
+async def test_a_scheduled_time_that_was_missed_is_told_or_run(
+    tmp_path: Path, model: ScriptedModel, missed: str
+) -> None:
+    model.script = script(decides("notify", "It is time."))
+    body = {"name": "morning", "instruction": "Wake me.", "schedule": "every day at 7", "missed": missed}
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
+        made = (await client.post("/api/watchers", json=body)).json()
+        assert made["state"] == "draft"
+        await client.post("/api/watchers/morning/approve", json={"digest": made["digest"]})
+    async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
+        rows = WatcherStore(store, instance="main")
+        [row] = await rows.watchers()
+        row.next_at = now() - timedelta(hours=2)
+        await rows.save(row)
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home:
+        await eventually(lambda: notified(home))
+        [note] = await notified(home)
+        assert note["text"].endswith("was missed" if missed == "tell" else "It is time")
+        assert len(model.requests) == (missed == "run")
