@@ -3,12 +3,14 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, TypeVar, overload
 from urllib.parse import quote, unquote, urlencode
 
+from pydantic import BaseModel, TypeAdapter
 from starlette.types import ASGIApp, Message, Scope
 
 from chat.tasks import open_tasks
@@ -25,6 +27,10 @@ from contracts.errors import (
 )
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_web.texts import SENTENCES
+
+T = TypeVar("T")
+Kind = type[T] | TypeAdapter[T]
+"""What an answer is; an adapter stands for what is no class, as a union of models."""
 
 _KINDS: Final[dict[int, type[StrawberryError]]] = {
     401: Unauthorized,
@@ -61,7 +67,12 @@ class ApiError(StrawberryError):
 
 
 class ConfirmationNeeded(ApiError):
-    """A call that a person must confirm first; `more` has what to show, and ``confirmation``."""
+    """A call that a person must confirm first; `more` has what to show."""
+
+    @property
+    def confirmation(self) -> str:
+        """The token that a call with the person's yes must have."""
+        return str(self.more["confirmation"])
 
 
 @dataclass(frozen=True)
@@ -85,39 +96,78 @@ class Api:
     base_path: str = ""
     hub: str = ""
 
-    async def get(self, path: str, **query: Any) -> Any:
-        """Return the JSON answer to ``GET``; None where it is empty.
+    @overload
+    async def get(self, path: str, /, **query: Any) -> Any: ...
+
+    @overload
+    async def get(self, path: str, kind: Kind[T], /, **query: Any) -> T: ...
+
+    async def get(self, path: str, kind: Kind[Any] | None = None, /, **query: Any) -> Any:
+        """Return the answer to ``GET``.
 
         Args:
             path: From the root, each part of it quoted (see `part`).
+            kind: What the answer is: a model, or a list of them. Without, it is JSON; None where it is empty.
             query: Parameters; those that are None are left out.
 
         Raises:
             StrawberryError: As the route says it.
         """
-        return await self._ask("GET", path, query=query)
+        return await self._ask("GET", path, kind, query=query)
 
-    async def post(self, path: str, body: Any = None) -> Any:
-        """Send a JSON body; see `get`."""
-        return await self._ask("POST", path, body)
+    @overload
+    async def post(self, path: str, body: Any = None, /) -> Any: ...
 
-    async def put(self, path: str, body: Any) -> Any:
-        """Send a JSON body; see `get`."""
-        return await self._ask("PUT", path, body)
+    @overload
+    async def post(self, path: str, body: Any, kind: Kind[T], /) -> T: ...
 
-    async def patch(self, path: str, body: Any) -> Any:
-        """Send a JSON body; see `get`."""
-        return await self._ask("PATCH", path, body)
+    async def post(self, path: str, body: Any = None, kind: Kind[Any] | None = None, /) -> Any:
+        """Send a body, JSON or a model, of which the fields are sent that are set; see `get`."""
+        return await self._ask("POST", path, kind, body)
 
-    async def delete(self, path: str) -> Any:
+    @overload
+    async def put(self, path: str, body: Any, /) -> Any: ...
+
+    @overload
+    async def put(self, path: str, body: Any, kind: Kind[T], /) -> T: ...
+
+    async def put(self, path: str, body: Any, kind: Kind[Any] | None = None, /) -> Any:
+        """Send a body; see `post`."""
+        return await self._ask("PUT", path, kind, body)
+
+    @overload
+    async def patch(self, path: str, body: Any, /) -> Any: ...
+
+    @overload
+    async def patch(self, path: str, body: Any, kind: Kind[T], /) -> T: ...
+
+    async def patch(self, path: str, body: Any, kind: Kind[Any] | None = None, /) -> Any:
+        """Send a body; see `post`."""
+        return await self._ask("PATCH", path, kind, body)
+
+    @overload
+    async def delete(self, path: str, /) -> Any: ...
+
+    @overload
+    async def delete(self, path: str, kind: Kind[T], /) -> T: ...
+
+    async def delete(self, path: str, kind: Kind[Any] | None = None, /) -> Any:
         """Delete what is at a path; see `get`."""
-        return await self._ask("DELETE", path)
+        return await self._ask("DELETE", path, kind)
 
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **query: Any
-    ) -> AsyncIterator[AsyncIterator[Any]]:
-        """Open a stream of server-sent events; yield the JSON of each event.
+        self,
+        method: str,
+        path: str,
+        kind: Kind[T],
+        body: Any = None,
+        /,
+        *,
+        headers: dict[str, str] | None = None,
+        **query: Any,
+    ) -> AsyncIterator[AsyncIterator[T]]:
+        """Open a stream of server-sent events; yield the data of each event as what it is.
 
         Leaving the block ends it, as a client does that leaves. The end mark of chat completions is left out.
 
@@ -126,20 +176,28 @@ class Api:
         """
         accept = {"accept": "text/event-stream", **(headers or {})}
         async with self._open(method, path, body, query, accept) as chunks:
-            yield _events(chunks)
+            yield _events(chunks, _adapter(kind))
 
     async def _ask(
-        self, method: str, path: str, body: Any = None, *, query: dict[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        kind: Kind[Any] | None,
+        body: Any = None,
+        *,
+        query: dict[str, Any] | None = None,
     ) -> Any:
         async with self._open(method, path, body, query or {}, {}) as chunks:
             answer = b"".join([chunk async for chunk in chunks])
+        if kind is not None:
+            return _adapter(kind).validate_json(answer)
         return json.loads(answer) if answer else None
 
     @asynccontextmanager
     async def _open(
         self, method: str, path: str, body: Any, query: dict[str, Any], headers: dict[str, str]
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        content = b"" if body is None else json.dumps(body).encode()
+        content = b"" if body is None else _content(body)
         sent = {"host": self.host, "content-length": str(len(content)), **headers}
         if self.token is not None:
             # As a page of this hub sends it; only so a session counts.
@@ -240,14 +298,27 @@ def part(name: object) -> str:
     return quote(str(name), safe="")
 
 
-async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+_made: Final[Callable[[Any], TypeAdapter[Any]]] = cache(TypeAdapter)
+
+
+def _adapter(kind: Kind[T]) -> TypeAdapter[T]:
+    return kind if isinstance(kind, TypeAdapter) else _made(kind)
+
+
+def _content(body: Any) -> bytes:
+    if isinstance(body, BaseModel):
+        return body.model_dump_json(exclude_unset=True).encode()
+    return json.dumps(body).encode()
+
+
+async def _events(chunks: AsyncIterator[bytes], kind: TypeAdapter[T]) -> AsyncIterator[T]:
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             name, _, data = line.strip().partition(b":")
             if name == b"data" and (told := data.strip()) != b"[DONE]":
-                yield json.loads(told)
+                yield kind.validate_json(told)
 
 
 def _refusal(status: int, body: bytes) -> StrawberryError:

@@ -75,7 +75,9 @@ class Feed:
     async def run(self, api: Api, body: dict[str, Any], headers: dict[str, str]) -> None:
         """Ask, and take in what comes."""
         try:
-            async with api.stream("POST", "/v1/chat/completions", body, headers=headers) as chunks:
+            async with api.stream(
+                "POST", "/v1/chat/completions", dict[str, Any], body, headers=headers
+            ) as chunks:
                 async for chunk in chunks:
                     if (event := _event(chunk)) is not None:
                         self._add(event)

@@ -19,7 +19,7 @@ from agent_core.prompt import Household
 from contracts.errors import PasswordNeeded, StrawberryError, Unauthorized
 from contracts.rates import Backoff
 from hub_registry.access.accounts import User
-from hub_web.api import Api
+from hub_web.api import Api, Kind, T
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
 from hub_web.parts import times
@@ -350,7 +350,14 @@ class View:
     # -- streams ----------------------------------------------------------------------------------
 
     def follow(
-        self, path: str, on_event: Callable[[Any], Any], *, on_open: Show | None = None, **query: Any
+        self,
+        path: str,
+        kind: Kind[T],
+        on_event: Callable[[T], Any],
+        /,
+        *,
+        on_open: Show | None = None,
+        **query: Any,
     ) -> Callable[[], None]:
         """Call a function with each event of a server-sent stream, as long as the page is there.
 
@@ -366,7 +373,7 @@ class View:
             backoff, failed = Backoff(*_RETRY_S), False
             while True:
                 try:
-                    async with self.api.stream("GET", path, **query) as events:
+                    async with self.api.stream("GET", path, kind, **query) as events:
                         failed = False
                         if on_open is not None:
                             with slot:
@@ -395,7 +402,7 @@ class View:
         Args:
             on_open: Reads what happened before; called whenever the stream has been opened.
         """
-        self.follow("/api/events", self._happened, on_open=on_open)
+        self.follow("/api/events", dict[str, Any], self._happened, on_open=on_open)
 
     def on_event(self, on_event: Callable[[Any], Any], *kinds: str) -> None:
         """Call a function with each event of these kinds that happens from now on."""
@@ -412,7 +419,7 @@ class View:
     async def stored_events(self, kind: str, *, last: int, own: bool = False) -> list[dict[str, Any]]:
         """Return the last events of a kind that were stored, the oldest first."""
         async with self.api.stream(
-            "GET", "/api/events", kind=kind, last=last, own=own, follow=False
+            "GET", "/api/events", dict[str, Any], kind=kind, last=last, own=own, follow=False
         ) as events:
             return [event async for event in events]
 

@@ -89,7 +89,7 @@ class _Device:
         self._programs = ui.element("div")
         await self._show_skills()
         ui.timer(_REFRESH_S, self._refresh, immediate=False)
-        view.follow("/api/world", lambda _: self._refresh(), kind="device", follow=True)
+        view.follow("/api/world", dict[str, Any], lambda _: self._refresh(), kind="device", follow=True)
 
     async def _read(self) -> None:
         try:

@@ -53,7 +53,7 @@ async def devices() -> None:
                     updates[device["id"]] = _device(device)
 
     # First, so that nothing happens unheard in between.
-    view.follow("/api/world", lambda _: show(), kind="device", follow=True)
+    view.follow("/api/world", dict[str, Any], lambda _: show(), kind="device", follow=True)
     await show()
     ui.timer(_REFRESH_S, show, immediate=False)
 

@@ -92,7 +92,7 @@ class _Board:
         world, _ = await asyncio.gather(view.api.get("/api/world", limit=_MOST), self._read_methods())
         self._take(world["things"])
         self._build()
-        view.follow("/api/world", self._changed, limit=_MOST, follow=True)
+        view.follow("/api/world", dict[str, Any], self._changed, limit=_MOST, follow=True)
         # First, so that nothing happens unheard in between.
         view.on_event(self._happened, "timer", "watcher")
         await self._refresh_timers()

@@ -299,7 +299,9 @@ def _log() -> None:
             lines.clear()
             quiet.set_visibility(True)
             with lines:
-                stop = view.follow("/api/system/logs", show, level=level.value, last=_LINES, follow=True)
+                stop = view.follow(
+                    "/api/system/logs", dict[str, Any], show, level=level.value, last=_LINES, follow=True
+                )
 
         level.on_value_change(follow)
         follow()

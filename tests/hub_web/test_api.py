@@ -15,9 +15,18 @@ from chat.http.errors import HANDLERS, error_response
 from chat.http.streams import Connections, EventStream, event
 from chat.tasks import open_tasks
 from contracts.errors import Conflict, NotFound
+from contracts.wire import Part
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_web.api import Api, ApiError, ConfirmationNeeded, part
 from hub_web.feeds import Feed
+
+
+class _Echo(Part):
+    name: str
+    query: dict[str, str]
+    body: str
+    token: str
+    client: str
 
 
 def _api(*routes: Route, base_path: str = "") -> Api:
@@ -39,15 +48,13 @@ async def test_a_request_arrives_as_over_a_wire() -> None:
         )
 
     api = _api(Route("/things/{name}", echo, methods=["GET", "POST"]), base_path="/base")
-    assert (await api.get("/things/a", on=True, off=None))["query"] == {"on": "true"}
-    found = await api.post(f"/things/{part('ä b?c')}?on=true", {"a": 1})
-    assert found == {
-        "name": "ä b?c",
-        "query": {"on": "true"},
-        "body": '{"a": 1}',
-        "token": "secret",
-        "client": "192.0.2.7",
+    assert (await api.get("/things/a", _Echo, kind="b", on=True, off=None)).query == {
+        "kind": "b",
+        "on": "true",
     }
+    assert await api.post(f"/things/{part('ä b?c')}?on=true", {"a": 1}, _Echo) == _Echo(
+        name="ä b?c", query={"on": "true"}, body='{"a": 1}', token="secret", client="192.0.2.7"
+    )
 
 
 async def test_errors_of_routes_are_raised_with_their_hint() -> None:
@@ -95,7 +102,7 @@ async def test_a_stream_ends_when_its_page_leaves_it() -> None:
         async def stream(_: Request) -> Response:
             return EventStream(numbers(), connections=connections, headers={})
 
-        async with _api(Route("/", stream)).stream("GET", "/") as events:
+        async with _api(Route("/", stream)).stream("GET", "/", dict[str, int]) as events:
             seen = []
             async for each in events:
                 seen.append(each["n"])
@@ -158,7 +165,7 @@ async def test_a_page_that_closes_while_it_leaves_a_stream_does_not_go_on() -> N
             await asyncio.Event().wait()
 
     async def leave() -> None:
-        async with _api(Route("/", lambda _: Slow())).stream("GET", "/"):
+        async with _api(Route("/", lambda _: Slow())).stream("GET", "/", dict[str, int]):
             raise NotFound("gone meanwhile")
 
     async with asyncio.timeout(60), open_tasks() as tasks:

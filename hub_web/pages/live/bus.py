@@ -173,7 +173,9 @@ class _Tree:
         self._warning.clear()
         self._count.set(text("Looking…"))
         with self._list:
-            self._stop = view.follow("/api/bus/tree", self._heard, link=link, filter=filter_, words=words)
+            self._stop = view.follow(
+                "/api/bus/tree", dict[str, Any], self._heard, link=link, filter=filter_, words=words
+            )
         self._news.set()
 
     def filter(self, wanted: str) -> None:

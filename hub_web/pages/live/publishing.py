@@ -26,7 +26,7 @@ def publish(links: Mapping[str, str], link: str, topic: str) -> None:
             await view.api.post("/api/bus/publish", body)
         except ConfirmationNeeded as needed:
             # The person has just confirmed exactly this.
-            await view.api.post("/api/bus/publish", {**body, "confirmation": needed.more["confirmation"]})
+            await view.api.post("/api/bus/publish", {**body, "confirmation": needed.confirmation})
         view.notify(text("Published on {topic}", topic=name.value))
         return True
 

@@ -102,7 +102,7 @@ class Ollama:
         async def pull() -> None:
             body = {"name": name, "address": address}
             try:
-                async with view.api.stream("POST", "/api/ollama/pull", body) as steps:
+                async with view.api.stream("POST", "/api/ollama/pull", dict[str, Any], body) as steps:
                     async for step in steps:
                         if "error" in step:
                             raise InvalidMessage(step["error"]["message"], hint=step["error"]["hint"])
