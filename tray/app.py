@@ -20,7 +20,6 @@ from tray.chat.window import ChatWindow
 from tray.icon import icon
 from tray.instance import only_tray, show_running
 from tray.menu import TrayMenu
-from tray.shortcut import listen
 from tray.spoke import Find, Seen, SpokeWatch, state_line
 from tray.texts import Translator
 
@@ -103,8 +102,10 @@ class Tray:
     def start(self) -> None:
         """Look for the spoke, and show the icon, or the window where there is no tray."""
         self.watch.start()
-        if self._settings.shortcut:
-            listen(self._settings.shortcut, self.window.bring, background=self._background)
+        if self._settings.shortcut and sys.platform == "linux":
+            from tray.portal import listen_for_keys  # D-Bus, which only Linux has
+
+            listen_for_keys(self._settings.shortcut, lambda: self._background.post(self.window.bring))
         if self._settings.shows_chat or not self._settings.has_tray:
             self.window.bring()
         if self._settings.has_tray:

@@ -1,9 +1,11 @@
-"""A global shortcut from the portal of the desktop, ``org.freedesktop.portal.GlobalShortcuts``."""
+"""Global shortcut from the portal of the desktop, ``org.freedesktop.portal.GlobalShortcuts``."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from threading import Thread
 from typing import Any, Final
 
 from dbus_fast import DBusError, Message, MessageType, Variant
@@ -15,6 +17,26 @@ SHORTCUTS: Final = "org.freedesktop.portal.GlobalShortcuts"
 REQUEST: Final = "org.freedesktop.portal.Request"
 _NAMES: Final = {"ctrl": "CTRL", "alt": "ALT", "shift": "SHIFT", "super": "LOGO", "meta": "LOGO"}
 _ID: Final = "quick-chat"
+
+_log = logging.getLogger(__name__)
+
+
+def listen_for_keys(keys: str, pressed: Callable[[], None]) -> None:
+    """Call a function, in a thread of its own, whenever the keys are pressed, whatever window is in front.
+
+    Where the desktop has no such portal, nothing happens but a line in the log.
+
+    Args:
+        keys: For example ``Ctrl+Alt+Space``.
+    """
+
+    def run() -> None:
+        try:
+            asyncio.run(wait_for_keys(keys, pressed))
+        except OSError as error:
+            _log.info("the desktop assigns no shortcut %s: %s", keys, error)
+
+    Thread(target=run, name="shortcut", daemon=True).start()
 
 
 async def wait_for_keys(keys: str, pressed: Callable[[], None], *, address: str | None = None) -> None:

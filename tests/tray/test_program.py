@@ -43,14 +43,6 @@ def test_the_icon_in_the_panel_opens_the_window(program: Program, spoke: Spoke, 
     assert find_spoke(Home(spoke.home)).request("GET", "/api/spoke")["connected"]
 
 
-def test_keys_open_the_window_from_anywhere(program: Program, desktop: Desktop) -> None:
-    def pressed() -> list[str]:
-        desktop.run("xdotool", "key", "ctrl+alt+space")
-        return desktop.windows()
-
-    wait_for(pressed, what="the window")
-
-
 def test_it_starts_with_the_session_if_wished(program: Program, desktop: Desktop) -> None:
     file = desktop.home / "config" / "autostart" / "strawberry-tray.desktop"
     program.click("Start with the session")
