@@ -3,13 +3,11 @@
 import asyncio
 import getpass
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from broker.check import Finding, OurBroker, SharedBroker, check, rights
-from broker.check.rights import try_ours
+from broker.check import Finding, OurBroker, SharedBroker, check
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import find_installation
 from broker.mosquitto.own_logins import admin_login, hub_login, keep_admin
@@ -24,11 +22,8 @@ from tests.ports import free_port
 DENIED = (
     "without a name",
     "without a password",
-    "wrong password of the hub",
     "token by another key",
-    "token that was cut",
-    "token that has expired",
-    "token of another device",
+    "token of another",
     "reader in the place of a device",
     "rights of a device",
     "rights of a reader",
@@ -39,7 +34,7 @@ DENIED = (
 
 def ours(bus: Bus) -> OurBroker:
     kind = "embedded" if bus.kind == "embedded" else "mosquitto"
-    return OurBroker(kind, bus.url, HUB_ID, bus.hub, INSTANCE, patience_s=60)  # type: ignore[arg-type]
+    return OurBroker(kind, bus.url, HUB_ID, bus.hub, INSTANCE, timeout_s=60)  # type: ignore[arg-type]
 
 
 def wrong(findings: list[Finding]) -> list[str]:
@@ -52,52 +47,33 @@ async def test_a_broker_that_is_as_it_should_be_has_nothing_wrong(any_bus: Bus) 
     assert {finding.name for finding in findings} == {
         "login of the hub",
         "login of a device",
-        "login of a reader",
         *DENIED,
-        "MQTT versions",
-        "QoS 1",
         "retained messages",
-        "message size",
-        "shutting out",
+        "large messages",
     }
 
 
-async def test_nothing_is_left_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_interrupted", [False, True])
+async def test_nothing_is_left_behind(is_interrupted: bool, tmp_path: Path) -> None:
     async with (
         open_bus("mosquitto", tmp_path) as bus,
         open_security(bus.url, hub_login(bus.hub, INSTANCE)) as security,
     ):
         before = await security.read()
-        await check(ours(bus))
-        assert await security.read() == before
-
-
-async def test_nothing_is_left_behind_when_it_is_interrupted(tmp_path: Path) -> None:
-    async with (
-        open_bus("mosquitto", tmp_path) as bus,
-        open_security(bus.url, hub_login(bus.hub, INSTANCE)) as security,
-    ):
-        before = await security.read()
-        begun = asyncio.Event()
-
-        async def look() -> None:
-            async with aclosing(try_ours(ours(bus))) as findings:
-                async for finding in findings:
-                    if finding.name == "login of a device":
-                        begun.set()
-
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(look())
-            await begun.wait()
-            assert await security.read() != before
-            looking.cancel()
+            checking = tasks.create_task(check(ours(bus)))
+            while is_interrupted and await security.read() == before:
+                pass
+            if is_interrupted:
+                checking.cancel()
+        assert checking.cancelled() is is_interrupted
         assert await security.read() == before
 
 
 async def test_a_hub_of_another_home_is_told_that_it_does_not_get_in(any_bus: Bus) -> None:
     (finding,) = await check(OurBroker(ours(any_bus).kind, any_bus.url, HUB_ID, KeyPair.generate()))
     assert not finding.ok
-    assert "refuses the login" in finding.detail
+    assert finding.detail.startswith("refused")
 
 
 async def test_a_broker_that_is_down_is_told_so() -> None:
@@ -108,14 +84,9 @@ async def test_a_broker_that_is_down_is_told_so() -> None:
     assert finding.hint
 
 
-async def test_a_broker_that_lets_everybody_do_everything_is_found_out(
-    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # It ends no login: that is waited for in vain.
-    shut_out = rights._try_shutting_out
-    monkeypatch.setattr(rights, "_try_shutting_out", lambda accounts, cast, _: shut_out(accounts, cast, 0.1))
-    broker = OurBroker("embedded", mosquitto.url, HUB_ID, KeyPair.generate(), patience_s=60)
-    assert wrong(await check(broker)) == [*DENIED, "shutting out"]
+async def test_a_broker_that_lets_everybody_do_everything_is_found_out(mosquitto: Mosquitto) -> None:
+    broker = OurBroker("embedded", mosquitto.url, HUB_ID, KeyPair.generate(), timeout_s=60)
+    assert wrong(await check(broker)) == [*DENIED]
 
 
 @pytest.fixture
@@ -135,11 +106,11 @@ async def odd(tmp_path: Path) -> AsyncIterator[OurBroker]:
     with start_mosquitto(tmp_path, text, port):
         url = f"mqtt://127.0.0.1:{port}"
         await provision(url, admin_login(hub), hub_id=HUB_ID, key=hub)
-        yield OurBroker("mosquitto", url, HUB_ID, hub, patience_s=60)
+        yield OurBroker("mosquitto", url, HUB_ID, hub, timeout_s=60)
 
 
 async def test_what_a_broker_cannot_do_is_found_out(odd: OurBroker) -> None:
-    assert wrong(await check(odd)) == ["without a name", "retained messages", "message size"]
+    assert wrong(await check(odd)) == ["without a name", "retained messages", "large messages"]
 
 
 async def test_on_a_shared_broker_it_says_what_nobody_protects(mosquitto: Mosquitto) -> None:

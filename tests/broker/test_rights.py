@@ -11,13 +11,12 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from broker.check.expected import Row, rows
-from broker.check.rights import try_rights
 from broker.probe import Probe, ProbeLogin, open_probe
 from bus.link.message import Message
 from contracts import topics
 from contracts.access import Principal
 from contracts.topics import EVENT, HUB_STATUS, STATUS
+from tests.broker.rights_table import Row, rows, try_rights
 from tests.brokers import INSTANCE, KINDS, Bus, Credentials, open_bus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -2,9 +2,9 @@ from itertools import product
 
 import pytest
 
-from broker.check import expected
 from contracts import topics
 from contracts.access import Action, Principal, allowed, covers, overlaps, rights
+from tests.broker.rights_table import rows
 
 LAMP = Principal("device", "lamp_pi", owner="anna")
 HUB = Principal("hub", "main")
@@ -19,7 +19,7 @@ CALLS = "devices/lamp_pi/calls/+/+"
 @pytest.mark.parametrize("who", PRINCIPALS, ids=lambda who: f"{who.kind} {who.id}")
 def test_rights_are_those_of_the_table_that_brokers_are_tried_by(who: Principal) -> None:
     given = rights(who)
-    for row in expected.rows(who, device="lamp_pi", other="lock_pi"):
+    for row in rows(who, device="lamp_pi", other="lock_pi"):
         if row.way == "publish":
             is_allowed = allowed(given, "publish", row.topic)
         else:

@@ -1,13 +1,15 @@
-"""Who may publish and hear what on a bus of our own: one table, read by ``broker check`` and by every test.
+"""Who may publish and hear what on a bus of our own, as ``docs/protocol.md`` says, and how a broker is tried.
 
-It says what ``docs/protocol.md`` says. It is not computed from `contracts.access`, because it is there to try
-what is rendered from that.
+The table is not computed from `contracts.access`, because it is there to try what is rendered from that.
 """
 
+import secrets
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from broker.probe import Probe, ProbeLogin, Received, open_probe
+from contracts import topics
 from contracts.access import Principal
 from contracts.topics import (
     CALL,
@@ -30,8 +32,6 @@ from contracts.topics import (
     WATCHER,
     Topic,
 )
-
-__all__ = ["EXPECTED", "Row", "Way", "rows"]
 
 Way = Literal["publish", "by name", "by wildcard", "everything"]
 """To publish on a topic; or to hear it by subscribing to it, to its row of the topics table, or to ``#``."""
@@ -134,3 +134,73 @@ def rows(who: Principal, *, device: str, other: str) -> Iterator[Row]:
 
 
 _CALL_ID: Final = "0190a6c8-4d3a-7b6e-8f00-000000000000"
+
+
+async def try_rights(who: Principal, login: ProbeLogin, hub: Probe, *, device: str, other: str) -> list[str]:
+    """Try every line of the table for a principal, and return what is not as it says.
+
+    Args:
+        hub: Logged in as the hub, which may do all of it; it is subscribed to all our topics.
+        device: Name of a device that is not the other one.
+        other: Name of the other device, principal and user.
+    """
+    table = list(rows(who, device=device, other=other))
+    for branch in topics.BRANCHES:
+        await hub.subscribe(branch)
+    wrong = await _try_publishing([row for row in table if row.way == "publish"], login, hub)
+    ways: tuple[Way, ...] = ("by name", "by wildcard", "everything")
+    for way in ways:
+        wrong += await _try_hearing([row for row in table if row.way == way], login, hub)
+    return wrong
+
+
+async def _try_publishing(table: list[Row], login: ProbeLogin, hub: Probe) -> list[str]:
+    payload = secrets.token_hex(8).encode()
+    # Mosquitto may disconnect a client that publishes what it may not: each such try has a login of its own.
+    groups = [[row for row in table if row.allowed], *([row] for row in table if not row.allowed)]
+    for group in groups:
+        async with open_probe(login) as probe:
+            for row in group:
+                await probe.publish(row.topic, payload)
+    return _deviations(table, await _until_now(hub, hub), payload)
+
+
+async def _try_hearing(table: list[Row], login: ProbeLogin, hub: Probe) -> list[str]:
+    payload = secrets.token_hex(8).encode()
+    async with open_probe(login) as probe:
+        for filter_ in {row.filter for row in table}:
+            await probe.subscribe(filter_)
+        for row in table:
+            await hub.publish(row.topic, payload)
+        return _deviations(table, await _until_now(probe, hub), payload)
+
+
+def _deviations(table: list[Row], messages: list[Received], payload: bytes) -> list[str]:
+    heard = {message.topic for message in messages if message.payload == payload}
+    return [_as_text(row) for row in table if (row.topic in heard) != row.allowed]
+
+
+async def _until_now(witness: Probe, hub: Probe) -> list[Received]:
+    """Return all that was delivered to one of the two so far."""
+    # A device hears the hub's status, and so does everybody else.
+    topic, mark = topics.HUB_STATUS.build(instance="check-mark"), secrets.token_hex(8).encode()
+    if witness is not hub:
+        await witness.subscribe(topic)
+    await hub.publish(topic, mark)
+    return await _heard_before(witness, topic, mark)
+
+
+def _as_text(row: Row) -> str:
+    can = "cannot" if row.allowed else "can"
+    verb = "publish" if row.way == "publish" else "hear"
+    how = {"by wildcard": f" by subscribing to {row.filter}", "everything": " by subscribing to #"}.get(
+        row.way, ""
+    )
+    return f"it {can} {verb} {row.named}{how}"
+
+
+async def _heard_before(probe: Probe, topic: str, mark: bytes) -> list[Received]:
+    messages: list[Received] = []
+    while not messages or (messages[-1].topic, messages[-1].payload) != (topic, mark):
+        messages.append(await probe.next())
+    return messages[:-1]
