@@ -44,19 +44,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal
 
+from contracts.phrases import Phrase, read_phrases
+
 
 class StrawberryError(Exception):
     """An expected failure.
 
-    Attributes:
-        message: One line: what happened.
-        hint: One line: what to do about it; may be empty.
+    Args:
+        message: One line: what happened. A template where there are values.
+        hint: One line: what to do about it, with the same values; may be empty.
+        values: By the names in message and hint, see `Phrase`; another error stands for its message.
+
+    Example:
+        ``NotFound("there is no watcher {name!r}", name=name, hint="'strawberry watchers list' lists them.")``
     """
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+    def __init__(self, message: str, *, hint: str = "", **values: Any) -> None:
+        self.message: str = Phrase(message, **values)
+        self.hint: str = Phrase(hint, **values)
+        super().__init__(self.message)
 
 
 class ConfigError(StrawberryError):
@@ -74,8 +80,8 @@ class FileProblem(ConfigError):
         line: Where it is, from 1; None where it is no certain line.
     """
 
-    def __init__(self, message: str, *, hint: str = "", line: int | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, hint: str = "", line: int | None = None, **values: Any) -> None:
+        super().__init__(message, hint=hint, line=line, **values)
         self.line = line
 
 
@@ -92,14 +98,22 @@ class StorageError(StrawberryError):
             without: What follows from removing a damaged file: ``to start with an empty home``.
         """
         if "full" in reason:
-            return DiskFull(f"the disk is full: {path} cannot be written", hint="Free some space.")
+            return DiskFull("the disk is full: {path} cannot be written", path=path, hint="Free some space.")
         if "malformed" in reason or "not a database" in reason:
-            hint = f"Stop Strawberry, then restore a backup, or remove the file {without}."
-            return cls(f"the database {path} is damaged", hint=hint)
+            return cls(
+                "the database {path} is damaged",
+                path=path,
+                hint="Stop Strawberry, then restore a backup, or remove the file {without}.",
+                without=Phrase(without),
+            )
         if "locked" in reason:
-            return cls(f"another process has held the database {path} for too long", hint="Try again.")
+            return cls(
+                "another process has held the database {path} for too long", path=path, hint="Try again."
+            )
         return cls(
-            f"the database {path} cannot be used: {reason}",
+            "the database {path} cannot be used: {reason}",
+            path=path,
+            reason=reason,
             hint="Check its owner and its rights, and the disk.",
         )
 
@@ -115,8 +129,10 @@ class InvalidMessage(StrawberryError):
         errors: Every mistake in it as ``{"field", "detail"}``, where there may be several.
     """
 
-    def __init__(self, message: str, *, hint: str = "", errors: Sequence[Mapping[str, str]] = ()) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, hint: str = "", errors: Sequence[Mapping[str, str]] = (), **values: Any
+    ) -> None:
+        super().__init__(message, hint=hint, **values)
         self.errors = errors
 
 
@@ -131,8 +147,8 @@ class PredicateError(InvalidMessage):
         position: Column of the mistake, from 1; the message names it.
     """
 
-    def __init__(self, message: str, *, hint: str = "", position: int) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, hint: str = "", position: int, **values: Any) -> None:
+        super().__init__(message, hint=hint, position=position, **values)
         self.position = position
 
 
@@ -199,8 +215,10 @@ class TooManyRequests(StrawberryError):
         retry_after_s: Whole seconds until it may be tried again, where that is known.
     """
 
-    def __init__(self, message: str, *, hint: str = "", retry_after_s: int | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, hint: str = "", retry_after_s: int | None = None, **values: Any
+    ) -> None:
+        super().__init__(message, hint=hint, retry_after_s=retry_after_s, **values)
         self.retry_after_s = retry_after_s
 
 
@@ -241,8 +259,9 @@ class CallError(StrawberryError):
         device: str | None = None,
         shown: Mapping[str, Any] | None = None,
         exception: str = "",
+        **values: Any,
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, device=device, **values)
         self.code = code
         self.device = device
         self.shown = shown or {}
@@ -301,9 +320,14 @@ class NotServed(NotAnswered):
     """
 
     def __init__(
-        self, message: str, *, hint: str = "", by_hub: Literal["no_model", "refused"] | None = None
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        by_hub: Literal["no_model", "refused"] | None = None,
+        **values: Any,
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, **values)
         self.by_hub = by_hub
 
 
@@ -338,7 +362,9 @@ class ProblemDetails:
         """Read the JSON of an answer, in this form or that of OpenAI's API; None where it is no error."""
         if isinstance(body, dict) and isinstance(body.get("error"), dict):
             body = body["error"]
-        if not isinstance(body, dict) or not (message := body.get("detail") or body.get("message")):
+        if not isinstance(body, dict) or not (body.get("detail") or body.get("message")):
             return None
+        body = read_phrases(dict(body))
+        message, hint = body.get("detail") or body["message"], body.get("hint") or ""
         more = {name: value for name, value in body.items() if name not in _OWN}
-        return cls(str(message), str(body.get("code") or ""), str(body.get("hint") or ""), more)
+        return cls(Phrase(message), str(body.get("code") or ""), Phrase(hint), more)

@@ -35,6 +35,7 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from contracts.phrases import with_phrases
 
 _log = logging.getLogger(__name__)
 
@@ -114,15 +115,17 @@ def error_response(
             # Its clients show this text and nothing else.
             text = f"{message}. {hint}" if hint else message
             return Answer(to_json({"error": text}), status_code=status, headers=headers)
-    problem = {
-        "type": f"urn:strawberry:problem:{code}",
-        "title": code.replace("_", " ").capitalize(),
-        "status": status,
-        "detail": message,
-        "code": code,
-        "hint": hint,
-        **(more or {}),
-    }
+    problem = with_phrases(
+        {
+            "type": f"urn:strawberry:problem:{code}",
+            "title": code.replace("_", " ").capitalize(),
+            "status": status,
+            "detail": message,
+            "code": code,
+            "hint": hint,
+            **(more or {}),
+        }
+    )
     return Answer(to_json(problem), status_code=status, headers=headers, media_type=PROBLEM_JSON)
 
 
@@ -131,7 +134,8 @@ def openai_error(
 ) -> dict[str, Any]:
     """Make the ``error`` of an answer, or of a stream, of OpenAI's API; see `error_response`."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"message": message, "type": kind, "param": None, "code": code, "hint": hint, **(more or {})}
+    error = {"message": message, "type": kind, "param": None, "code": code, "hint": hint, **(more or {})}
+    return with_phrases(error)
 
 
 def expected(path: str, error: StrawberryError) -> Answer[Never]:

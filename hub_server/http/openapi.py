@@ -53,6 +53,11 @@ _PROBLEM: Final[Json] = {
             "type": "array",
             "items": {"type": "object", "properties": {"field": _TEXT, "detail": _TEXT}},
         },
+        "phrases": {
+            "type": "object",
+            "description": "Templates and values of detail and hint, where they have values.",
+            "additionalProperties": {"type": "object", "properties": {"template": _TEXT, "values": {}}},
+        },
     },
 }
 _OTHER_API: Final[Json] = {"type": "object", "required": ["error"]}

@@ -196,7 +196,7 @@ def _templates(node: ast.expr) -> list[str]:
     """Return what an expression may say, with ``{}`` for each value."""
     match node:
         case ast.Constant(value=str(value)):
-            return [value]
+            return [re.sub(r"\{\w+(?::[^}]*)?\}", "{}", re.sub(r"\{\w+!r\}", "'{}'", value))]
         case ast.IfExp(body=one, orelse=other) | ast.BoolOp(op=ast.Or(), values=[one, other]):
             return [*(_templates(one) or ["{}"]), *(_templates(other) or ["{}"])]
         case ast.BinOp(left=left, op=ast.Add(), right=right):

@@ -1,0 +1,121 @@
+"""Texts for people that keep their template and values, so that each face can translate them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+MEMBER: Final = "phrases"
+"""Member of a JSON object with the templates and values of its texts, by the names of their members."""
+_FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(!r)?(?::([,.\w%]{1,4}))?\}")
+"""Short format specifications alone: a template may come from a device."""
+_DEEPEST: Final = 4
+"""Phrases inside each other that are read from JSON, which a device may have written."""
+
+
+class Phrase(str):
+    """An English text that was made of a template and values.
+
+    Attributes:
+        template: Names of values are in braces, as in ``str.format``; its translation is found by it.
+        values: Texts, numbers and further phrases, by name.
+
+    Example:
+        ``Phrase("there is no watcher {name!r}", name="disk")``
+    """
+
+    template: str
+    values: Mapping[str, Any]
+
+    def __new__(cls, template: object, /, **values: Any) -> "Phrase":
+        """Make the text; without values the template is taken as it is, braces and all."""
+        if isinstance(template, cls):
+            return template
+        template = str(template)
+        used = {
+            name: _plain(value)
+            for name, value in values.items()
+            if any(f"{{{name}{end}" in template for end in "}!:")
+        }
+        return cls._of(template, used)
+
+    @classmethod
+    def _of(cls, template: str, values: Mapping[str, Any], text: str | None = None) -> "Phrase":
+        phrase = super().__new__(cls, fill(template, values) if text is None else text)
+        phrase.template, phrase.values = template, values
+        return phrase
+
+    @classmethod
+    def joined(cls, between: str, parts: Sequence[str]) -> "Phrase":
+        """Join texts; those that are phrases can still be translated."""
+        values = {f"part{number}": part for number, part in enumerate(parts)}
+        return cls(between.join(f"{{{name}}}" for name in values), **values)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            cls, core_schema.union_schema([core_schema.is_instance_schema(cls), core_schema.str_schema()])
+        )
+
+
+def fill(template: str, values: Mapping[str, Any], quote: Callable[[Any], str] = repr) -> str:
+    """Return a template with its values; a name without a value stays.
+
+    Args:
+        quote: Writes a value that the template names as ``{name!r}``.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name, quoted, form = found.groups()
+        if name is None or name not in values:
+            return found[0][0] if name is None else found[0]
+        try:
+            return format(quote(values[name]) if quoted else values[name], form or "")
+        except ValueError:  # values of another kind than ours: they come from a device
+            return str(values[name])
+
+    return _FIELD.sub(value, template) if values else template
+
+
+def with_phrases(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with what its texts were made of, beside them; see `read_phrases`."""
+    made = {
+        name: _encoded(value) for name, value in said.items() if isinstance(value, Phrase) and value.values
+    }
+    return {**said, MEMBER: made} if made else dict(said)
+
+
+def read_phrases(said: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON object in which the texts are phrases again that `with_phrases` has found."""
+    made = said.pop(MEMBER, None)
+    for name, parts in made.items() if isinstance(made, dict) else ():
+        if isinstance(text := said.get(name), str) and (read := _read(parts, _DEEPEST)) is not None:
+            said[name] = Phrase._of(read.template, read.values, text)
+    return said
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Exception):
+        value = getattr(value, "message", str(value))
+    return value if type(value) in (str, int, float, bool, Phrase) else str(value)
+
+
+def _encoded(phrase: Phrase) -> dict[str, Any]:
+    values = phrase.values.items()
+    return {
+        "template": phrase.template,
+        "values": {name: _encoded(each) if isinstance(each, Phrase) else each for name, each in values},
+    }
+
+
+def _read(parts: Any, depth: int) -> Phrase | None:
+    match parts:
+        case {"template": str(template), "values": dict(values)} if depth:
+            read = {
+                str(name): _read(each, depth - 1) if isinstance(each, dict) else _plain(each)
+                for name, each in values.items()
+            }
+            return Phrase._of(template, read)
+    return None

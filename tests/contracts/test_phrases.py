@@ -1,0 +1,46 @@
+"""Phrases: a text keeps the template and values that it was made of, also as JSON."""
+
+import json
+from typing import Any
+
+from contracts.errors import Conflict, NotFound, ProblemDetails
+from contracts.phrases import Phrase, read_phrases, with_phrases
+
+
+def sent(said: dict[str, Any]) -> dict[str, Any]:
+    return read_phrases(json.loads(json.dumps(with_phrases(said))))
+
+
+def test_an_error_keeps_its_values_and_says_them() -> None:
+    inner = NotFound("there is no room {room!r}", room="a'b")
+    error = Conflict(
+        "{name} stays: {reason}", name="lamp", reason=inner, hint="Move {name} by {n:.1f} m.", n=2
+    )
+    assert str(error) == error.message == 'lamp stays: there is no room "a\'b"'
+    assert error.hint == "Move lamp by 2.0 m."
+    assert Phrase(error.message).values == {"name": "lamp", "reason": inner.message}
+
+
+def test_text_of_strangers_is_no_template() -> None:
+    assert NotFound("{name!r} {{}} {0.__class__}").message == "{name!r} {{}} {0.__class__}"
+    assert Phrase("{name} said {said}", name="pc", said="{name}") == "pc said {name}"
+
+
+def test_values_go_with_the_text_over_http() -> None:
+    detail = Phrase("{name}: {said}", name="pc", said=Phrase("{n} files", n=3))
+    problem = ProblemDetails.read({"code": "conflict", **sent({"detail": detail, "hint": "Wait."})})
+    assert problem is not None
+    assert problem.message == "pc: 3 files"
+    assert Phrase(problem.message).values["said"].values == {"n": 3}
+    assert problem.more == {}
+
+
+def test_of_values_from_outside_only_texts_and_numbers_are_read() -> None:
+    deep: dict[str, Any] = {"template": "x", "values": {}}
+    for _ in range(9):
+        deep = {"template": "{x}", "values": {"x": deep}}
+    parts = {"template": "{x:>99999}{y[0]}{z:.1f}", "values": {"x": [1], "y": "q", "z": "no", "deep": deep}}
+    read = read_phrases({"a": "said", "b": 5, "phrases": {"a": parts, "b": parts, "c": 1, "d": None}})
+    assert read == {"a": "said", "b": 5}
+    assert read["a"].values == {"x": "[1]", "y": "q", "z": "no", "deep": read["a"].values["deep"]}
+    assert read["a"].template == parts["template"]
