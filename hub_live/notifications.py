@@ -45,6 +45,8 @@ _TEMPLATE: Final = re.compile(r"\{(?=[{%#])")
 _JOINER: Final = "\u2060"
 """Shows nothing, and keeps two letters apart."""
 _SEND_S: Final = 30.0
+_LAST_S: Final = 3.0
+"""How long the hub waits at its end for notifications that are being sent."""
 _SOON: Final = timedelta(days=30)
 _MANY: Final = 10_000
 _MAX_TITLE: Final = 200
@@ -177,6 +179,7 @@ class Notifications:
         self._tasks = tasks
         self._buckets = TokenBuckets(burst=_BURST, per_second=_PER_SECOND)
         self._left_out: dict[str, int] = {}
+        self._sending: set[asyncio.Task[None]] = set()
 
     def use(self, settings: NotificationSettings) -> None:
         """Send by other services from now on."""
@@ -193,7 +196,14 @@ class Notifications:
             text = f"{text}\n({left_out} more came in a short time and were not sent.)"
         for each in reaching:
             telling = self._tell(each, event.subject[:_MAX_TITLE], text)
-            self._tasks.create_task(telling, name=f"notify by {each.name}")
+            task = self._tasks.create_task(telling, name=f"notify by {each.name}")
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def finish(self) -> None:
+        """Wait for what is being sent, but not long."""
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=_LAST_S)
 
     async def _tell(self, notifier: Notifier, title: str, text: str) -> None:
         if (problem := await notifier.sent(title, text)) is not None:
@@ -274,3 +284,4 @@ async def open_notifications(
             yield notifications
         finally:
             stop()
+            await notifications.finish()

@@ -20,6 +20,7 @@ from hub_agent.own_skills import HubSkill
 from hub_agent.prompt import Contribution
 from hub_agent.settings import HubSettings, ProtobufSettings
 from hub_home_assistant.inward import Inward
+from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.inward.topics import StateTopics
 from hub_live.captures import Captures, CaptureSkill, open_captures
 from hub_live.captures.http import capture_routes
@@ -148,6 +149,14 @@ async def open_live(
             directory=registry.directory,
             manager=manager,
         )
+        access = settings.home_assistant_access
+        assistant = HomeAssistant(access, topics=states)
+        # Before what raises alarms at the start, and closed after what raises them at the end.
+        notifications = await stack.enter_async_context(
+            open_notifications(
+                settings.notifications, events, home=settings.home, home_assistant=assistant.notify
+            )
+        )
         captures = await stack.enter_async_context(
             open_captures(settings, registry, feed=feed, link=bus.link, events=events)
         )
@@ -169,21 +178,12 @@ async def open_live(
         # On the bus only the hub announces devices.
         has_others = settings.home_link is not None and not settings.home_link.is_bus
         world = await stack.enter_async_context(open_world(registry.directory, feed, home=has_others))
-        access = settings.home_assistant_access
-        home_assistant = Inward(access, states, world=world, feed=feed, registry=registry)
+        home_assistant = Inward(assistant, world=world, feed=feed, registry=registry)
         stack.enter_context(home_assistant.running(tasks))
         memory = await stack.enter_async_context(
             open_memory(settings.directory, embeddings=settings.embeddings, tasks=tasks)
         )
         await stack.enter_async_context(node_events(events, registry.directory, feed, tasks=tasks))
-        notifications = await stack.enter_async_context(
-            open_notifications(
-                settings.notifications,
-                events,
-                home=settings.home,
-                home_assistant=home_assistant.client.notify,
-            )
-        )
         telling = partial(
             tell_full_disk, registry.store, events, person=registry.admin.id, directory=settings.directory
         )

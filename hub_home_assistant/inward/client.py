@@ -58,24 +58,18 @@ class HomeAssistant:
 
     Args:
         topics: Gets the states.
-        on_entities: Called when there are other entities.
 
     Attributes:
+        on_entities: Called when there are other entities.
         settings: Where it is; None where there is none.
         entities: Those that there are; what was known stays while the connection is lost.
     """
 
-    def __init__(
-        self,
-        settings: HomeAssistantAccess | None,
-        *,
-        topics: StateTopics,
-        on_entities: Callable[[], None],
-    ) -> None:
+    def __init__(self, settings: HomeAssistantAccess | None, *, topics: StateTopics) -> None:
         self.settings = settings
         self.entities = EntityIndex()
+        self.on_entities: Callable[[], None] = lambda: None
         self._topics = topics
-        self._on_entities = on_entities
         self._connection: HomeAssistantConnection | None = None
         self._error: LinkError | None = None
         self._states: dict[str, State] = {}
@@ -84,6 +78,7 @@ class HomeAssistant:
         self._is_outdated = False
         self._other_settings = asyncio.Event()
         self._try_now = asyncio.Event()
+        self._tried = asyncio.Event()
 
     def use(self, settings: HomeAssistantAccess | None) -> None:
         """Use another Home Assistant, or none, from now on; try the same again at once if it is away."""
@@ -129,9 +124,13 @@ class HomeAssistant:
     async def notify(self, name: str, data: Mapping[str, Json]) -> None:
         """Send a notification by ``notify.NAME``: in newer versions that may be an entity.
 
+        The first attempt to connect is waited for: alarms of the time without the hub come at its start.
+
         Raises:
             StrawberryError: If it is not there, or refuses.
         """
+        if self.settings is not None:
+            await self._tried.wait()
         if name in self._states:
             await self.call("notify", "send_message", [Entity(name, name)], data)
         else:
@@ -205,6 +204,7 @@ class HomeAssistant:
             if self._error is None or self._error.message != error.message:
                 _log.warning("Home Assistant: %s", error.message)
             self._error = error
+            self._tried.set()
             self._try_now.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REFUSED_S if isinstance(error, LoginRefused) else backoff.next()):
@@ -237,6 +237,7 @@ class HomeAssistant:
         await self._show()
         # Who hears that it is connected finds all of it.
         self._connection, self._error = connection, None
+        self._tried.set()
         await self._topics.connect()
         _log.info("Home Assistant %s has %d entities", connection.version, len(self.entities))
         async with open_tasks() as tasks:
@@ -272,7 +273,7 @@ class HomeAssistant:
         made = await asyncio.to_thread(index, states, settings) if settings is not None else None
         self.entities = made or EntityIndex()
         self._topics.put({*self._topics.entities, *self._states}, self._states, self.entities.by_id)
-        self._on_entities()
+        self.on_entities()
 
 
 def services_in(config: Any) -> Iterator[str]:

@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from chat.tasks import supervise
-from hub_agent.settings import HomeAssistantAccess
 from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.inward.control import Rules
 from hub_home_assistant.inward.entities import Entity, House
 from hub_home_assistant.inward.skill import HomeAssistantSkill, slot_values
-from hub_home_assistant.inward.topics import StateTopics, topic_of
+from hub_home_assistant.inward.topics import topic_of
 from hub_home_assistant.inward.zigbee import Zigbee
 from hub_live.topics import Feed
 from hub_live.world import Thing, World
@@ -20,9 +19,6 @@ from hub_registry.registry import Registry
 class Inward:
     """What the hub has of Home Assistant, or of Zigbee2MQTT.
 
-    Args:
-        topics: The link of the feed on which its states are.
-
     Attributes:
         client: Of Home Assistant; without settings where there is none.
         skill: Offered while there is either.
@@ -30,14 +26,14 @@ class Inward:
 
     def __init__(
         self,
-        settings: HomeAssistantAccess | None,
-        topics: StateTopics,
+        client: HomeAssistant,
         *,
         world: World,
         feed: Feed,
         registry: Registry,
     ) -> None:
-        self.client = HomeAssistant(settings, topics=topics, on_entities=self._show)
+        self.client = client
+        client.on_entities = self._show
         self.skill = HomeAssistantSkill(self._house, rules=self._rules, area_of=self._area_of)
         self._zigbee = Zigbee(world, feed)
         self._world = world
@@ -49,11 +45,11 @@ class Inward:
     def running(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
         """Keep up with Home Assistant, or with Zigbee2MQTT, for as long as the context is open."""
         stop_hearing = self._world.on_change(self._hear_world)
-        client = supervise(tasks, self.client.run, name="Home Assistant")
+        # Not ended here: what happens last is still sent by it.
+        supervise(tasks, self.client.run, name="Home Assistant")
         try:
             yield
         finally:
-            client.cancel()
             stop_hearing()
 
     def on_offered(self, listener: Callable[[], None]) -> Callable[[], None]:

@@ -379,15 +379,19 @@ async def _ends(read: Any, expected: list[Any]) -> bool:
     return (await read())[-len(expected) :] == expected
 
 
-async def test_notifications_arrive_in_home_assistant(home_assistant_directory: Path, tmp_path: Path) -> None:
+async def test_notifications_arrive_in_home_assistant_also_the_first_and_the_last(
+    home_assistant_directory: Path, tmp_path: Path
+) -> None:
     settings = NotificationSettings(urls=("notify.persistent_notification",))
-    async with (
-        furnished(home_assistant_directory, f"{CONFIGURATION}\nnotify:\n") as assistant,
-        hub_beside(assistant, tmp_path / "home", notifications=settings) as home,
-        home.client() as client,
-    ):
-        await connected(home)
-        answer = await client.post("/api/notifications/test")
-        assert answer.json() == [{"name": "notify.persistent_notification", "sent": True, "problem": ""}]
+    async with furnished(home_assistant_directory, f"{CONFIGURATION}\nnotify:\n") as assistant:
+        async with (
+            hub_beside(assistant, tmp_path / "home", notifications=settings) as home,
+            home.client() as client,
+        ):
+            # Home Assistant is not connected yet.
+            answer = await client.post("/api/notifications/test")
+            assert answer.json() == [{"name": "notify.persistent_notification", "sent": True, "problem": ""}]
+            last = {"subject": "Strawberry", "text": "This was the last."}
+            await home.hub.live.events.publish("admin", "notification", last)
         shown = await assistant.command("persistent_notification/get")
-        assert [(each["title"], each["message"]) for each in shown] == [("Strawberry", "This is a test.")]
+        assert {each["message"] for each in shown} == {"This is a test.", "This was the last."}

@@ -1,16 +1,12 @@
 """Notifications outside of the web UI, sent to a real receiver over HTTP."""
 
 import asyncio
-import json
 import os
-import queue
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,44 +20,8 @@ from hub_live.notifications import Notifications, announce_ends, home_assistant_
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import open_home
 from tests.hub_agent.skills import LampSkill
+from tests.hub_live.conftest import Receiver
 from tests.hub_registry.spokes import eventually
-
-
-class Receiver:
-    """Takes what is posted; ``/broken`` refuses it."""
-
-    def __init__(self) -> None:
-        self.taken: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
-        taken = self.taken
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                taken.put((self.path, json.loads(body)))
-                self.send_response(500 if "broken" in self.path else 200)
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"json://127.0.0.1:{self.server.server_address[1]}"
-
-    def next(self) -> tuple[str, str, str]:
-        """Wait for a message; return its path, title and text."""
-        path, body = self.taken.get(timeout=60)
-        return path.strip("/"), body["title"], body["message"]
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    thread = threading.Thread(target=made.server.serve_forever)
-    thread.start()
-    yield made
-    made.server.shutdown()
-    thread.join()
-    made.server.server_close()
 
 
 async def next_of(receiver: Receiver) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.devices.presence import WatcherState
 from contracts.errors import StorageError
-from hub_agent.settings import HomeLinkSettings, WatcherSettings
+from hub_agent.settings import HomeLinkSettings, NotificationSettings, WatcherSettings
 from hub_agent.tables import HeardRow
 from hub_live.captures import captures as captures_module
 from hub_live.captures.tables import CaptureRow
@@ -27,6 +27,7 @@ from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says
+from tests.hub_live.conftest import Receiver
 from tests.hub_live.watchers.watching import (
     INSTRUCTION,
     STOP,
@@ -395,21 +396,28 @@ async def test_each_alarm_is_told_while_no_model_decides_and_its_failure_once(
 
 
 async def test_an_alarm_that_could_not_be_recorded_or_decided_before_the_hub_stopped_is_told(
-    tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: ScriptedModel, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    notifications = NotificationSettings(urls=(receiver.url,))
+
     async def full(*_: object) -> None:
         raise StorageError("the disk is full")
 
     topic = "users/admin/events/level"
     watched = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me."}
     model.script = script(Hangs())
-    async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
+    async with (
+        open_home(tmp_path / "home", model_url=model.base_url, notifications=notifications) as home,
+        home.client() as client,
+    ):
         for name, predicate in (("level", "level > 9"), ("moved", "changed(level)")):
             await client.post("/api/watchers", json={**watched, "name": name, "predicate": predicate})
         await home.hub.live.feed.settled()
         for level in (1, 10):
             await client.post("/api/bus/publish", json={"topic": topic, "payload": level, "link": "bus"})
         await eventually(lambda: len(asked(model.requests)) == 2)
+    _, told = receiver.taken.get_nowait()
+    assert (told["title"], told["message"].endswith("the hub was stopped")) == ("moved", True)
     model.script = script(decides("notify"))
     async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
         watching = Watching(home, None, None, client)
