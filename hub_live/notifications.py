@@ -8,7 +8,7 @@ import importlib
 import logging
 import re
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -149,6 +149,30 @@ async def announce_ends(authority: TokenAuthority, events: Events, *, at: dateti
             text = f"{row.name} ends on {row.expires_at:%Y-%m-%d}. 'strawberry {command}' makes a new one."
             payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "hub", "token": row.jti}
             await events.publish(row.owner, "notification", payload)
+
+
+async def announce_missing_values(missing: Iterable[tuple[str, str, str]], events: Events) -> None:
+    """Notify people, of each once, of watchers and captures that get no values.
+
+    Args:
+        missing: Owner, name and reason of each.
+    """
+    problems: dict[str, dict[str, str]] = {}
+    for owner, name, problem in missing:
+        problems.setdefault(owner, {})[name] = problem
+    for owner, own in problems.items():
+        before = await events.after(0, user=owner, kinds=["notification"], limit=_MANY)
+        known = {name for each in before for name in each.data.get("without_values", ())}
+        if new := sorted(own.keys() - known):
+            shown = "; ".join(f"{name}: {own[name]}" for name in new)
+            text = f"There are no values for {shown}."
+            payload: dict[str, Json] = {
+                "subject": new[0],
+                "text": text,
+                "from": "hub",
+                "without_values": [*new],
+            }
+            await events.publish(owner, "notification", payload)
 
 
 class SentTest(TypedDict):

@@ -75,6 +75,10 @@ class Live:
         """Return what is wrong with files that people edit."""
         return [self.memory.problem] if self.memory.problem is not None else []
 
+    def without_values(self) -> list[tuple[str, str, str]]:
+        """Return the watchers and captures that get no values of a topic: owner, name, and why."""
+        return [*self.watchers.without_values(), *self.captures.without_values()]
+
     async def forget_person(self, user: str, heir: str) -> None:
         """Delete what there is of a person who was removed; their captures stop, and go to an admin.
 

@@ -51,8 +51,7 @@ from hub_agent.own_skills import OwnSkills
 from hub_agent.prompt import Prompter, open_soul
 from hub_agent.settings import HubSettings, WyomingSettings
 from hub_home_assistant.outward import open_outward
-from hub_live.events import Events
-from hub_live.notifications import announce_ends
+from hub_live.notifications import announce_ends, announce_missing_values
 from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.registry import Registry, open_registry
@@ -236,7 +235,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         await stack.enter_async_context(own.offering((*live.skills, AgentSkill(assistant))))
         stack.callback(live.home_assistant.on_offered(own.refresh))
-        tidying = partial(_keep_tidy, registry, record, traces, trail, live.events)
+        tidying = partial(_keep_tidy, registry, record, traces, trail, live)
         supervise(tasks, tidying, name="old records")
         stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
         await stack.enter_async_context(open_bus_chat(assistant, bus))
@@ -368,16 +367,17 @@ def _wyoming(
 
 
 async def _keep_tidy(
-    registry: Registry, record: ConversationRecord, traces: Traces, trail: AuditTrail, events: Events
+    registry: Registry, record: ConversationRecord, traces: Traces, trail: AuditTrail, live: Live
 ) -> None:
-    """Delete records that have outlived their use, now and then until cancelled; announce what ends soon."""
+    """Delete records that have outlived their use, and announce what is wrong soon, until cancelled."""
     while True:
         try:
             await registry.authority.forget_expired()
             await record.forget_cancelled()
             await traces.trim()
             await trail.trim()
-            await announce_ends(registry.authority, events, at=now())
+            await announce_ends(registry.authority, live.events, at=now())
+            await announce_missing_values(live.without_values(), live.events)
         except StorageError as error:
             _log.error("old records are deleted later: %s", error)
         await asyncio.sleep(_TIDY_S)
@@ -425,6 +425,7 @@ def _health(
         "broker": bus.health(),
         "home_broker": home.health() if home is not None else None,
         "home_assistant": live.home_assistant.client.health(),
+        "without_values": len(live.without_values()),
         "model": names[0] if names else None,
     }
 

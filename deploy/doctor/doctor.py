@@ -239,6 +239,9 @@ def _hub(ask: Callable[[str], Any], *, to_join: bool) -> Iterator[Check]:
         detail = "connected" if assistant["connected"] else str(assistant["error"] or "not connected yet")
         hint = "" if assistant["connected"] else "'strawberry setup home-assistant' tries address and token."
         yield Check("home assistant", ok=assistant["connected"], detail=detail, hint=hint)
+    if (count := state.get("without_values", 0)) > 0:
+        hint = "'strawberry watchers show' and 'strawberry captures list' say why."
+        yield Check("watchers and captures", ok=False, detail=f"{count} get no values of a topic", hint=hint)
     try:
         yield from check_devices(ask("/api/devices"))
     except StrawberryError as error:

@@ -63,11 +63,13 @@ class HomeAssistant:
         on_entities: Called when there are other entities.
         settings: Where it is; None where there is none.
         entities: Those that there are; what was known stays while the connection is lost.
+        withheld: Ids of those that are left out since Assist does not have them.
     """
 
     def __init__(self, settings: HomeAssistantAccess | None, *, topics: StateTopics) -> None:
         self.settings = settings
         self.entities = EntityIndex()
+        self.withheld: frozenset[str] = frozenset()
         self.on_entities: Callable[[], None] = lambda: None
         self._topics = topics
         self._connection: HomeAssistantConnection | None = None
@@ -272,6 +274,7 @@ class HomeAssistant:
         # Two thousand entities take 0.2 s; those that were known stay meanwhile.
         made = await asyncio.to_thread(index, states, settings) if settings is not None else None
         self.entities = made or EntityIndex()
+        self.withheld = self._registries.withheld(states, settings) if settings is not None else frozenset()
         self._topics.put({*self._topics.entities, *self._states}, self._states, self.entities.by_id)
         self.on_entities()
 

@@ -36,6 +36,7 @@ class Inward:
         client.on_entities = self._show
         self.skill = HomeAssistantSkill(self._house, rules=self._rules, area_of=self._area_of)
         self._zigbee = Zigbee(world, feed)
+        self._feed = feed
         self._world = world
         self._registry = registry
         self._on_offered: list[Callable[[], None]] = []
@@ -76,6 +77,7 @@ class Inward:
     def _show(self) -> None:
         """Show the entities that there are now."""
         self._registry.search.set_values(slot_values(self._house().entities))
+        self._feed.withhold("home_assistant", {topic_of(id_): _withheld(id_) for id_ in self.client.withheld})
         imported = None
         if self.client.settings is not None:
             imported = tuple(map(_thing, self.client.entities.by_id.values()))
@@ -88,6 +90,10 @@ class Inward:
             self.skill.is_offered = is_there
             for listener in tuple(self._on_offered):
                 listener()
+
+
+def _withheld(entity: str) -> str:
+    return f'{entity} is not exposed to Assist in Home Assistant; [home_assistant] expose = "all" includes it'
 
 
 def _thing(entity: Entity) -> Thing:

@@ -1,7 +1,7 @@
 """Home Assistant's registries and states as entities."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -41,6 +41,12 @@ class Registries:
             if id_ in exposed and not any(fnmatchcase(id_, each) for each in access.hide)
         )
         return EntityIndex((entity for entity in made if entity is not None), self.areas.values())
+
+    def withheld(self, states: Iterable[str], access: HomeAssistantAccess) -> frozenset[str]:
+        """Return those of the entities that are left out since Assist does not have them."""
+        if self.exposed is None or access.expose == "all":
+            return frozenset()
+        return frozenset(states) - self.exposed
 
     def _entity(self, id_: str, state: State) -> Entity | None:
         entry = self.entries.get(id_, {})

@@ -83,6 +83,10 @@ class Capture:
             return not (self.row.messages or self.row.gaps)
         return self.series.is_gone(self.device)
 
+    def refusal(self, feed: Feed) -> str:
+        """Return why nothing comes of one of its topics; empty where that is not known."""
+        return next(filter(None, (feed.refusal(each.topic, each.link) for each in self.spec.topics)), "")
+
     def described(self, files: Collection[CaptureFile], feed: Feed) -> CaptureInfo:
         """Return it as people see it.
 
@@ -91,10 +95,7 @@ class Capture:
             feed: Knows what keeps messages from coming.
         """
         row, spec, recording = self.row, self.spec, self.recording
-        refused = (feed.refusal(each.topic, each.link) for each in spec.topics)
-        problem = (
-            recording.problem or next(filter(None, refused), "") if recording is not None else self.problem
-        )
+        problem = self.problem if recording is None else recording.problem or self.refusal(feed)
         return CaptureInfo(
             **spec.model_dump(),
             id=row.id,

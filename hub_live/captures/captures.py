@@ -208,6 +208,12 @@ class Captures:
         lines = [Prompt(f"{each.row.id} to {render_name(each.spec.path)} ({each.state})") for each in own]
         return list_part("Captures", lines)
 
+    def without_values(self) -> Iterator[tuple[str, str, str]]:
+        """Iterate over those that run and get nothing of a topic: owner, id, and why."""
+        for each in self._captures.values():
+            if each.row.owner and each.recording and (problem := each.refusal(self._shared.feed)):
+                yield each.row.owner, each.row.id, problem
+
     # What other parts do
 
     def read(

@@ -181,9 +181,15 @@ class Feed:
         await self._source(link).settled()
 
     def refusal(self, filter_: str, link: LinkName = "bus") -> str | None:
-        """Return why the broker refuses a filter, or None where it does not."""
-        refused = self._source(link).refused
+        """Return why nothing is heard of a filter, or None where the link does not refuse it."""
+        if (source := self._sources.get(link)) is None:
+            return None
+        refused = {**source.withheld, **source.refused}
         return next((reason for each, reason in refused.items() if covers(each, filter_)), None)
+
+    def withhold(self, link: LinkName, topics: Mapping[str, str]) -> None:
+        """Note the topics of which nothing is heard from now on, with the reason."""
+        self._source(link).withheld = topics
 
     def forget_rights(self) -> None:
         """Ask all followers again what they may see: devices belong to other people now."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -99,6 +99,7 @@ class LinkSource:
         gap_listeners: Called when a gap begins and when it ends.
         heard: When a message last arrived, or the connection was made, Unix seconds.
         refused: The filters that the broker refuses, with its reason.
+        withheld: Topics of which nothing is heard, with the reason.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class LinkSource:
         self.gap_listeners: list[Callable[[Gap], None]] = []
         self.heard = 0.0
         self.refused: dict[str, str] = {}
+        self.withheld: Mapping[str, str] = {}
         self._memory = memory
         self._decode = decode
         # Those of single topics by topic: a home has thousands of them, and few with wildcards.

@@ -144,7 +144,8 @@ class BusValues:
         sees = self.sees(user, link)
         found = [sample for sample in await self.feed.fetch(filter_, link) if sees(sample.topic)]
         if (reason := self.feed.refusal(filter_, link)) is not None:
-            raise Forbidden(reason, hint="Check the rights of the hub's login on that broker.")
+            hint = "" if link == "home_assistant" else "Check the rights of the hub's login on that broker."
+            raise Forbidden(reason, hint=hint)
         if len(found) > _MOST_TOPICS or sum(len(each.payload) for each in found) > _MOST_BYTES:
             raise InvalidMessage(
                 f"{filter_} matches {len(found)} topics, which is too much to show",

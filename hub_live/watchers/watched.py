@@ -188,12 +188,15 @@ def checked_decision(row: DecisionRow) -> DecisionRow:
     return row
 
 
-def summary_of(row: WatcherRow, watched: Watched | None, last: DecisionRow | None) -> WatcherSummary:
+def summary_of(
+    row: WatcherRow, watched: Watched | None, last: DecisionRow | None, *, problem: str = ""
+) -> WatcherSummary:
     """Return a watcher as people and programs read it.
 
     Args:
         watched: What the engine has of it, while it is active.
         last: Its last decision.
+        problem: Why it sees no values.
     """
     verdict, reason = None, ""
     if watched is not None:
@@ -205,6 +208,7 @@ def summary_of(row: WatcherRow, watched: Watched | None, last: DecisionRow | Non
         watched.count()
     more = {
         "digest": digest_of(row),
+        "note": row.note or problem,
         "truth": verdict.truth if verdict is not None else None,
         "reason": reason,
         "topics": topics_json(sources_of(row)),

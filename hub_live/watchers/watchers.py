@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -372,6 +372,12 @@ class Watchers:
         history = readable(await self._store.history(row.name, limit=_HISTORY), DecisionEntry.model_validate)
         return WatcherWithHistory(**dict(self._shown(row)), history=history)
 
+    def without_values(self) -> Iterator[tuple[str, str, str]]:
+        """Iterate over those that see no values of a topic: owner, name, and why."""
+        for row in filter(is_watching, self._rows.values()):
+            if problem := self._problem(row):
+                yield row.owner, row.name, problem
+
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's watchers."""
         own = [row for row in self._rows.values() if row.owner == asked.user.id]
@@ -490,7 +496,12 @@ class Watchers:
         return [call.model_dump() for call in approve(directory, request.allow)]
 
     def _shown(self, row: WatcherRow) -> WatcherSummary:
-        return summary_of(row, self._engine.get(row.name), self._store.last.get(row.name))
+        watched, last = self._engine.get(row.name), self._store.last.get(row.name)
+        return summary_of(row, watched, last, problem=self._problem(row))
+
+    def _problem(self, row: WatcherRow) -> str:
+        refused = (self._feed.refusal(each.topic, each.link) for each in sources_of(row).values())
+        return next(filter(None, refused), "")
 
     async def _values(self, row: WatcherRow) -> dict[str, Seen]:
         """Return the present values of the topics; those that are not followed yet are asked for."""

@@ -42,7 +42,11 @@ _NAMES: Final = {number: name for name, number in _LEVELS.items()}
 
 
 class Health(TypedDict):
-    """Whether the hub has its links, for all who have a token; a link is None where there is none."""
+    """Whether the hub has its links, for all who have a token; a link is None where there is none.
+
+    Attributes:
+        without_values: How many watchers and captures get no values of a topic.
+    """
 
     status: Literal["ok", "degraded"]
     version: str
@@ -50,6 +54,7 @@ class Health(TypedDict):
     broker: BusHealth
     home_broker: LinkHealth | None
     home_assistant: HomeAssistantHealth | None
+    without_values: int
     model: str | None
 
 

@@ -21,6 +21,7 @@ from hub_home_assistant.inward import client as inward
 from hub_home_assistant.inward.client import services_in
 from hub_home_assistant.inward.control import Control, Rules
 from hub_home_assistant.inward.entities import Entity, Place, State
+from hub_live.notifications import announce_missing_values
 from tests.hub_agent.home import Home, linked, open_home, says
 from tests.hub_home_assistant.recorded import TOKEN, Recorded, recorded
 from tests.hub_live.test_world import DOOR, LAMP, ZIGBEE, announce
@@ -144,6 +145,27 @@ async def test_what_cannot_be_reached_is_named_and_left_out(home: Home, assistan
     assert said.endswith("(x) [31m. Dead Lamp cannot be reached.")
     assert assistant.called[-1]["target"] == {"entity_id": ["light.ceiling_down", "light.odd"]}
     assert await answer(home, "what is the temperature in the hall") == "It is 70 °F."
+
+
+async def test_who_watches_or_records_what_assist_does_not_have_is_told_once(home: Home) -> None:
+    light = {"topic": "light/withheld", "link": "home_assistant"}
+    why = (
+        "light.withheld is not exposed to Assist in Home Assistant; "
+        '[home_assistant] expose = "all" includes it'
+    )
+    events, live = home.hub.live.events, home.hub.live
+    async with home.client() as client:
+        watcher = {"topics": {"lamp": {**light, "value": "state"}}, "predicate": "lamp == 'on'"}
+        body = {"name": "lit", "instruction": "Tell me.", **watcher}
+        assert (await client.post("/api/watchers", json=body)).json()["note"] == why
+        await client.post("/api/captures", json={"topics": [light], "path": "lamp.jsonl"})
+        for _ in range(2):
+            await announce_missing_values(live.without_values(), events)
+        (told,) = await events.after(0, user="admin", kinds=["notification"])
+        assert told.data["text"] == f"There are no values for lamp: {why}; lit: {why}."
+        assert (await client.get("/api/health")).json()["without_values"] == 2
+        await client.post("/api/watchers/lit/pause")
+        assert (await client.get("/api/health")).json()["without_values"] == 1
 
 
 async def test_a_refused_token_is_told_and_stands_in_no_log(
