@@ -18,11 +18,10 @@ from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import Installation, find_installation
 from broker.mosquitto.own_logins import admin_login, keep_admin
 from broker.mosquitto.provisioning import provision
-from bus import child
 from bus.ports import listen
+from bus.processes import keep_running, lines_of, open_process, output_of, send_signal, terminate, tied
 from contracts.addresses import bracketed, reachable
 from contracts.errors import ConfigError
-from contracts.rates import Backoff
 from identity.files import make_private_directory, write_private
 from identity.keys import KeyPair
 
@@ -36,16 +35,17 @@ _START_S: Final = 20.0
 _STOP_S: Final = 3.0
 """How long it may take to write its retained messages at the end."""
 
-_BACKOFF_S: Final = 0.2
-_BACKOFF_MAX_S: Final = 15.0
+_RESTART_S: Final = (0.2, 15.0)
+"""First and longest wait before it is started again."""
 
 _HEALTHY_S: Final = 10.0
 """After this time the backoff begins again: it did not end for the same reason."""
 
-_BETWEEN_S: Final = 0.02
+_OPEN_FILES: Final = 8192
+"""For three listeners with all the connections they may have. Many a system gives 1,024 to who does not ask.
+A much higher number costs memory: libwebsockets keeps a table of as many entries."""
 
-_CHILD: Final = child.__file__
-"""Run, never imported: it is for Linux only."""
+_BETWEEN_S: Final = 0.02
 
 _REMEMBERED_LINES: Final = 20
 
@@ -152,9 +152,9 @@ class RunningMosquitto:
         # Version 2.0 takes the signal for its TCP listeners only.
         if sys.platform == "win32" or any(each.transport == "websocket" for each in encrypted):
             self._told_to_end = True
-            process.terminate()
+            terminate(process)
         elif encrypted:
-            process.send_signal(signal.SIGHUP)
+            send_signal(process, signal.SIGHUP)
 
     def write_files(self) -> None:
         """Write configuration and logins, both owner-only.
@@ -195,46 +195,33 @@ class RunningMosquitto:
 
     async def run(self) -> None:
         """Keep it running until cancelled, then end it politely; but not if it never listened."""
-        loop, backoff = asyncio.get_running_loop(), Backoff(_BACKOFF_S, _BACKOFF_MAX_S, jitter=0)
-        while True:
-            began = loop.time()
+
+        async def run_once() -> str | None:
             try:
                 await self._live()
             except OSError as error:  # no room for a process, or the program is just being updated
                 self._said.append(f"error: {error}")
             self._ended.set()
             if not self._was_ready:
-                return  # `wait_ready` raises with the cause
-            if self._told_to_end:
-                self._told_to_end = False
-                continue
-            if loop.time() - began > _HEALTHY_S:
-                backoff.reset()
-            delay = backoff.next()
-            _log.warning("Mosquitto ended and is started again in %.1f s: %s", delay, self._cause())
-            await asyncio.sleep(delay)
+                return None  # `wait_ready` raises with the cause
+            told, self._told_to_end = self._told_to_end, False
+            return "" if told else self._cause()
+
+        def warn(cause: str, delay: float, _: int) -> None:
+            _log.warning("Mosquitto ended and is started again in %.1f s: %s", delay, cause)
+
+        await keep_running(run_once, warn, wait_s=_RESTART_S, steady_s=_HEALTHY_S, jitter=0)
 
     async def _live(self) -> None:
         """Start it, and stay until it has ended."""
         self._said.clear()
-        process = await asyncio.create_subprocess_exec(
-            *_command(self._installation.binary, self._config_file),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            # Ctrl-C goes to this process only, which stops Mosquitto after everybody who uses it.
-            start_new_session=True,
-        )
-        self._process = process
-        assert process.stderr is not None
-        try:
-            async for line in process.stderr:
-                text = line.decode(errors="replace").rstrip()
-                self._said.append(text)
-                _log.debug("Mosquitto: %s", text)
-            await process.wait()
-        finally:
-            await _end(process)
+        command = tied([str(self._installation.binary), "-c", str(self._config_file)], open_files=_OPEN_FILES)
+        starting = open_process(command, name="Mosquitto", stop_s=_STOP_S, stderr=asyncio.subprocess.PIPE)
+        async with starting as self._process:
+            async for line in lines_of(output_of(self._process.stderr)):
+                self._said.append(line.rstrip())
+                _log.debug("Mosquitto: %s", line.rstrip())
+            await self._process.wait()
 
     def _cause(self) -> str:
         """Return why it ended: its last line about an error, or else its exit code."""
@@ -245,29 +232,6 @@ class RunningMosquitto:
         if code is not None and code < 0:
             return f"by {signal.Signals(-code).name}"
         return f"with exit code {code}"
-
-
-def _command(binary: Path, config_file: Path) -> list[str]:
-    command = [str(binary), "-c", str(config_file)]
-    if sys.platform != "linux":
-        return command
-    return [sys.executable, "-I", "-S", str(_CHILD), str(os.getpid()), *command]
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    # It may end by itself in this moment.
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        async with asyncio.timeout(_STOP_S):
-            await process.communicate()
-    except TimeoutError:
-        _log.warning("Mosquitto did not end by itself and is killed")
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 async def _listens(listener: MosquittoListener) -> bool:

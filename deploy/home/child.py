@@ -11,15 +11,14 @@ import logging
 import os
 import sys
 import threading
-import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
+from bus.processes import keep_running, kill, open_process, stop
 from contracts.errors import StrawberryError
-from contracts.rates import Backoff
 from deploy.home.directory import Home, explained
 from deploy.home.running import Reporter, run_until_stopped
 
@@ -34,10 +33,12 @@ class Child:
 
     Attributes:
         what: What it is, for the log.
+        wait: Returns its exit code once it has ended.
     """
 
     def __init__(self, process: Process, *, what: str, stop_s: float) -> None:
         self.what = what
+        self.wait = process.wait
         self._process = process
         self._stop_s = stop_s
         self._begun = False
@@ -59,25 +60,17 @@ class Child:
         async for line in self._process.stdout:
             yield json.loads(line)
 
-    async def wait(self) -> int:
-        """Return its exit code once it has ended."""
-        return await self._process.wait()
-
     async def end(self) -> None:
         """End it: in its own order if it has begun, and the hard way if that takes too long."""
-        if self._process.returncode is not None:
-            return
+        await stop(self._process, name=self.what, stop_s=self._stop_s, ask=self.ask)
+
+    def ask(self, process: Process) -> None:
+        """Ask it to end."""
         if self._begun:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            try:
-                await asyncio.wait_for(self._process.wait(), self._stop_s)
-                return
-            except TimeoutError:
-                _log.warning("%s did not stop in %.0f s and is killed", self.what, self._stop_s)
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
+            assert process.stdin is not None
+            process.stdin.close()
+        else:
+            kill(process)
 
 
 @asynccontextmanager
@@ -92,48 +85,48 @@ async def start_child(home: Home, *words: str, what: str, stop_s: float) -> Asyn
     environment = {**os.environ, "STRAWBERRY_HOME": str(home.directory)}
     # For commands of the owner; skills run in the spoke, and could read it there.
     environment.pop("STRAWBERRY_TOKEN", None)
-    process = await asyncio.create_subprocess_exec(
+    starting = open_process(
         # -P: as in `deploy.service.plan`.
-        *(sys.executable, "-P", "-m", "deploy.cli.main", *words, "--with-parent", *debug),
+        [sys.executable, "-P", "-m", "deploy.cli.main", *words, "--with-parent", *debug],
+        name=what,
+        stop_s=stop_s,
+        ask=lambda process: child.ask(process),
         env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        # Ctrl-C goes to this process only, which stops the child in its own order.
-        start_new_session=True,
     )
-    child = Child(process, what=what, stop_s=stop_s)
-    try:
+    async with starting as process:
+        child = Child(process, what=what, stop_s=stop_s)
         yield child
-    finally:
-        await asyncio.shield(child.end())
 
 
-async def keep_running(
+async def keep_child(
     first: Child,
     run: Callable[[Child], Awaitable[str]],
     start: Callable[[], AbstractAsyncContextManager[Child]],
     *,
     wait_s: tuple[float, float],
-) -> NoReturn:
+) -> None:
     """Run a child, and start another one whenever it ends by itself.
 
     Args:
         run: Runs a child to its end; returns why it ended, empty where the next one is to start at once.
         wait_s: First and longest wait before it is started again.
     """
-    shortest, longest = wait_s
-    backoff = Backoff(shortest, longest, jitter=0)
-    started, ended = time.monotonic(), await run(first)
-    while True:
-        if time.monotonic() - started > longest:
-            backoff.reset()
-        if ended:
-            wait = backoff.next()
-            _log.warning("%s ended (%s); starting it again in %.1f s", first.what, ended, wait)
-            await asyncio.sleep(wait)
-        started = time.monotonic()
-        async with start() as again:
-            ended = await run(again)
+    started = [first]
+
+    async def run_next() -> str:
+        async with nullcontext(started.pop()) if started else start() as child:
+            try:
+                return await run(child)
+            finally:
+                # Whoever started the first one ends it only later.
+                await child.end()
+
+    def warn(ended: str, seconds: float, _: int) -> None:
+        _log.warning("%s ended (%s); starting it again in %.1f s", first.what, ended, seconds)
+
+    await keep_running(run_next, warn, wait_s=wait_s, steady_s=wait_s[1], jitter=0)
 
 
 def start_broker(home: Home) -> AbstractAsyncContextManager[Child]:

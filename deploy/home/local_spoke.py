@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError, Conflict, NotFound, StrawberryError, Unauthorized
-from deploy.home.child import Child, keep_running, start_child
+from deploy.home.child import Child, keep_child, start_child
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
 
@@ -88,7 +88,7 @@ class LocalSpoke:
 
     async def keep(self, first: Child) -> None:
         """Run the process, and run it again when it ends by itself."""
-        await keep_running(first, self._run, partial(start_process, self._home), wait_s=_RESTART_S)
+        await keep_child(first, self._run, partial(start_process, self._home), wait_s=_RESTART_S)
 
     async def _run(self, process: Child) -> str:
         """Run a process to its end; return why it ended, empty where it is to start again at once."""
@@ -103,8 +103,6 @@ class LocalSpoke:
             return error.message
         except OSError as error:
             return str(error) or type(error).__name__
-        finally:
-            await asyncio.shield(process.end())
 
     async def _follow(self, process: Child) -> bool:
         """Report what a process says until it ends; return False if it must join again."""

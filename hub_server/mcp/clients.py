@@ -3,14 +3,12 @@
 import asyncio
 import logging
 import os
-import shutil
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, Never, TextIO
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
@@ -19,12 +17,11 @@ from typing_extensions import TypedDict
 from agent_core.edited_file import EditedFile
 from agent_core.models.entries import filled
 from agent_core.search.directory import RegisteredSkill
-from bus import child
+from bus.processes import keep_running, lines_of, output_of, tied
 from chat.http.requests import Answer, answer
 from chat.tasks import happens, open_tasks
 from contracts.errors import CallError, ConfigError, ErrorCode, StrawberryError
 from contracts.names import HUB_SKILLS
-from contracts.rates import Backoff
 from contracts.wire import Json
 from hub_agent.own_skills import OwnSkills
 from hub_registry.access.bearer import Gate
@@ -42,8 +39,7 @@ _START_S: Final = 30.0
 _CHECK_S: Final = 60.0
 """How often a server is asked for its tools: one that hangs is started again."""
 _CALL_S: Final = 120.0
-_BACKOFF_S: Final = (1.0, 300.0)
-_MAX_LINE: Final = 64 * 1024
+_RESTART_S: Final = (1.0, 300.0)
 
 
 def open_file(home: Path) -> EditedFile[dict[str, "ServerEntry"]]:
@@ -202,22 +198,25 @@ class McpClients:
 
     async def _keep(self, server: _Server) -> None:
         """Run a server, and start it again whenever it ends."""
-        backoff = Backoff(*_BACKOFF_S)
-        while True:
+
+        async def run() -> str:
+            server.said = ""
             try:
-                await self._serve(server, backoff)
+                await self._serve(server)
             except StrawberryError as error:
-                server.detail = ". ".join(filter(None, (error.message, error.hint)))
+                return ". ".join(filter(None, (error.message, error.hint)))
             except Exception as error:  # noqa: BLE001  what the library and the server fail with is not known
-                server.detail = _reason(error) + (f"; it said: {server.said}" if server.said else "")
+                return _reason(error) + (f"; it said: {server.said}" if server.said else "")
             finally:
                 self._offer(server, None)
-            server.state = "failed"
-            _log.warning("MCP server %s: %s", server.name, server.detail)
-            await asyncio.sleep(backoff.next())
-            server.said = ""
 
-    async def _serve(self, server: _Server, backoff: Backoff) -> None:
+        def warn(reason: str, wait_s: float, early: int) -> None:
+            server.state, server.detail = "failed", reason
+            _log.warning("MCP server %s: %s", server.name, reason)
+
+        await keep_running(run, warn, wait_s=_RESTART_S, steady_s=_CHECK_S)
+
+    async def _serve(self, server: _Server) -> Never:
         library = await load("mcp")
         server.ended = False
         server.news.clear()
@@ -230,11 +229,8 @@ class McpClients:
             async with library.Client(
                 _transport(self._home, server), message_handler=note, cache=None
             ) as client:
-                began = asyncio.get_running_loop().time()
                 while not server.ended:
                     await self._list(server, client)
-                    if asyncio.get_running_loop().time() - began >= _CHECK_S:
-                        backoff.reset()  # one that ends as soon as it has begun is not well
                     waiting.reschedule(None)
                     if await happens(server.news, within_s=_CHECK_S) and not server.ended:
                         # One that says it all the time is asked now and then.
@@ -289,13 +285,18 @@ async def _transport(home: Path, server: _Server) -> AsyncIterator[tuple[Any, An
             http = await stack.enter_async_context(httpx2.AsyncClient(headers=given, timeout=timeout))
             opened = streamable_http_client(fill(entry.url or ""), http_client=http)
         else:
-            command, *args = _bound_to_us(fill(entry.command), [fill(each) for each in entry.args])
+            program, folder = fill(entry.command), home / entry.cwd if entry.cwd else home
+            try:
+                command, *args = tied([program, *(fill(each) for each in entry.args)], folder=folder)
+            except FileNotFoundError:
+                hint = "Write its full path, or add it to PATH."
+                raise ConfigError(f"there is no program {program!r}", hint=hint) from None
             parameters = StdioServerParameters(
                 command=command,
                 args=args,
                 # Beside these a server has what the library passes on: PATH, HOME and the name of the user.
                 env={name: fill(value) for name, value in entry.env.items()},
-                cwd=home / entry.cwd if entry.cwd else home,
+                cwd=folder,
             )
             opened = stdio_client(parameters, await stack.enter_async_context(_noted(server)))
         read, write = await stack.enter_async_context(opened)
@@ -318,19 +319,13 @@ async def _transport(home: Path, server: _Server) -> AsyncIterator[tuple[Any, An
 async def _noted(server: _Server) -> AsyncIterator[TextIO]:
     """Log what a server writes to its standard error."""
     out, into = os.pipe()
-    reader = asyncio.StreamReader(limit=_MAX_LINE)
+    reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(out))
 
     async def log() -> None:
-        while True:
-            try:
-                line = await reader.readline()
-            except ValueError:
-                continue  # a line that is too long
-            if not line:
-                return
-            if text := line.decode("utf-8", "replace").strip()[:500]:
+        async for line in lines_of(output_of(reader)):
+            if text := line.strip()[:500]:
                 server.said = text
                 _log.info("MCP server %s says: %s", server.name, text)
 
@@ -341,16 +336,6 @@ async def _noted(server: _Server) -> AsyncIterator[TextIO]:
                 yield stream
     finally:
         transport.close()
-
-
-def _bound_to_us(command: str, args: list[str]) -> list[str]:
-    """Return the words that start a program which ends when this process does, also if that is killed."""
-    found = shutil.which(command)
-    if found is None:
-        raise ConfigError(f"there is no program {command!r}", hint="Write its full path, or add it to PATH.")
-    if sys.platform != "linux":
-        return [found, *args]
-    return [sys.executable, "-I", child.__file__, str(os.getpid()), found, *args]
 
 
 def _reason(error: BaseException) -> str:

@@ -1,14 +1,13 @@
 """One program of a node, with all processes that it starts."""
 
 import asyncio
-import errno
 import os
 import shutil
 import subprocess
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -16,14 +15,10 @@ from typing import Final
 
 import psutil
 
+from bus.processes import open_process, tied
+
 _MARK: Final = "STRAWBERRY_NODE"
 """Variable by which the processes of a node are recognized, however they detached themselves."""
-_TIED: Final = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15);"
-    "os.getppid() == int(sys.argv[1]) or sys.exit(1);"
-    "os.execvp(sys.argv[2], sys.argv[2:])"
-)
-"""Has Linux send SIGTERM when the parent ends (``PR_SET_PDEATHSIG``), and becomes the program."""
 _INHERITED: Final = frozenset(
     (
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
@@ -38,9 +33,6 @@ _KILLED_S: Final = 5.0
 _POLL_S: Final = 0.02
 _LOOK_S: Final = 5.0
 _LOG_BYTES: Final = 1024 * 1024
-_CHUNK: Final = 64 * 1024
-LONG: Final = 10_000
-"""Bytes of a line that is passed on before its end."""
 TOO_FAST: Final = "... some lines came too fast and are not shown ..."
 """Is in a followed log where lines are missing."""
 _LEFT_OUT: Final = f"\n{TOO_FAST}\n".encode()
@@ -113,24 +105,20 @@ async def started(
     Raises:
         OSError: If it cannot be started.
     """
-    words = [*(_scope(unit) if unit is not None else ()), *_with_parent(), *command]
-    _require(command[0], folder)
-    process = await asyncio.create_subprocess_exec(
-        *words,
+    words = [*(_scope(unit) if unit is not None else ()), *tied(command, folder=folder)]
+    running = open_process(
+        words,
         cwd=folder,
         env={**_inherited(), **env, _MARK: mark},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
-    try:
-        yield process
-    finally:
-        # Cancelled or not, it is ended; the time that this takes is bounded.
-        await asyncio.shield(end_marked(mark, stop_s=stop_s))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _KILLED_S)
+    async with running as process:
+        try:
+            yield process
+        finally:
+            # Cancelled or not, it is ended; the time that this takes is bounded.
+            await asyncio.shield(end_marked(mark, stop_s=stop_s))
 
 
 def _inherited() -> dict[str, str]:
@@ -140,30 +128,6 @@ def _inherited() -> dict[str, str]:
         for name, value in os.environ.items()
         if name.upper() in _INHERITED or name.startswith("LC_")
     }
-
-
-def _require(program: str, folder: Path) -> None:
-    """Find a program before it is started by another one.
-
-    Raises:
-        FileNotFoundError: If there is none.
-    """
-    if shutil.which(str(folder / program) if os.sep in program else program) is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
-
-
-def _with_parent() -> list[str]:
-    """Return the beginning of a command that ends with this process, also when this process is killed."""
-    if not sys.platform.startswith("linux"):
-        return []
-    return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid())]
-
-
-async def output_of(process: Process) -> AsyncIterator[bytes]:
-    """Yield what a program writes, until it has ended or closed its output."""
-    assert process.stdout is not None
-    while chunk := await process.stdout.read(_CHUNK):
-        yield chunk
 
 
 async def end_marked(mark: str, *, stop_s: float) -> None:
@@ -233,17 +197,3 @@ def _scope(unit: str | None) -> list[str]:
     named = [f"--unit={unit}"] if unit is not None else []
     manager = [] if os.geteuid() == 0 and "XDG_RUNTIME_DIR" not in os.environ else ["--user"]
     return ["systemd-run", *manager, "--scope", "--quiet", "--collect", *named, "--"]
-
-
-async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
-    """Yield the lines of an output as they end; a long one in pieces."""
-    left = b""
-    async for chunk in chunks:
-        *whole, left = (left + chunk).split(b"\n")
-        for line in whole:
-            yield line.decode("utf-8", "replace").rstrip("\r")
-        if len(left) > LONG:
-            yield left.decode("utf-8", "replace")
-            left = b""
-    if left:
-        yield left.decode("utf-8", "replace")

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from agent_core.search.nearest import suggestion
+from bus.processes import LONG, keep_running, lines_of, output_of
 from chat.tasks import happens
 from contracts.errors import CallError, ErrorCode, FileProblem
-from contracts.rates import Backoff, TokenBucket
+from contracts.rates import TokenBucket
 from identity.files import make_private_directory, write_private
 from spoke.nodes.manifest import Manifest, node_folders, read_manifest, refuse_own
-from spoke.nodes.processes import LONG, TOO_FAST, Log, end_marked, has_systemd, lines_of, output_of, started
+from spoke.nodes.processes import TOO_FAST, Log, end_marked, has_systemd, started
 
 _log = logging.getLogger(__name__)
 
-_FIRST_S: Final = 1.0
-_MOST_S: Final = 300.0
-"""Waits before a node that ended is started again: doubled each time."""
+_RESTART_S: Final = (1.0, 300.0)
+"""First and longest wait before a node that ended is started again."""
 _READ_S: Final = 1.0
 """How long the rest of what it wrote may take to be read."""
 _STEADY_S: Final = 60.0
@@ -104,37 +104,36 @@ class _Node:
 
     async def run(self) -> None:
         """Keep the program running as its settings say, until cancelled."""
-        backoff, early = Backoff(_FIRST_S, _MOST_S), 0
-        while True:
-            began = time.monotonic()
-            try:
-                manifest = read_manifest(self._folder)
-                self.protected = manifest.protected
-                code = await self._once(manifest)
-            except FileProblem as problem:
-                self._become("failed", problem.message)
-                return
-            except OSError as error:
-                self._become("failed", f"cannot be started: {error.strerror or error}")
-                return
-            early = 0 if time.monotonic() - began > _STEADY_S else early + 1
-            if early == 0:
-                backoff.reset()
-            ended = f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
-            if self._is_hung:
-                ended = f"was ended: its health command failed {_HUNG} times in a row"
-            elif manifest.restart == "never" or (manifest.restart == "on-failure" and code == 0):
-                self._become("stopped" if code == 0 else "failed", ended)
-                return
-            wait_s = backoff.next()
-            if early >= _LOOPING:
-                ended = f"{ended}, for the {early}th time in a row"
-            self._become("waiting", f"{ended}; it is started again in {wait_s:.0f} s")
-            (_log.error if early >= _LOOPING else _log.warning)(
-                "node %s: %s", self._folder.name, self.status.reason
-            )
-            await asyncio.sleep(wait_s)
+        await keep_running(self._run_once, self._wait, wait_s=_RESTART_S, steady_s=_STEADY_S)
+
+    async def _run_once(self) -> str | None:
+        """Run the program to its end; return why it ended, None where it stays so."""
+        if self.status.state == "waiting" and self.begun.is_set():
             self.status = replace(self.status, restarts=self.status.restarts + 1)
+        try:
+            manifest = read_manifest(self._folder)
+            self.protected = manifest.protected
+            code = await self._once(manifest)
+        except FileProblem as problem:
+            self._become("failed", problem.message)
+            return None
+        except OSError as error:
+            self._become("failed", f"cannot be started: {error.strerror or error}")
+            return None
+        ended = f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
+        if self._is_hung:
+            return f"was ended: its health command failed {_HUNG} times in a row"
+        if manifest.restart == "never" or (manifest.restart == "on-failure" and code == 0):
+            self._become("stopped" if code == 0 else "failed", ended)
+            return None
+        return ended
+
+    def _wait(self, ended: str, wait_s: float, early: int) -> None:
+        level = logging.WARNING
+        if early >= _LOOPING:
+            level, ended = logging.ERROR, f"{ended}, for the {early}th time in a row"
+        self._become("waiting", f"{ended}; it is started again in {wait_s:.0f} s")
+        _log.log(level, "node %s: %s", self._folder.name, self.status.reason)
 
     async def _once(self, manifest: Manifest) -> int:
         """Run the program to its end; return its exit code."""
@@ -150,7 +149,7 @@ class _Node:
         async with run as process, asyncio.TaskGroup() as tasks:
             self._become("running", pid=process.pid, health="unknown")
             name = self._folder.name
-            reading = tasks.create_task(self._read(output_of(process)), name=f"output of {name}")
+            reading = tasks.create_task(self._read(output_of(process.stdout)), name=f"output of {name}")
             checking = tasks.create_task(self._check(manifest), name=f"health of {name}")
             try:
                 return await process.wait()
@@ -183,7 +182,7 @@ class _Node:
                     stop_s=0,
                 )
                 async with asyncio.timeout(health.every_s), run as process:
-                    async for _ in output_of(process):
+                    async for _ in output_of(process.stdout):
                         pass
                     found = "healthy" if await process.wait() == 0 else "unhealthy"
             # One that starts slowly must not be ended before it has ever worked.
@@ -313,7 +312,7 @@ class Nodes:
                 mark=f"{self._mark(name)} build",
                 stop_s=manifest.stop_s,
             )
-            async with run as process, aclosing(lines_of(output_of(process))) as lines:
+            async with run as process, aclosing(lines_of(output_of(process.stdout))) as lines:
                 async for line in lines:
                     last = line.strip() or last
                     yield line

@@ -189,7 +189,7 @@ async def test_one_that_does_not_start_says_why(settings: MosquittoSettings, tmp
 async def test_a_program_that_the_system_does_not_start_is_told_as_well(
     settings: MosquittoSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_command", lambda *_: [str(tmp_path / "away")])
+    monkeypatch.setattr(process, "tied", lambda *_, **__: [str(tmp_path / "away")])
     with pytest.raises(ConfigError, match=r"does not start: .*No such file"):
         async with open_mosquitto(settings):
             pass

@@ -215,20 +215,6 @@ async def test_servers_end_with_the_hub(tmp_path: Path) -> None:
     await eventually(lambda: not psutil.pid_exists(pid))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
-async def test_a_server_ends_also_with_a_hub_that_is_killed() -> None:
-    program = (
-        "import subprocess, time; from hub_server.mcp.clients import _bound_to_us; "
-        "print(subprocess.Popen(_bound_to_us('sleep', ['600'])).pid, flush=True); time.sleep(600)"
-    )
-    hub = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=subprocess.PIPE)
-    assert hub.stdout is not None
-    server = psutil.Process(int(await hub.stdout.readline()))
-    hub.kill()
-    await hub.wait()
-    await eventually(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -22,7 +22,7 @@ from deploy.home.brokers.registry import (
     report_broker,
     running_broker,
 )
-from deploy.home.child import Child, keep_running, start_broker
+from deploy.home.child import Child, keep_child, start_broker
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
 from deploy.settings.options import PORT_OPTIONS, BrokerPorts, Exposure, chosen_by
@@ -164,7 +164,7 @@ class EmbeddedProcess:
             except (StrawberryError, OSError) as error:
                 return str(error) or type(error).__name__
 
-        await keep_running(first, run, partial(start_broker, self._home), wait_s=_RESTART_S)
+        await keep_child(first, run, partial(start_broker, self._home), wait_s=_RESTART_S)
 
 
 def _ports_of(broker: OurBroker, wanted: BrokerPorts) -> BrokerPorts:

@@ -103,8 +103,7 @@ async def test_nodes_that_ran_run_again_with_the_spoke(tmp_path: Path) -> None:
 async def test_a_node_that_ends_is_started_again_later_and_later_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.nodes.supervision._FIRST_S", 0.01)
-    monkeypatch.setattr("spoke.nodes.supervision._MOST_S", 0.02)
+    monkeypatch.setattr("spoke.nodes.supervision._RESTART_S", (0.01, 0.02))
     told: list[NodeStatus] = []
     add_node(tmp_path, "camera", code="raise SystemExit(3)")
     async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
@@ -165,8 +164,7 @@ async def test_a_build_tells_what_it_writes_and_why_it_failed(tmp_path: Path) ->
 async def test_a_node_that_hangs_is_started_again_and_one_that_starts_slowly_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.nodes.supervision._FIRST_S", 0.01)
-    monkeypatch.setattr("spoke.nodes.supervision._MOST_S", 0.1)
+    monkeypatch.setattr("spoke.nodes.supervision._RESTART_S", (0.01, 0.1))
     monkeypatch.setattr("spoke.nodes.supervision._HUNG", 1)
     told: list[NodeStatus] = []
     check = "{command: test -e works, every_s: 1}"

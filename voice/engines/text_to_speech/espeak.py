@@ -2,10 +2,12 @@
 
 import asyncio
 import shutil
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Final
 
+from bus.processes import open_process
 from contracts.errors import SpeechError
 from voice.settings import VoiceSettings
 from voice.sound.audio import Sound
@@ -41,16 +43,10 @@ class Espeak:
 
     async def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
         """See `voice.engines.TextToSpeech`."""
-        voice, pipe = self._voice or language.lower(), asyncio.subprocess.PIPE
+        voice = self._voice or language.lower()
+        command = [self._program, "-v", voice, "-s", _WORDS_PER_MINUTE, "--stdin", "--stdout"]
         # Standard input, so that the text is in no list of processes.
-        starting = asyncio.gather(
-            asyncio.create_subprocess_exec(
-                self._program, "-v", voice, "-s", _WORDS_PER_MINUTE, "--stdin", "--stdout",
-                stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL,
-            )
-        )  # fmt: skip
-        try:
-            (process,) = await asyncio.shield(starting)
+        async with open_process(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             with suppress(ConnectionError):
@@ -59,7 +55,6 @@ class Espeak:
             try:
                 header = await process.stdout.readexactly(_HEADER)
             except asyncio.IncompleteReadError:
-                await process.wait()
                 raise SpeechError(
                     f"espeak-ng cannot speak {voice!r}", hint="`espeak-ng --voices` lists what it can."
                 ) from None
@@ -70,26 +65,3 @@ class Espeak:
                 whole = len(piece) // 2 * 2
                 rest = piece[whole:]
                 yield Sound(piece[:whole], rate)
-            await process.wait()
-        finally:
-            ended = asyncio.gather(_end(starting), return_exceptions=True)
-            cancelled: asyncio.CancelledError | None = None
-            while not ended.done():
-                try:
-                    await asyncio.wait((ended,))
-                except asyncio.CancelledError as error:
-                    # Passed on at once, by its turn or its group, the process would outlive the loop.
-                    cancelled = error
-            if cancelled is not None:
-                raise cancelled
-
-
-async def _end(starting: asyncio.Future[tuple[asyncio.subprocess.Process]]) -> None:
-    (process,) = await starting
-    # Killed only where it still speaks: to look whether one that has ended is there takes its code.
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.kill()
-        assert process.stdout is not None
-        # Its transport closes at the end of the pipe, which is paused while it is not read.
-        await asyncio.gather(process.stdout.read(), process.wait())
