@@ -10,9 +10,6 @@ from contracts.wire import Part
 Audience = Literal["http", "mqtt"]
 """What a token is good for: requests to the hub, or the login on the bus."""
 
-UNDIVIDED: Final = "strawberry"
-"""Audience of tokens from before there were two; see `Claims.is_for`."""
-
 Scope = Literal["register", "chat", "call", "confirm", "admin", "metrics"]
 SCOPES: Final[tuple[Scope, ...]] = ("register", "chat", "call", "confirm", "admin", "metrics")
 """``confirm`` answers the questions of the owner's turns; ``admin`` changes devices, logins and tokens, for
@@ -66,7 +63,7 @@ class Claims(Part):
     sub: Annotated[str, Field(min_length=1, max_length=64)]
     kind: PrincipalKind
     own: str
-    aud: Audience | Literal["strawberry"]
+    aud: Audience
     scope: Annotated[str, AfterValidator(_scopes)] = ""
     iat: int
     exp: int
@@ -90,14 +87,3 @@ class Claims(Part):
     def scopes(self) -> frozenset[str]:
         """The scopes as a set."""
         return frozenset(self.scope.split())
-
-    def is_for(self, audience: Audience) -> bool:
-        """Return whether the token is good for this; an undivided one by its kind, a device's for both."""
-        if self.aud != UNDIVIDED:
-            return self.aud == audience
-        return self.kind == "device" or audience == audience_of(self.kind)
-
-
-def audience_of(kind: PrincipalKind) -> Audience:
-    """Return what a token is for whose bearer has only one."""
-    return "http" if kind == "user" else "mqtt"

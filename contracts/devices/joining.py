@@ -33,7 +33,6 @@ class BusAccess(Part):
     Attributes:
         brokers: Addresses, the best first: ``mqtt://host:1883``, ``mqtts://host:8883``.
         prefix: In front of every topic; may be empty.
-        authentication: None in an enrolment of before, until the hub has been asked.
         login: Of a shared broker, where no token is ever sent; None on a broker of our own.
         ca: PEM of the certificate authority of this home, which ``https`` and ``mqtts`` addresses are
             checked against; None where none was made.
@@ -41,7 +40,7 @@ class BusAccess(Part):
 
     brokers: tuple[str, ...]
     prefix: str = ""
-    authentication: Authentication | None = None
+    authentication: Authentication
     login: Login | None = None
     ca: str | None = None
 

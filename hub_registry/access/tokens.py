@@ -17,7 +17,7 @@ from sqlmodel import Session, col, delete, select
 
 from broker.logins import BusLogin
 from contracts.access import Principal
-from contracts.claims import SCOPES, UNDIVIDED, Claims, PrincipalKind, device_scopes
+from contracts.claims import SCOPES, Claims, PrincipalKind, device_scopes
 from contracts.devices.presence import Revocation
 from contracts.errors import NotFound, PasswordNeeded, StrawberryError, Unauthorized
 from hub_registry.access.token_rows import (
@@ -86,10 +86,7 @@ class TokenAuthority:
         self.key = key
         self.acts = asyncio.Lock()
         self._store = store
-        self._revoked: dict[str, int] = {}
-        self._unused: dict[str, str | None] = {}
-        self._issued: set[str] = set()
-        self._sessions: set[str] = set()
+        self._rows: dict[str, TokenRow] = {}
         self._devices: dict[str, tuple[str, str]] = {}
         self._verified: dict[bytes, Claims] = {}
         self._on_bus: dict[tuple[str, str], Claims] = {}
@@ -98,22 +95,22 @@ class TokenAuthority:
         self._listeners: list[OnRevoked] = []
 
     async def load(self) -> None:
-        """Read which tokens are revoked, which were not used yet, and which are good on the bus.
+        """Read the tokens that have not expired, and what devices may.
 
         May be done again at any time, with `acts` held.
         """
         rows, devices = await self._store.read(
             lambda session: (unexpired(session), session.exec(_RIGHTS).all())
         )
-        good = [row for row in rows if row.revoked_at is None]
-        self._issued = {row.jti for row in rows}
-        self._sessions = {row.jti for row in rows if row.is_session}
-        self._revoked = {row.jti: int(row.expires_at.timestamp()) for row in rows if row.revoked_at}
+        self._rows = {row.jti: row for row in rows}
         self._devices = {
             id_: (owner, " ".join(("register", *device_scopes(scope)))) for id_, owner, scope in devices
         }
-        self._unused = {row.jti: row.replaces for row in good if row.used_at is None and _counts_use(row)}
-        on_bus = [row for row in good if row.kind in _ON_BUS and (row.replaces is None or row.used_at)]
+        on_bus = [
+            row
+            for row in rows
+            if row.revoked_at is None and row.kind in _ON_BUS and (row.replaces is None or row.used_at)
+        ]
         claims = readable(on_bus, partial(claims_of, hub_id=self.hub_id))
         self._on_bus = {(each.kind, each.sub): each for each in claims}
 
@@ -178,15 +175,13 @@ class TokenAuthority:
 
     def hand_out(self, claims: Claims, row: TokenRow) -> str:
         """Sign a token whose row has been stored."""
-        self._note(row)
-        if _counts_use(row):
-            self._unused[claims.jti] = row.replaces
+        self._rows[row.jti] = row
         return tokens.issue(self.key, claims)
 
     def bus_token(self, token: str) -> str:
         """Sign the token with which a device logs in on the bus, as the other of the pair with this one."""
         # As it was signed: a broker that keeps passwords gets the same from the row.
-        return tokens.issue(self.key, _for_bus(self._as_signed(token)))
+        return tokens.issue(self.key, self._as_signed(token).model_copy(update={"aud": "mqtt"}))
 
     async def renew(self, claims: Claims, *, lifetime_s: int) -> str:
         """Issue a token like this one. The old one stays good until the new one was used once.
@@ -255,9 +250,9 @@ class TokenAuthority:
         Raises:
             Unauthorized: With the reason.
         """
-        if claims.jti not in self._issued:
+        if claims.jti not in self._rows:
             await self._look_for(claims)
-        if claims.jti in self._unused:
+        if not self.was_used(claims.jti):
             async with self.acts:
                 await self._first_use(claims)
 
@@ -273,26 +268,19 @@ class TokenAuthority:
                 hint=tokens.new_token_hint(claims),
             )
         # Another process of this hub has issued it.
-        self._note(row)
-        if row.revoked_at is not None:
-            self._revoked[claims.jti] = claims.exp
-            self._refuse_revoked(claims)
-
-    def _note(self, row: TokenRow) -> None:
-        self._issued.add(row.jti)
-        if row.is_session:
-            self._sessions.add(row.jti)
+        self._rows[row.jti] = row
+        self._refuse_revoked(claims)
 
     async def _first_use(self, claims: Claims) -> None:
-        if claims.jti not in self._unused:
-            self._refuse_revoked(claims)
+        self._refuse_revoked(claims)
+        if self.was_used(claims.jti):
             return
         ended: list[TokenRow] = []
 
         def work(session: Session) -> None:
             ended.extend(end_replaced(session, claims.jti))
 
-        if self._unused[claims.jti] is None:
+        if self._rows[claims.jti].replaces is None:
             await self._store.write(work)
         else:
             try:
@@ -302,20 +290,23 @@ class TokenAuthority:
                 # The bearer did nothing wrong: both its tokens stay as good as they were.
                 _log.error("the bus keeps the old token of %s for now: %s", claims.sub, error)
                 return
-        self._unused.pop(claims.jti, None)
+        self._rows[claims.jti].used_at = now()
         await self.announce(ended)
 
     def is_session(self, jti: str) -> bool:
         """Return whether a token that was used is the session of a browser."""
-        return jti in self._sessions
+        row = self._rows.get(jti)
+        return row is not None and row.is_session
 
     def was_used(self, jti: str) -> bool:
         """Return whether a device's token has been used over HTTP."""
-        return jti not in self._unused
+        row = self._rows.get(jti)
+        return row is None or row.used_at is not None or row.revoked_at is not None or not _counts_use(row)
 
     def is_revoked(self, jti: str) -> bool:
         """Return whether a token that has not expired was revoked."""
-        return jti in self._revoked
+        row = self._rows.get(jti)
+        return row is not None and row.revoked_at is not None
 
     def on_bus(self, kind: PrincipalKind, subject: str) -> Claims | None:
         """Return the claims of the token with which a device or client may log in, if there is one."""
@@ -325,7 +316,7 @@ class TokenAuthority:
     def awaits_first_use(self, device: str) -> bool:
         """Return whether the bus token of a device has never been used over HTTP."""
         claims = self._on_bus.get(("device", device))
-        return claims is not None and claims.jti in self._unused
+        return claims is not None and not self.was_used(claims.jti)
 
     async def list(self) -> Sequence[TokenRow]:
         """List the tokens that were issued, the newest first; everything but the tokens themselves."""
@@ -451,13 +442,10 @@ class TokenAuthority:
 
     async def announce(self, rows: Iterable[TokenRow]) -> None:
         """Note which tokens are revoked now, and call all listeners."""
-        revoked = {row.jti: int(row.expires_at.timestamp()) for row in rows}
-        if not revoked:
-            return
-        self._revoked.update(revoked)
-        for jti in revoked:
-            self._unused.pop(jti, None)
-        await self._tell(Revocation(tokens=list(revoked), before=now()))
+        revoked = {row.jti: row for row in rows}
+        if revoked:
+            self._rows |= revoked
+            await self._tell(Revocation(tokens=list(revoked), before=now()))
 
     async def _tell(self, revocation: Revocation) -> None:
         for listener in tuple(self._listeners):
@@ -470,27 +458,22 @@ class TokenAuthority:
 
     def unexpired_revocations(self) -> Revocation:
         """Return the revocations that a broker without a memory needs."""
-        present = time.time()
-        self._revoked = {jti: expires for jti, expires in self._revoked.items() if expires > present}
-        return Revocation(tokens=sorted(self._revoked), before=now())
+        present = now()
+        self._rows = {jti: row for jti, row in self._rows.items() if row.expires_at > present}
+        return Revocation(tokens=sorted(filter(self.is_revoked, self._rows)), before=present)
 
     def _login(self, claims: Claims) -> BusLogin:
-        token = SecretStr(tokens.issue(self.key, _for_bus(claims)))
+        token = SecretStr(tokens.issue(self.key, claims.model_copy(update={"aud": "mqtt"})))
         return BusLogin(Principal.of(claims), token, claims.exp)
 
     def _refuse_revoked(self, claims: Claims) -> None:
-        if claims.jti in self._revoked:
+        if self.is_revoked(claims.jti):
             raise tokens.revoked(claims)
 
 
 def no_token() -> NotFound:
     """Return the error for an id that is of no token, or of one that is not the asker's."""
     return NotFound("there is no such token", hint="'strawberry tokens list' lists them.")
-
-
-def _for_bus(claims: Claims) -> Claims:
-    """Return the claims of the token for the bus; an undivided one is that itself."""
-    return claims if claims.aud == UNDIVIDED else claims.model_copy(update={"aud": "mqtt"})
 
 
 def _counts_use(row: TokenRow) -> bool:

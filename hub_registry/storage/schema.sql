@@ -37,7 +37,7 @@ CREATE TABLE token (
     revoked_at VARCHAR(24),
     replaces VARCHAR,
     key_id VARCHAR,
-    audience VARCHAR DEFAULT 'strawberry' NOT NULL,
+    audience VARCHAR NOT NULL,
     is_session BOOLEAN DEFAULT 0 NOT NULL,
     PRIMARY KEY (jti)
 );

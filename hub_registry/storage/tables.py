@@ -225,10 +225,10 @@ class TokenRow(Table, table=True):
 
     Of a device, ``owner`` and ``scope`` are as signed; what counts is what the device's row says now.
 
-    ``audience`` is ``strawberry`` for tokens of the first revision; of a device's two, which differ in
-    nothing else, it is that of the one for HTTP. ``key_id`` is the thumbprint of the key that its bearer
-    has bound. ``used_at`` is when a device's was first used over HTTP. ``replaces`` is the token that this
-    one renews, which is revoked then. ``is_session`` marks that of a browser in which a person logged in.
+    ``audience`` of a device's two, which differ in nothing else, is that of the one for HTTP. ``key_id`` is
+    the thumbprint of the key that its bearer has bound. ``used_at`` is when a device's was first used over
+    HTTP. ``replaces`` is the token that this one renews, which is revoked then. ``is_session`` marks that of
+    a browser in which a person logged in.
     """
 
     __tablename__ = "token"
@@ -238,7 +238,7 @@ class TokenRow(Table, table=True):
     subject: str = Field(index=True)
     owner: str
     name: str = ""
-    audience: str = Field(sa_column_kwargs={"server_default": "strawberry"})
+    audience: str
     scope: str
     issued_at: datetime = Field(sa_type=Moment)
     expires_at: datetime = Field(sa_type=Moment)

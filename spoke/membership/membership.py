@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings
 from contracts.devices.joining import BusAccess
-from contracts.errors import Disconnected, LoginRefused, StrawberryError, Unauthorized
+from contracts.errors import LoginRefused, StrawberryError, Unauthorized
 from contracts.rates import Backoff, jittered
 from identity.keys import KeyPair
 from identity.proofs import login_password
@@ -227,9 +227,6 @@ class Membership:
         token = candidates[self._turn % len(candidates)]
         if enrolment.authentication == "token":
             return token
-        if enrolment.authentication != "proof":
-            # Enrolled by an earlier version: a broker that takes a token alone must not be guessed.
-            raise Disconnected("the hub has not told yet how this device logs in on the bus")
         return SecretStr(
             login_password(
                 self._key,

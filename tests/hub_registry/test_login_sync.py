@@ -70,7 +70,7 @@ def test_the_same_claims_make_the_same_token_in_every_version(tmp_path):
         lifetime_s=60,
         key=KeyPair.load(path).public,
         now=1_700_000_000,
-    ).model_copy(update={"jti": "0" * 32, "aud": "strawberry"})
+    ).model_copy(update={"jti": "0" * 32, "aud": "mqtt"})
     # A broker that compares passwords has this one; another order or spacing would lock everybody out.
     assert tokens.issue(KeyPair.load(path), claims) == EXPECTED
 
@@ -78,10 +78,10 @@ def test_the_same_claims_make_the_same_token_in_every_version(tmp_path):
 EXPECTED = (
     "eyJhbGciOiJFZERTQSIsImtpZCI6IjFJRzJ0TUg3SjJ3Ykpabk9mOExKelFpdEtmN0xNdm9BRWxzdURNVk01NFkiLC"
     "J0eXAiOiJKV1QifQ.eyJpc3MiOiJodWItMSIsInN1YiI6InR2Iiwia2luZCI6ImRldmljZSIsIm93biI6ImFkbWluI"
-    "iwiYXVkIjoic3RyYXdiZXJyeSIsInNjb3BlIjoicmVnaXN0ZXIgY2hhdCIsImlhdCI6MTcwMDAwMDAwMCwiZXhwIjo"
-    "xNzAwMDAwMDYwLCJqdGkiOiIwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMCIsImNuZiI6eyJqa3QiOiIxS"
-    "UcydE1IN0oyd2JKWm5PZjhMSnpRaXRLZjdMTXZvQUVsc3VETVZNNTRZIn19.4mq7GJQrboTwMTLd1J9ZxKRzd2ztmU"
-    "WYlnRLJwevx2TicXGLSXphDQO9OptwcJUY-CJDPpMGy7B-3iMFdC8dCw"
+    "iwiYXVkIjoibXF0dCIsInNjb3BlIjoicmVnaXN0ZXIgY2hhdCIsImlhdCI6MTcwMDAwMDAwMCwiZXhwIjoxNzAwMDA"
+    "wMDYwLCJqdGkiOiIwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMCIsImNuZiI6eyJqa3QiOiIxSUcydE1IN"
+    "0oyd2JKWm5PZjhMSnpRaXRLZjdMTXZvQUVsc3VETVZNNTRZIn19.pKmZ8mgVyr04RMd-x8832K4Bw1IQZDxUpE4mXm"
+    "WyNIuCNAe1au4EWZFjjm-KISoQcytj7Q1xPsBkgbBoXamXBA"
 )
 
 

@@ -1,13 +1,11 @@
 import asyncio
 import base64
 import json
-from contextlib import suppress
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from contracts.claims import UNDIVIDED
 from contracts.errors import NotFound, Unauthorized
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import TokenAuthority
@@ -73,22 +71,6 @@ async def test_a_token_that_is_not_signed_by_the_hub_is_refused(house, algorithm
     forged = jwt.encode(claims, secret, algorithm=algorithm)
     with pytest.raises(Unauthorized, match="EdDSA"):
         house.authority.check(forged)
-
-
-@pytest.mark.parametrize(
-    ("kind", "audiences"), [("user", {"http"}), ("client", {"mqtt"}), ("device", {"http", "mqtt"})]
-)
-async def test_a_token_of_before_there_were_two_audiences_counts_by_its_kind(house, kind, audiences):
-    claims = house.authority.check(await house.authority.issue(user_token()))
-    before = tokens.issue(house.authority.key, claims.model_copy(update={"kind": kind, "aud": UNDIVIDED}))
-    good = set()
-    for audience in ("http", "mqtt"):
-        with suppress(Unauthorized):
-            tokens.verify(
-                before, key=house.authority.key.public, hub_id=house.authority.hub_id, audience=audience
-            )
-            good.add(audience)
-    assert good == audiences
 
 
 @pytest.mark.parametrize(

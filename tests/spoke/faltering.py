@@ -58,6 +58,7 @@ class FalteringHub:
             bus_token=SecretStr("token"),
             hub_key=self.key.public,
             brokers=(),
+            authentication="proof",
             prefix="",
             invitation="",
         )

@@ -70,6 +70,7 @@ def enrolment(home: Home, device: Device, url: str = "") -> Enrolment:
         bus_token=SecretStr(device.token),
         hub_key=key.public,
         brokers=(home.broker_url,),
+        authentication="proof",
         prefix="",
         invitation="",
     )

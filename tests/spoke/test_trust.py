@@ -221,7 +221,7 @@ async def test_no_secret_of_an_enrolment_is_shown(hub: StandInHub, place: Place)
     hub.login = Login(username="anna", password="a-secret-word")
     enrolment = (await joined(hub, place, hub.invite())).enrolment
     assert enrolment.device == DEVICE
-    for shown in (repr(enrolment), str(BusAccess(brokers=(), login=hub.login))):
+    for shown in (repr(enrolment), str(BusAccess(brokers=(), authentication="login", login=hub.login))):
         assert "a-secret-word" not in shown
         assert enrolment.token.get_secret_value() not in shown
 
