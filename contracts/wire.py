@@ -3,7 +3,7 @@
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
@@ -34,6 +34,17 @@ Timestamp = Annotated[
     AwareDatetime, AfterValidator(_in_utc), PlainSerializer(rfc3339, return_type=str, when_used="json")
 ]
 """A moment; RFC 3339 UTC on the wire."""
+
+
+T = TypeVar("T")
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+OrAbsent = Annotated[T | None, Field(exclude_if=_is_none)]
+"""A member that JSON does not have where it is None."""
 
 
 class Part(BaseModel):

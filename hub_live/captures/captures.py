@@ -29,6 +29,7 @@ from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_live.captures.budget import MB, CaptureFile, Kept, capture_files, clean_up
 from hub_live.captures.capture import Capture
+from hub_live.captures.files.formats import FORMATS
 from hub_live.captures.files.reading import merged, read_capture
 from hub_live.captures.files.series import Series
 from hub_live.captures.files.writer import FileLimits, Writer
@@ -226,15 +227,15 @@ class Captures:
             Conflict: If it is a stream of bytes.
         """
         found = self._find(user, capture, of_all)
-        if found.spec.format not in ("jsonl", "csv"):
+        if not FORMATS[found.spec.format].is_series:
             raise Conflict(
                 f"{capture!r} is {found.spec.format}, a stream of bytes and no series of values",
-                hint="A test takes a jsonl or csv capture.",
+                hint="A test takes a capture with values, such as jsonl.",
             )
         return read_capture(found.series.path, since=since)
 
     def recorded(self, topics: Collection[TopicChoice], since: float) -> Iterator[Sample | Gap]:
-        """Read what jsonl captures hold of these topics, oldest first and each message once; blocks.
+        """Read what exact captures hold of these topics, oldest first and each message once; blocks.
 
         Args:
             since: Unix seconds.
@@ -242,7 +243,7 @@ class Captures:
         paths = [
             each.series.path
             for each in list(self._captures.values())
-            if each.spec.format == "jsonl" and each.spec.has(topics)
+            if FORMATS[each.spec.format].is_exact and each.spec.has(topics)
         ]
         return merged(paths, topics, since=since)
 

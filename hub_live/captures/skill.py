@@ -1,11 +1,12 @@
 """Captures for the assistant: ``devices.hub.CaptureSkill``."""
 
-from typing import Any, Literal
+from typing import Any
 
 from agent_core.skills.skill import skill_method
 from contracts.validation import validated
 from hub_agent.own_skills import HubSkill
 from hub_live.captures.captures import Captures
+from hub_live.captures.files.formats import FormatName
 from hub_live.captures.spec import CaptureSpec
 from hub_live.topics import LinkName
 
@@ -21,7 +22,7 @@ class CaptureSkill(HubSkill):
         self,
         topics: list[str],
         path: str,
-        format: Literal["jsonl", "csv", "raw", "h264"] = "jsonl",  # noqa: A002 - as people say it
+        format: FormatName = "jsonl",  # noqa: A002 - as people say it
         link: LinkName = "bus",
         zstd: bool = False,
     ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from contracts.access import overlaps
 from contracts.topics import is_exact
 from contracts.wire import Strict, Timestamp
-from hub_live.captures.files.formats import FormatName
+from hub_live.captures.files.formats import FORMATS, FormatName
 from hub_live.topics import LinkName
 
 _MAX_TOPICS: Final = 32_000
@@ -67,7 +67,7 @@ class CaptureSpec(Strict):
     @model_validator(mode="after")
     def _one_stream(self) -> "CaptureSpec":
         first = self.topics[0].topic
-        if self.format in ("raw", "h264") and (len(self.topics) > 1 or not is_exact(first)):
+        if not FORMATS[self.format].is_series and (len(self.topics) > 1 or not is_exact(first)):
             raise ValueError(
                 f"{self.format} records one topic without wildcards: payloads are not told apart"
             )

@@ -163,7 +163,7 @@ def test_a_new_column_begins_a_new_csv_file_with_its_header(tmp_path):
         5,
         {"t": 3},
     ]
-    numbers = plotted(tmp_path / "all.csv", fields=("t",))["lines"]
+    numbers = plotted(tmp_path / "all.csv", fields=("t",)).lines
     assert [value for _, value in numbers["devices/nas/state/Disk/used t"]] == [1, 2, 3]
 
 

@@ -63,20 +63,20 @@ def plot(options: argparse.Namespace) -> None:
     """Draw the numbers of a capture in the terminal, as a PNG, or print them as JSON."""
     # What reads captures is slow to import, and no other command needs it.
     from hub_live.captures.files.formats import moment
-    from hub_live.captures.files.numbers import plotted
+    from hub_live.captures.files.numbers import Numbers, plotted
 
     file, fields = Path(options.file), tuple(options.field)
     try:
-        found: Any = plotted(file, fields=fields)
+        found = plotted(file, fields=fields)
     except NotFound:
         if len(file.parts) > 1 or file.suffix:
             raise
         path = (
             f"/api/captures/{quote(options.file, safe='')}/numbers?{urlencode({'field': ','.join(fields)})}"
         )
-        found = hub_of(options).request("GET", path)
-    numbers: Lines = {name: [(at, value) for at, value in line] for name, line in found["lines"].items()}
-    if found["cut"]:
+        found = Numbers.model_validate(hub_of(options).request("GET", path))
+    numbers: Lines = found.lines
+    if found.cut:
         note("Only its newest files are drawn.")
     if not numbers:
         wanted = f" in {', '.join(options.field)}" if options.field else ""

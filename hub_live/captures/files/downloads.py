@@ -6,22 +6,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, Final
 
-from typing_extensions import TypedDict
-
 from agent_core.times import utc
 from contracts.errors import Forbidden, NotFound
-from contracts.wire import rfc3339
+from contracts.wire import Part, Timestamp
 from hub_live.captures.files.series import Series
 
 _PIECE: Final = 256 * 1024
 
 
-class CapturedFile(TypedDict):
-    """A file of a capture, and when it was changed last (RFC 3339)."""
+class CapturedFile(Part):
+    """A file of a capture, and when it was changed last."""
 
     name: str
     bytes: int
-    changed_at: str
+    changed_at: Timestamp
 
 
 def listed(series: Series) -> list[CapturedFile]:
@@ -29,11 +27,7 @@ def listed(series: Series) -> list[CapturedFile]:
     found = series.found()
     names = [*series.numbers(found).values(), *([series.gaps_file] if series.gaps_file in found else [])]
     return [
-        {
-            "name": name,
-            "bytes": int(found[name].st_size),
-            "changed_at": rfc3339(utc(found[name].st_mtime)),
-        }
+        CapturedFile(name=name, bytes=int(found[name].st_size), changed_at=utc(found[name].st_mtime))
         for name in names
     ]
 

@@ -48,10 +48,18 @@ class Missing:
 
 
 class Format:
-    """How samples are encoded; one for each open file or series of files."""
+    """How samples are encoded; one for each open file or series of files.
 
-    lines: ClassVar[bool] = False
-    """Whether a file consists of lines, so that half a line at its end can be told from a whole one."""
+    Attributes:
+        is_series: Whether a file consists of lines with a topic, a time and a value each, of any number of
+            topics: it can be read back and plotted. Others are the bytes of one topic.
+        is_exact: Whether a line has all of a message, and gaps lines of their own.
+        has_head: Whether a file is continued by what its first line says.
+    """
+
+    is_series: ClassVar[bool] = False
+    is_exact: ClassVar[bool] = False
+    has_head: ClassVar[bool] = False
 
     def encode(self, sample: Sample, *, roll: bool) -> tuple[bytes, bytes | None]:
         """Encode a sample.
@@ -66,12 +74,6 @@ class Format:
 
     def resume(self, head: bytes) -> None:
         """Go on with a file that begins with these bytes."""
-
-
-def make_format(name: FormatName) -> Format:
-    """Make the format of a capture."""
-    formats: Mapping[FormatName, type[Format]] = {"jsonl": _Jsonl, "csv": _Csv, "raw": _Raw, "h264": _H264}
-    return formats[name]()
 
 
 def moment(at: float) -> str:
@@ -98,7 +100,7 @@ def flatten(value: Json) -> dict[str, Json]:
 class _Jsonl(Format):
     """A JSON object a line: ``at``, ``topic``, ``link``, and ``payload`` or ``payload_base64``."""
 
-    lines = True
+    is_series = is_exact = True
 
     def __init__(self) -> None:
         self._second = 0
@@ -148,7 +150,7 @@ class _Csv(Format):
     A field that has no column yet begins a new file with a header of its own.
     """
 
-    lines = True
+    is_series = has_head = True
 
     def __init__(self) -> None:
         self._columns: list[str] = []
@@ -258,3 +260,11 @@ def _may_begin(kind: int, *, after: int) -> bool:
         # Neither a further slice of the picture, nor one whose parameter sets stand right before it.
         return after not in (_PICTURE, *_PARAMETER_SETS)
     return kind == _PARAMETER_SETS[0] and after not in _PARAMETER_SETS
+
+
+FORMATS: Final[Mapping[FormatName, type[Format]]] = {
+    "jsonl": _Jsonl,
+    "csv": _Csv,
+    "raw": _Raw,
+    "h264": _H264,
+}

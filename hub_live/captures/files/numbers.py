@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
-from typing_extensions import TypedDict
-
-from contracts.wire import Json
+from contracts.wire import Json, Part
 from hub_live.captures.files.formats import flatten
 from hub_live.captures.files.reading import files_of, read_capture
 from hub_live.topics.samples import Sample
@@ -29,7 +27,7 @@ _REST_S: Final = 0.0005
 """After each slice the thread rests, so that the hub's loop need not wait for the interpreter's lock."""
 
 
-class Numbers(TypedDict):
+class Numbers(Part):
     """The numbers of a capture.
 
     Attributes:

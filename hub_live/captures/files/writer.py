@@ -13,7 +13,7 @@ from typing import Final
 import zstandard
 
 from contracts.errors import Forbidden
-from hub_live.captures.files.formats import Format, FormatName, Missing, make_format
+from hub_live.captures.files.formats import FORMATS, FormatName, Missing
 from hub_live.captures.files.series import Series, read_lines, repair
 from hub_live.topics.samples import Sample
 
@@ -58,9 +58,8 @@ class Writer:
         self.series = series
         self.begun_at = begun_at
         self.done = 0
-        self._name = name
         self._limits = limits
-        self._format: Format = make_format(name)
+        self._format = FORMATS[name]()
         self._handle: int | None = None
         self._number = 0
         self._size = 0
@@ -124,7 +123,7 @@ class Writer:
         for index, item in enumerate(batch):
             if isinstance(item, Missing):
                 line = item.line()
-                if self._name != "jsonl":
+                if not self._format.is_exact:
                     missing.append(line)
                     continue
                 before, after = line, None
@@ -165,8 +164,8 @@ class Writer:
             self._handle = directory.open(self.series.file(self._number), _APPEND)
         if self._good is not None:
             os.ftruncate(self._handle, min(self._good, os.fstat(self._handle).st_size))
-        self._format = make_format(self._name)
-        repair(self._handle, zstd=self.series.zstd, lines=self._format.lines)
+        self._format = type(self._format)()
+        repair(self._handle, zstd=self.series.zstd, lines=self._format.is_series)
         self._size = self._good = os.fstat(self._handle).st_size
         if self._size:
             self._format.resume(self._head(self._handle))
@@ -175,7 +174,7 @@ class Writer:
     def _head(self, handle: int) -> bytes:
         with os.fdopen(os.dup(handle), "rb") as file:
             file.seek(0)
-            return next(read_lines(file, zstd=self.series.zstd), b"") if self._name == "csv" else b""
+            return next(read_lines(file, zstd=self.series.zstd), b"") if self._format.has_head else b""
 
     def _roll(self, done: int) -> None:
         if self._size:

@@ -1,11 +1,15 @@
 """Captures: what is recorded, how much of it there is, its plot and its files."""
 
 from functools import partial
-from typing import Any, Final
 
 from nicegui import ui
 
 from contracts.errors import InvalidMessage
+from hub_live.captures import CaptureInfo, CaptureSpec, TopicChoice
+from hub_live.captures.files.downloads import CapturedFile
+from hub_live.captures.files.formats import FORMATS
+from hub_live.captures.files.numbers import Numbers
+from hub_live.captures.spec import State
 from hub_web.api import part
 from hub_web.parts.files import download_link, size
 from hub_web.parts.forms import choice, number_field, switch, text_field
@@ -31,9 +35,6 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import Show, one_at_a_time, view
 
-_PLOTTED: Final = frozenset({"jsonl", "csv"})
-_FORMATS: Final = ("jsonl", "csv", "raw", "h264")
-
 
 @page("/captures", title="Captures", icon="fiber_smart_record", menu=50)
 async def captures() -> None:
@@ -41,7 +42,7 @@ async def captures() -> None:
 
     @one_at_a_time
     async def show() -> None:
-        found = await view.api.get("/api/captures")
+        found = await view.api.get("/api/captures", list[CaptureInfo])
         with refilled(place):
             if not found:
                 with empty(
@@ -68,37 +69,36 @@ async def captures() -> None:
     await show()
 
 
-def _card(capture: dict[str, Any], show: Show) -> None:
-    states: dict[str, tuple[str, Tone]] = {
+def _card(capture: CaptureInfo, show: Show) -> None:
+    states: dict[State, tuple[str, Tone]] = {
         "active": (text("recording"), "good"),
         "stopped": (text("stopped"), "plain"),
         "full": (text("no room"), "warn"),
         "failed": (text("cannot record"), "bad"),
     }
-    with card(capture["id"], icon="fiber_smart_record") as tools:
+    with card(capture.id, icon="fiber_smart_record") as tools:
         with tools:
-            badge(*states[capture["state"]])
-        if capture["problem"]:
-            problem(capture["problem"])
+            badge(*states[capture.state])
+        if capture.problem:
+            problem(capture.problem)
         facts(
             {
-                text("Topics"): ", ".join(each["topic"] for each in capture["topics"]),
-                text("Messages"): text.number(capture["messages"]),
-                text("Size"): f"{size(capture['bytes'])}, "
-                + text.count(capture["files"], "{n} file", "{n} files"),
-                text("Gaps"): text.number(capture["gaps"]) if capture["gaps"] else "",
-                text("Format"): capture["format"] + (" (zstd)" if capture["zstd"] else ""),
-                text("Since"): view.ago(capture["created_at"]),
+                text("Topics"): ", ".join(each.topic for each in capture.topics),
+                text("Messages"): text.number(capture.messages),
+                text("Size"): f"{size(capture.bytes)}, " + text.count(capture.files, "{n} file", "{n} files"),
+                text("Gaps"): text.number(capture.gaps) if capture.gaps else "",
+                text("Format"): capture.format + (" (zstd)" if capture.zstd else ""),
+                text("Since"): view.ago(capture.created_at),
             }
         )
-        if not capture["owner"]:
+        if not capture.owner:
             note(text("What watchers see, kept for their back-tests."), classes="sb-small")
         with actions():
-            if capture["state"] != "stopped" and capture["owner"]:
-                view.button(text("Stop"), partial(_stop, capture["id"], show), icon="stop", kind="flat")
-            if capture["format"] in _PLOTTED and capture["files"]:
-                view.button(text("Plot"), partial(_plot, capture["id"]), icon="show_chart")
-            view.button(text("Files"), partial(_files, capture["id"]), icon="folder_open")
+            if capture.state != "stopped" and capture.owner:
+                view.button(text("Stop"), partial(_stop, capture.id, show), icon="stop", kind="flat")
+            if FORMATS[capture.format].is_series and capture.files:
+                view.button(text("Plot"), partial(_plot, capture.id), icon="show_chart")
+            view.button(text("Files"), partial(_files, capture.id), icon="folder_open")
 
 
 async def _stop(capture: str, show: Show) -> None:
@@ -108,24 +108,24 @@ async def _stop(capture: str, show: Show) -> None:
 
 
 async def _plot(capture: str) -> None:
-    numbers = await view.api.get(f"/api/captures/{part(capture)}/numbers")
+    numbers = await view.api.get(f"/api/captures/{part(capture)}/numbers", Numbers)
     with view.dialog(capture, wide=True, close=text("Close")):
-        if not numbers["lines"]:
+        if not numbers.lines:
             note(text("There are no numbers in it."))
-        for name, line in numbers["lines"].items():
+        for name, line in numbers.lines.items():
             topic, _, field = name.rpartition(" ")
             heading(field, level=3, classes="sb-mono")
             Words("p", topic, "sb-muted sb-small sb-cut").props["title"] = topic
             plot(line, label=name, steps=True)
-        if numbers["more"]:
-            note(text("and {n} more", n=numbers["more"]))
-        if numbers["cut"]:
+        if numbers.more:
+            note(text("and {n} more", n=numbers.more))
+        if numbers.cut:
             note(text("Only the newest files are drawn."))
 
 
 async def _files(capture: str) -> None:
     path = f"/api/captures/{part(capture)}/files"
-    found = await view.api.get(path)
+    found = await view.api.get(path, list[CapturedFile])
     with view.dialog(text("Files of {name}", name=capture), wide=True, close=text("Close")):
         if not found:
             note(text("There is no file yet."))
@@ -134,12 +134,12 @@ async def _files(capture: str) -> None:
             table(columns, (_file(path, each) for each in reversed(found)), label=text("Files"))
 
 
-def _file(path: str, file: dict[str, Any]) -> tuple[Cell, ...]:
+def _file(path: str, file: CapturedFile) -> tuple[Cell, ...]:
     return (
-        file["name"],
-        size(file["bytes"]),
-        view.ago(file["changed_at"]),
-        partial(download_link, file["name"], f"{path}/{part(file['name'])}"),
+        file.name,
+        size(file.bytes),
+        view.ago(file.changed_at),
+        partial(download_link, file.name, f"{path}/{part(file.name)}"),
     )
 
 
@@ -149,15 +149,15 @@ async def _ask(show: Show) -> None:
         named = [line.strip() for line in (topics.value or "").splitlines() if line.strip()]
         if not named or not path.value:
             raise InvalidMessage(text("It needs topics and a file."))
-        body: dict[str, Any] = {
-            "topics": [{"topic": each, "link": link.value} for each in named],
-            "path": path.value,
-            "format": kind.value,
-            "zstd": zstd.value,
-        }
-        if keep.value:
-            body["keep_days"] = keep.value
-        await view.api.post("/api/captures", body)
+        # The route checks it, and explains what is wrong.
+        spec = CaptureSpec.model_construct(
+            topics=tuple(TopicChoice.model_construct(topic=each, link=link.value) for each in named),
+            path=path.value,
+            format=kind.value,
+            zstd=zstd.value,
+            keep_days=keep.value or None,
+        )
+        await view.api.post("/api/captures", spec, CaptureInfo)
         await show()
 
     with view.form(text("New capture"), start, yes=text("Start")):
@@ -167,6 +167,6 @@ async def _ask(show: Show) -> None:
         )
         path = text_field(text("File"), hint=text("In the folder for captures, as nas/disk.jsonl"))
         with row(wrap=False):
-            kind = choice(text("Format"), _FORMATS, "jsonl")
+            kind = choice(text("Format"), list(FORMATS), "jsonl")
             keep = number_field(text("Keep days"), least=1)
         zstd = switch(text("Compress"))
