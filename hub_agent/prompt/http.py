@@ -7,7 +7,6 @@ from typing import Annotated, Final
 from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from agent_core.gateway.protocol import ToolSpec
 from agent_core.models.entries import ToolMode
@@ -16,17 +15,10 @@ from agent_core.tools.toolset import TOOL_SPECS
 from chat.http.requests import Answer, answer, read_query
 from contracts.chat import AGENTS
 from contracts.errors import FileProblem
-from contracts.wire import Strict
+from contracts.wire import Part, Strict
 from hub_agent.agents.agents import Agents
 from hub_agent.prompt.prompter import Asked, Prompter
 from hub_registry.access.bearer import Gate
-
-
-def _measured(tool: ToolSpec) -> tuple[str, int]:
-    return tool.name, estimate_tokens(json.dumps([tool.name, tool.description, tool.parameters]))
-
-
-_TOOLS: Final = tuple(map(_measured, TOOL_SPECS))
 
 
 class _Query(Strict):
@@ -35,11 +27,19 @@ class _Query(Strict):
     mode: ToolMode = "code"
 
 
-class PromptTool(TypedDict):
+class PromptTool(Part):
     """A tool of a prompt, and the tokens that it takes."""
 
     name: str
     tokens: int
+
+
+def _measured(tool: ToolSpec) -> PromptTool:
+    tokens = estimate_tokens(json.dumps([tool.name, tool.description, tool.parameters]))
+    return PromptTool(name=tool.name, tokens=tokens)
+
+
+_TOOLS: Final = tuple(map(_measured, TOOL_SPECS))
 
 
 class PromptSection(PromptTool):
@@ -48,14 +48,14 @@ class PromptSection(PromptTool):
     text: str
 
 
-class PromptTokens(TypedDict):
+class PromptTokens(Part):
     """The tokens of what stays the same in each turn, and of what changes."""
 
     stable: int
     changing: int
 
 
-class ShownPrompt(TypedDict):
+class ShownPrompt(Part):
     """The prompt as a model would get it."""
 
     agent: str
@@ -89,21 +89,21 @@ def prompt_route(
         context = await prompter.context(agent, asked)
         soul = prompter.soul.problem
         return answer(
-            {
-                "agent": query.agent,
-                "stable": [_shown(section) for section in stable],
-                "tools": [{"name": name, "tokens": tokens} for name, tokens in tools],
-                "changing": [_shown(section) for section in context.sections],
-                "tokens": {
-                    "stable": sum(section.tokens for section in stable) + sum(size for _, size in tools),
-                    "changing": sum(section.tokens for section in context.sections),
-                },
-                "problems": [each.message for each in (*([soul] if soul else []), *problems())],
-            }
+            ShownPrompt(
+                agent=query.agent,
+                stable=[_shown(section) for section in stable],
+                tools=tools,
+                changing=[_shown(section) for section in context.sections],
+                tokens=PromptTokens(
+                    stable=sum(each.tokens for each in stable) + sum(each.tokens for each in tools),
+                    changing=sum(section.tokens for section in context.sections),
+                ),
+                problems=[each.message for each in (*([soul] if soul else []), *problems())],
+            )
         )
 
     return Route("/api/prompt", show)
 
 
 def _shown(section: Section) -> PromptSection:
-    return {"name": section.name, "tokens": section.tokens, "text": section.text}
+    return PromptSection(name=section.name, tokens=section.tokens, text=section.text)

@@ -17,7 +17,7 @@ class _Query(Strict):
     limit: Annotated[int, Field(ge=1, le=1_000)] | None = None
 
 
-class _Entry(Strict):
+class EntryBody(Strict):
     """An entry to remember.
 
     Attributes:
@@ -29,7 +29,7 @@ class _Entry(Strict):
     private: bool = False
 
 
-class _Change(Strict):
+class EntryChange(Strict):
     """Changes of an entry; None leaves a value as it is."""
 
     category: Annotated[str, Field(max_length=MAX_CATEGORY)] | None = None
@@ -56,7 +56,7 @@ def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
 
     async def add(request: Request) -> Answer[ShownEntry]:
         bearer = await may_change(request)
-        body = await read(request, _Entry)
+        body = await read(request, EntryBody)
         entry = await memory.remember(bearer.user.id, body.category, body.text, private=body.private)
         return answer(shown(entry))
 
@@ -66,7 +66,7 @@ def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
 
     async def change(request: Request) -> Answer[ShownEntry]:
         bearer = await may_change(request)
-        body = await read(request, _Change)
+        body = await read(request, EntryChange)
         entry = await memory.change(
             bearer.user.id, request.path_params["entry"], category=body.category, text=body.text
         )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from typing_extensions import TypedDict
+from pydantic import ConfigDict, Field
 
 from agent_core.edited_file import MAX_BYTES, EditedFile
 from agent_core.models.entries import Model
@@ -22,7 +22,7 @@ from agent_core.search.index import fused
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import query_terms
 from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound, StorageError
-from contracts.wire import rfc3339
+from contracts.wire import Part, Timestamp
 from hub_agent.prompt import Asked, PromptPart
 from hub_live.memory.markdown import (
     GENERAL,
@@ -355,36 +355,35 @@ async def open_memory(
         yield memory
 
 
-ShownEntry = TypedDict(
-    "ShownEntry",
-    {
-        "id": str,
-        "category": str,
-        "text": str,
-        "private": bool,
-        "at": str | None,
-        "from": str | None,
-        "device": str | None,
-        "conversation": str | None,
-        "untrusted": bool,
-    },
-)
-"""An entry as people and programs read it."""
+class ShownEntry(Part):
+    """An entry as people and programs read it."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    id: str
+    category: str
+    text: str
+    private: bool
+    at: Timestamp | None
+    by: str | None = Field(alias="from")
+    device: str | None
+    conversation: str | None
+    untrusted: bool
 
 
 def shown(entry: MemoryEntry) -> ShownEntry:
     """Return an entry as people and programs read it."""
-    return {
-        "id": entry.id,
-        "category": entry.category,
-        "text": entry.text,
-        "private": entry.private is not None,
-        "at": rfc3339(entry.at) if entry.at is not None else None,
-        "from": entry.by or None,
-        "device": entry.device or None,
-        "conversation": entry.conversation or None,
-        "untrusted": entry.untrusted,
-    }
+    return ShownEntry(
+        id=entry.id,
+        category=entry.category,
+        text=entry.text,
+        private=entry.private is not None,
+        at=entry.at,
+        by=entry.by or None,
+        device=entry.device or None,
+        conversation=entry.conversation or None,
+        untrusted=entry.untrusted,
+    )
 
 
 def _checked(category: str, text: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from contracts.errors import Forbidden
 from contracts.wire import Json, rfc3339
 from hub_agent.chat.history import Histories
 from hub_agent.own_skills import HubSkill
+from hub_live.memory.markdown import MemoryEntry
 from hub_live.memory.memory import Memory, shown
 
 
@@ -52,7 +53,7 @@ class MemorySkill(HubSkill):
             conversation=asking.conversation,
             untrusted=asking.untrusted,
         )
-        return dict(shown(entry))
+        return _json(entry)
 
     @skill_method(read_only=True)
     async def recall(self, query: str = "") -> dict[str, Json]:
@@ -64,7 +65,7 @@ class MemorySkill(HubSkill):
         found = await self._memory.recall(self._reader, query)
         hidden = sum(entry.untrusted for entry in found)
         more = f"{hidden} more were written after text of strangers was read: recall_untrusted(query)"
-        entries: list[Json] = [shown(entry) for entry in found if not entry.untrusted]
+        entries: list[Json] = [_json(entry) for entry in found if not entry.untrusted]
         return {"entries": entries, **({"more": more} if hidden else {})}
 
     @skill_method(read_only=True, untrusted_output=True)
@@ -75,7 +76,7 @@ class MemorySkill(HubSkill):
             query: A few words of what is looked for.
         """
         found = await self._memory.recall(self._reader, query)
-        return [dict(shown(entry)) for entry in found if entry.untrusted]
+        return [_json(entry) for entry in found if entry.untrusted]
 
     @skill_method(destructive=True)
     async def forget(self, entry: str) -> dict[str, Json]:
@@ -86,7 +87,7 @@ class MemorySkill(HubSkill):
         """
         forgotten = await self._memory.forget(self._reader, entry)
         # The model has not read text of strangers because it names what is to go.
-        return {**shown(forgotten), **({"text": "(untrusted)"} if forgotten.untrusted else {})}
+        return {**_json(forgotten), **({"text": "(untrusted)"} if forgotten.untrusted else {})}
 
     @skill_method(read_only=True, untrusted_output=True)
     async def search_conversations(self, query: str, limit: int = 5) -> list[dict[str, Json]]:
@@ -107,3 +108,7 @@ class MemorySkill(HubSkill):
             limit=max(1, min(limit, 20)),
         )
         return [{**asdict(each), "at": rfc3339(each.at)} for each in found]
+
+
+def _json(entry: MemoryEntry) -> dict[str, Json]:
+    return shown(entry).model_dump(mode="json", by_alias=True)

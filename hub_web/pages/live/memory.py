@@ -1,10 +1,13 @@
 """Memory: what the assistant knows in every conversation, read, changed and taken back."""
 
 from functools import partial
-from typing import Any
 
 from nicegui import ui
 
+from hub_agent.prompt.http import ShownPrompt
+from hub_live.memory.http import EntryBody, EntryChange
+from hub_live.memory.memory import ShownEntry
+from hub_registry.http.users import UserAnswer
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field
 from hub_web.parts.layout import Words, badge, card, empty, note, problem, refilled, row, stack
@@ -20,7 +23,7 @@ async def memory() -> None:
     @one_at_a_time
     async def show() -> None:
         wanted = (query.value or "").strip()
-        entries = await view.api.get("/api/memory", q=wanted or None)
+        entries = await view.api.get("/api/memory", list[ShownEntry], q=wanted or None)
         with refilled(place):
             if not entries and wanted:
                 empty("search_off", text("Nothing found"), text("Other words may find it."))
@@ -32,17 +35,17 @@ async def memory() -> None:
                 ):
                     if view.may_change:
                         view.button(text("Add an entry"), partial(_edit, show), icon="add", kind="primary")
-            categories: dict[str, list[dict[str, Any]]] = {}
+            categories: dict[str, list[ShownEntry]] = {}
             for entry in entries:
-                categories.setdefault(entry["category"], []).append(entry)
+                categories.setdefault(entry.category, []).append(entry)
             for category, of_it in categories.items():
                 with card(category, icon="bookmark_border"), ui.element("ul").classes("sb-entries"):
                     for entry in of_it:
                         _entry(entry, show, names)
 
     async def undo() -> None:
-        entry = await view.api.post("/api/memory/undo")
-        view.notify(text("Taken back: {text}", text=entry["text"][:80]))
+        entry = await view.api.post("/api/memory/undo", None, ShownEntry)
+        view.notify(text("Taken back: {text}", text=entry.text[:80]))
         await show()
 
     with row().classes("sb-search"):
@@ -53,36 +56,36 @@ async def memory() -> None:
             view.button(text("Add"), partial(_edit, show), icon="add", kind="primary")
     if view.may_change:
         note(text("Undo takes back your last changes, up to 20, until the hub restarts."), classes="sb-small")
-    for each in (await view.api.get("/api/prompt"))["problems"]:
+    for each in (await view.api.get("/api/prompt", ShownPrompt)).problems:
         if "MEMORY.md" in each:
             problem(each, text("What it said before is shown; nothing is changed until it can be read."))
     names = {view.user.id: view.user.display_name}
     if view.is_admin:
-        names |= {each["id"]: each["name"] for each in await view.api.get("/api/users")}
+        names |= {each.id: each.name for each in await view.api.get("/api/users", list[UserAnswer])}
     place = stack().classes("sb-parts").props("aria-live=polite")
     await show()
 
 
-def _entry(entry: dict[str, Any], show: Show, names: dict[str, str]) -> None:
+def _entry(entry: ShownEntry, show: Show, names: dict[str, str]) -> None:
     with ui.element("li").classes("sb-entry-row"):
         with stack().classes("sb-tight sb-grow"):
-            Words("p", entry["text"], "sb-text")
+            Words("p", entry.text, "sb-text")
             with row().classes("sb-small"):
-                if entry["private"]:
+                if entry.private:
                     badge(text("only for you"), icon="lock")
-                if entry["untrusted"]:
+                if entry.untrusted:
                     badge(text("after text of strangers"), "warn")
                 said = text("written in the file")
-                if entry["at"]:
-                    person = names.get(entry["from"], entry["from"] or "")
-                    said = text("{person}, {time}", person=person, time=view.ago(entry["at"]))
+                if entry.at:
+                    person = names.get(entry.by or "", entry.by or "")
+                    said = text("{person}, {time}", person=person, time=view.ago(entry.at))
                 Words("span", said.lstrip(", "), "sb-muted")
-                if entry["conversation"]:
-                    path = f"/chat/{part(entry['conversation'])}"
+                if entry.conversation:
+                    path = f"/chat/{part(entry.conversation)}"
                     view.link(text("Conversation"), path, classes="sb-small")
         if not view.may_change:
             return
-        cut = entry["text"][:40]
+        cut = entry.text[:40]
         for icon, tip, act in (
             ("edit", text("Edit: {text}", text=cut), _edit),
             ("delete", text("Forget: {text}", text=cut), _forget),
@@ -90,28 +93,33 @@ def _entry(entry: dict[str, Any], show: Show, names: dict[str, str]) -> None:
             view.button("", partial(act, show, entry), icon=icon, kind="flat", tip=tip)
 
 
-async def _edit(show: Show, entry: dict[str, Any] | None = None) -> None:
+async def _edit(show: Show, entry: ShownEntry | None = None) -> None:
     """Ask for the words of an entry, or of a new one."""
 
     async def save() -> None:
-        body = {"text": words.value, "category": category.value}
         if entry is None:
-            await view.api.post("/api/memory", {**body, "private": private.value})
-        elif changed := {name: value for name, value in body.items() if value != entry[name]}:
-            await view.api.patch(f"/api/memory/{part(entry['id'])}", changed)
+            new = EntryBody.model_construct(category=category.value, text=words.value, private=private.value)
+            await view.api.post("/api/memory", new, ShownEntry)
+        else:
+            # Who writes the text vouches for it: what is as it was is not sent.
+            changed = EntryChange.model_construct(
+                category=category.value if category.value != entry.category else None,
+                text=words.value if words.value != entry.text else None,
+            )
+            await view.api.patch(f"/api/memory/{part(entry.id)}", changed, ShownEntry)
         await show()
 
     title, yes = (text("Add an entry"), text("Remember")) if entry is None else (text("Edit an entry"), "")
     with view.form(title, save, yes=yes):
-        given = entry or {"text": "", "category": ""}
         hint = text("One sentence that can be understood alone")
-        words = text_field(text("Text"), given["text"], hint=hint, lines=True)
-        category = text_field(text("Category"), given["category"], hint=text("As: Chores, Preferences"))
+        words = text_field(text("Text"), entry.text if entry else "", hint=hint, lines=True)
+        named = entry.category if entry else ""
+        category = text_field(text("Category"), named, hint=text("As: Chores, Preferences"))
         if entry is None:
             private = switch(text("Only for me"))
 
 
-async def _forget(show: Show, entry: dict[str, Any]) -> None:
-    await view.api.delete(f"/api/memory/{part(entry['id'])}")
+async def _forget(show: Show, entry: ShownEntry) -> None:
+    await view.api.delete(f"/api/memory/{part(entry.id)}")
     view.notify(text("Forgotten. Undo brings it back."))
     await show()
