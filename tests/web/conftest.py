@@ -22,7 +22,7 @@ from playwright.sync_api import (
 from deploy.home.directory import Home
 from hub_registry.access.bearer import SESSION_COOKIE
 from tests.e2e.house import House
-from tests.model_server import Says, ScriptedModel
+from tests.model_server import Says, ScriptedModel, SeenRequest
 from tests.requirements import require
 
 CHROMIUM: Final = Path(os.environ.get("STRAWBERRY_CHROMIUM", "/usr/bin/chromium"))
@@ -42,6 +42,11 @@ def model() -> Iterator[ScriptedModel]:
     with ScriptedModel(lambda _: Says(text="Hello.")) as server:
         yield server
         assert server.refused == []
+
+
+def asked(model: ScriptedModel, message: str) -> list[SeenRequest]:
+    """The requests whose newest message of a person is this one; all tests of a worker share the model."""
+    return [seen for seen in model.requests if "".join(seen.said("user")[-1:]).endswith(message)]
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.house import House, Spoke, wait_for
 from tests.model_server import Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
-from tests.web.conftest import Visitor
+from tests.web.conftest import Visitor, asked
 
 Visit = Callable[..., Visitor]
 Picture = Callable[[Page, str], Path]
@@ -65,10 +65,11 @@ def _say(page: Page, text: str) -> None:
 def test_a_call_is_confirmed_with_its_real_arguments(
     page_of: Visit, picture: Picture, model: ScriptedModel, door: Spoke
 ) -> None:
-    begun = len(model.requests)
     code = "devices.door_pi.LockSkill.unlock('front', minutes=5)"
     model.script = lambda seen: (
-        calls("python_exec", code=code) if seen.number == begun else Says(text=ANSWER, gap_s=0.01)
+        calls("python_exec", code=code)
+        if seen.messages[-1]["role"] == "user"
+        else Says(text=ANSWER, gap_s=0.01)
     )
     page = page_of().open("/chat")
     picture(page, "chat-empty")
@@ -99,10 +100,12 @@ def test_a_call_is_confirmed_with_its_real_arguments(
     expect(page.locator(".sb-code").first).to_contain_text("LockSkill.unlock")
     page.locator(".sb-turn").hover()
     page.get_by_role("button", name="Ask again").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Door Pi · LockSkill.unlock")
-    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Door Pi · LockSkill.unlock")
+    dialog.get_by_role("button", name="Cancel").click()
+    # Until it is gone it keeps the focus, and then gives it back to "Ask again", which Enter would press.
+    expect(dialog).to_have_count(0)
     # A no is no failure, also where one looks later.
-    begun = len(model.requests)
     _say(page, "Unlock it once more")
     page.get_by_role("alertdialog").get_by_role("button", name="No", exact=True).click()
     no = page.locator(".sb-turn", has_text="once more").locator("summary").first
@@ -141,7 +144,8 @@ def test_a_changed_question_replaces_what_came_after_it(
     _say(page, "Only the small light")
     expect(turns.filter(has_text="Only the small light")).to_contain_text("Done.")
     expect(editing).to_be_empty()
-    assert [said.splitlines()[-1] for said in model.requests[-1].said("user")] == [
+    (changed,) = asked(model, "Only the small light")
+    assert [said.splitlines()[-1] for said in changed.said("user")] == [
         "Good evening",
         "Only the small light",
     ]
@@ -230,7 +234,8 @@ def test_a_conversation_goes_on_with_the_agent_that_was_chosen(
 ) -> None:
     model.script = lambda _: Says(text="Noted.")
     house.ask("/api/agents", {"name": "gardener", "source": "prompt: You keep the roses.\n"})
-    page = page_of().open("/chat")
+    visitor = page_of()
+    page = visitor.open("/chat")
     agent = page.get_by_label("Agent")
     agent.click()
     page.get_by_role("option", name="gardener").click()
@@ -238,9 +243,13 @@ def test_a_conversation_goes_on_with_the_agent_that_was_chosen(
     expect(page).to_have_title("Water the roses · Strawberry")
     page.reload()
     expect(agent).to_have_value("gardener")
+    # What happens before keeps no order: Enter may come before the words.
+    visitor.settle()
     _say(page, "And the tulips")
     expect(page.locator(".sb-turn").nth(1)).to_contain_text("Noted.")
-    assert ["You keep the roses." in seen.said("system")[0] for seen in model.requests[-2:]] == [True, True]
+    for said in ("Water the roses", "And the tulips"):
+        (seen,) = asked(model, said)
+        assert "You keep the roses." in seen.said("system")[0]
     (house.home / "agents" / "gardener.yml").unlink()
 
 

@@ -70,6 +70,16 @@ def test_the_theme_that_was_chosen_stays(page_of: Visit, picture: Picture) -> No
     picture(page, "chat-dark")
 
 
+def test_a_theme_is_there_at_once_for_who_wants_less_motion(page_of: Visit) -> None:
+    page = page_of(dark=True).open("/devices")
+    turned = """(dark) => {
+        Quasar.Dark.set(dark);
+        return getComputedStyle(document.querySelector("h1")).color;
+    }"""
+    shown = [page.evaluate(turned, dark) for dark in (False, True, False)]
+    assert shown == ["rgb(34, 29, 27)", "rgb(243, 238, 235)", "rgb(34, 29, 27)"]
+
+
 def test_what_has_the_focus_of_the_keyboard_is_seen(page_of: Visit) -> None:
     page = page_of().open("/devices")
     bell = page.get_by_role("button", name="Notifications")

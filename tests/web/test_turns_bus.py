@@ -20,7 +20,7 @@ from tests.e2e.house import House, wait_for
 from tests.model_server import Hangs, Says, ScriptedModel, calls
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.requirements import require
-from tests.web.conftest import CHROMIUM, Visitor
+from tests.web.conftest import CHROMIUM, Visitor, asked
 
 Visit = Callable[..., Visitor]
 Picture = Callable[[Page, str], Path]
@@ -88,11 +88,10 @@ def test_a_turn_is_understood_from_its_timeline(
     page_of: Visit, picture: Picture, house: House, model: ScriptedModel
 ) -> None:
     key = lamp(house)["key"]
-    begun = len(model.requests)
     code = f"# <b>gently</b>\nfor level in (20, 40):\n    devices.{key}.LampSkill.set_brightness(level)"
     script = [calls("search_skills", query="lamp"), calls("python_exec", code=code), Says(text="It is *on*.")]
-    model.script = lambda seen: script[seen.number - begun]
-    asked = house.ask("/api/chat", {"message": "make it <i>less</i> dark, but gently"})
+    model.script = lambda seen: script[len(seen.results)]
+    answered = house.ask("/api/chat", {"message": "make it <i>less</i> dark, but gently"})
     visitor = page_of()
     page = visitor.open("/turns")
     listed = page.locator(".sb-asked").first
@@ -100,7 +99,7 @@ def test_a_turn_is_understood_from_its_timeline(
     expect(listed).to_contain_text("Answered")
     picture(page, "turns")
     listed.click()
-    expect(page).to_have_url(f"{house.url}/turns/{asked['turn']}")
+    expect(page).to_have_url(f"{house.url}/turns/{answered['turn']}")
     visitor.settle()
     lines = page.locator(".sb-span > summary")
     expect(lines.filter(has_text="LampSkill.set_brightness call").first).to_be_visible()
@@ -111,7 +110,8 @@ def test_a_turn_is_understood_from_its_timeline(
     page.keyboard.press("Enter")
     expect(page.get_by_role("region", name="Program")).to_contain_text("# <b>gently</b>")
     picture(page, "turn")
-    picture(page_of(dark=True, phone=True, locale="de-DE").open(f"/turns/{asked['turn']}"), "turn-phone-dark")
+    phone = page_of(dark=True, phone=True, locale="de-DE").open(f"/turns/{answered['turn']}")
+    picture(phone, "turn-phone-dark")
     house.ask("/api/chat", {"message": "turn off the lamp"})
 
 
@@ -151,6 +151,8 @@ def test_the_bus_is_a_live_tree(page_of: Visit, picture: Picture, house: House) 
     picture(page, "bus-publish")
     warning.get_by_role("button", name="Publish").click()
     expect(page.locator(".q-notification")).to_contain_text("Published on")
+    # Until it is gone it keeps the focus.
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("textbox", name="Filter").fill("bell")
     expect(page.locator(".sb-topic")).to_have_count(1)
     expect(page.locator(".sb-topic")).to_contain_text("twice")
@@ -237,7 +239,6 @@ def test_a_turn_that_a_kill_cut_short_is_shown_as_interrupted_and_not_run_again(
     page_of: Visit, picture: Picture, other: House, model: ScriptedModel
 ) -> None:
     model.script = lambda _: Hangs(text="I think")
-    begun = len(model.requests)
     body = {"message": "what is the meaning of all this?", "turn": "cut-short", "conversation": "deep"}
 
     def ask() -> None:
@@ -246,7 +247,7 @@ def test_a_turn_that_a_kill_cut_short_is_shown_as_interrupted_and_not_run_again(
 
     asking = threading.Thread(target=ask)
     asking.start()
-    wait_for(lambda: len(model.requests) > begun, what="the model to be asked")
+    wait_for(lambda: asked(model, body["message"]), what="the model to be asked")
     visitor = page_of(of=other)
     # While the hub is away, its requests fail.
     visitor.expected += ["ERR_CONNECTION", "ERR_EMPTY", "WebSocket", "Failed to load"]
@@ -269,7 +270,7 @@ def test_a_turn_that_a_kill_cut_short_is_shown_as_interrupted_and_not_run_again(
         (body["message"], "interrupted"),
         ("and now?", "answered"),
     ]
-    assert len(model.requests) == begun + 2
+    assert len(asked(model, body["message"])) == 1
 
 
 def lamp(house: House) -> dict[str, Any]:

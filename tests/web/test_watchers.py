@@ -75,7 +75,8 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
         house.json("call", "nas", "NasSkill.fill", f"percent={percent}")
 
     fill(50)
-    page = page_of().open("/watchers")
+    visitor = page_of()
+    page = visitor.open("/watchers")
     picture(page, "watchers-empty")
     page.get_by_role("button", name="Make a watcher").click()
     page.get_by_label("What should it do?").fill("Stop the camera node if the disk is above 95 %.")
@@ -103,6 +104,8 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     wait_for(lambda: client.request("GET", capture)["messages"] >= 10, what="what is recorded")
     assert nas.journal() == []
     page.reload()
+    # What happens before keeps no order: a button may come before the words.
+    visitor.settle()
     page.get_by_label("Predicate").fill("dsk > 95")
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_text("unknown name 'dsk' at column 1")).to_be_visible()
@@ -133,6 +136,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     # Another argument makes it another watcher, which waits for approval.
     page.get_by_role("button", name="Edit").click()
     expect(page.get_by_label("Topics", exact=True)).to_have_value(f"disk = {TOPIC}")
+    visitor.settle()
     page.get_by_label("Topics", exact=True).fill("")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".q-field--error", has_text="Choose at least one value")).to_be_visible()
