@@ -58,7 +58,7 @@ class EditedFile(Generic[_T]):
             self._seen, self._value, self._problem, self._good = None, self._absent, None, False
             return
         except OSError as error:
-            self._note(FileProblem(f"cannot be read: {error.strerror or error}"))
+            self._note(FileProblem("cannot be read: {reason}", reason=error.strerror or error))
             return
         seen = (status.st_mtime_ns, status.st_size, status.st_ino)
         if seen == self._seen:
@@ -71,7 +71,7 @@ class EditedFile(Generic[_T]):
         except FileProblem as problem:
             self._note(problem)
         except OSError as error:
-            self._note(FileProblem(f"cannot be read: {error.strerror or error}"))
+            self._note(FileProblem("cannot be read: {reason}", reason=error.strerror or error))
 
     def _read(self, status: os.stat_result) -> str:
         if not stat.S_ISREG(status.st_mode):
@@ -80,7 +80,7 @@ class EditedFile(Generic[_T]):
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             line = content.count(b"\n") + 1
-            raise FileProblem(f"is longer than {MAX_BYTES} bytes", line=line)
+            raise FileProblem("is longer than {most} bytes", most=MAX_BYTES, line=line)
         try:
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -90,7 +90,14 @@ class EditedFile(Generic[_T]):
     def _note(self, problem: FileProblem) -> None:
         """Keep a problem, and log it unless it is the one that is known."""
         line = f":{problem.line}" if problem.line is not None else ""
-        located = FileProblem(f"{self.path}{line}: {problem.message}", line=problem.line, hint=problem.hint)
+        located = FileProblem(
+            "{path}{line_number}: {text}",
+            path=self.path,
+            line_number=line,
+            text=problem.message,
+            line=problem.line,
+            hint=problem.hint,
+        )
         if self._problem is None or self._problem.message != located.message:
             _log.warning(
                 "%s%s", located.message, "; the last good content stays in force" if self._good else ""

@@ -74,7 +74,7 @@ class Lazy(Generic[T]):
             self._fail(opened, error)
         except Exception:  # noqa: BLE001  what needs it fails; the rest goes on
             _log.exception("the %s failed", self._name)
-            self._fail(opened, StrawberryError(f"the {self._name} failed; the log says why"))
+            self._fail(opened, StrawberryError("the {what} failed; the log says why", what=self._name))
         finally:
             opened.cancel()
 

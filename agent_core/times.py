@@ -25,7 +25,9 @@ def parse_duration(text: str) -> float:
     """
     plain = text.replace(" ", "")
     if not re.fullmatch(f"(?:{_STEP})+", plain):
-        raise InvalidMessage(f"{text[:40]!r} is not a duration", hint="Write 30s, 10m, 1h30m or 7d.")
+        raise InvalidMessage(
+            "{text!r} is not a duration", text=text[:40], hint="Write 30s, 10m, 1h30m or 7d."
+        )
     return sum(float(count) * _UNITS[unit] for count, unit in re.findall(_STEP, plain))
 
 
@@ -58,7 +60,9 @@ def parse_since(text: str) -> float:
         InvalidMessage: If it is neither, too long, or before the year 1.
     """
     wrong = InvalidMessage(
-        f"{text[:40]!r} is neither a duration nor a time", hint="Write 10m, 7d, or 2026-11-22T13:00."
+        "{text!r} is neither a duration nor a time",
+        text=text[:40],
+        hint="Write 10m, 7d, or 2026-11-22T13:00.",
     )
     if len(text) > _MAX_TIME:
         raise wrong

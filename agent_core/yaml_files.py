@@ -27,7 +27,7 @@ def parse_yaml(text: str, kind: type[Model]) -> Model:
         FileProblem: If it is not what it must be.
     """
     if len(text) > MAX_BYTES:
-        raise FileProblem(f"is longer than {MAX_BYTES:,} characters")
+        raise FileProblem("is longer than {most:,} characters", most=MAX_BYTES)
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -39,7 +39,9 @@ def parse_yaml(text: str, kind: type[Model]) -> Model:
         line = text.count("\n", 0, error.position) + 1
         raise FileProblem("holds a character that YAML does not have", line=line) from None
     if node is None or not isinstance(value, dict):
-        raise FileProblem("holds no settings", hint=f"It may hold {', '.join(kind.model_fields)}.")
+        raise FileProblem(
+            "holds no settings", fields=", ".join(kind.model_fields), hint="It may hold {fields}."
+        )
     try:
         return kind.model_validate(value)
     except ValidationError as error:

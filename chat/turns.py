@@ -439,9 +439,13 @@ class Turns:
 
 def came_before(turn: str) -> Conflict:
     """Return the error for an id that was used before."""
-    return Conflict(f"turn id {turn} was used before", hint="Nothing was run again; use a new turn id.")
+    return Conflict(
+        "turn id {turn} was used before", turn=turn, hint="Nothing was run again; use a new turn id."
+    )
 
 
 def cancelled_before(turn: str) -> Conflict:
     """Return the error for a turn that was cancelled before its request arrived."""
-    return Conflict(f"turn {turn} was cancelled before it arrived", hint="Use a new turn id to ask again.")
+    return Conflict(
+        "turn {turn} was cancelled before it arrived", turn=turn, hint="Use a new turn id to ask again."
+    )

@@ -99,7 +99,7 @@ def read_phrases(said: dict[str, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Exception):
         value = getattr(value, "message", str(value))
-    return value if type(value) in (str, int, float, bool, Phrase) else str(value)
+    return value if value is None or type(value) in (str, int, float, bool, Phrase) else str(value)
 
 
 def _encoded(phrase: Phrase) -> dict[str, Any]:

@@ -142,7 +142,9 @@ class Nodes:
         entry = directory.resolve(device)
         if NODES not in entry.skills:
             raise NotFound(
-                f"{entry.display_name} has no nodes", hint="Make the folder nodes in its data directory."
+                "{name} has no nodes",
+                name=entry.display_name,
+                hint="Make the folder nodes in its data directory.",
             )
         found: Found[Entry] = directory.find_on(entry, NODES, method)
         target = on_device(found)
@@ -217,7 +219,12 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
         bearer = await may_call(request)
         device, name, action = (request.path_params[each] for each in ("device", "name", "action"))
         if action not in _METHODS:
-            raise NotFound(f"nodes have no {action!r}", hint=f"They have {', '.join(_METHODS)}.")
+            raise NotFound(
+                "nodes have no {action!r}",
+                action=action,
+                actions=", ".join(_METHODS),
+                hint="They have {actions}.",
+            )
         if "text/event-stream" in request.headers.get("accept", ""):
             chunks = _following(nodes, bearer, device, _METHODS[action], {"name": name})
             return EventStream(chunks, connections=connections, token=bearer.claims.jti)

@@ -126,11 +126,14 @@ def apprise_notifier(address: str, home: Path, reaches: Callable[[str], bool]) -
         service = library.Apprise()
         if not service.add(url):
             raise ConfigError(
-                f"the address of {name} is not one that apprise knows",
+                "the address of {name} is not one that apprise knows",
+                name=name,
                 hint="Apprise's documentation lists them.",
             )
         if not await service.async_notify(title=title, body=text):
-            raise LinkError(f"{name} did not take the notification", hint="Check its address in .env.")
+            raise LinkError(
+                "{name} did not take the notification", name=name, hint="Check its address in .env."
+            )
 
     return Notifier(name, reaches, send)
 

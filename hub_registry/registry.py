@@ -99,7 +99,9 @@ class Registry:
         )
         if digest is not None:
             if not shown.flags.unknown:
-                raise Conflict(f"{skill}.{method} is declared, or allowed already", hint=hint)
+                raise Conflict(
+                    "{skill}.{method} is declared, or allowed already", skill=skill, method=method, hint=hint
+                )
             check_shown(digest, shown.digest, name=f"{skill}.{method}", hint=hint)
         self.directory.approvals.allow(entry.id, skill, method, digest)
         self.directory.review(entry)
@@ -118,7 +120,9 @@ class Registry:
             declared = entry.registered.get(skill)
             if declared is None or not declared.device_agnostic:
                 raise NotFound(
-                    f"{entry.display_name} has no device-agnostic skill {skill[:200]!r}",
+                    "{name} has no device-agnostic skill {skill!r}",
+                    name=entry.display_name,
+                    skill=skill[:200],
                     hint="'strawberry skills list' shows what is on devices.hub.",
                 )
         for device in self.directory.approvals.prefer(skill, [entry.id for entry in providers]):

@@ -117,7 +117,7 @@ class FallbackGateway:
         models = self._models.only(request.models)
         if not models.usable:
             said = f": {'; '.join(models.problems)}" if models.problems else ""
-            raise NoModel(f"no model can be asked{said}", hint=models.hint)
+            raise NoModel("no model can be asked{said}", said=said, hint=models.hint)
         asked, failures = self.breaker.ordered(models.usable), list[Failure]()
         backoff = Backoff(self._retry.pause_s, _LONGEST_PAUSE_S, jitter=0.0)
         for round_ in range(self._retry.retries + 1):
@@ -178,7 +178,8 @@ class FallbackGateway:
         self.breaker.failed(piece.failure)
         if answer.begun:
             raise GatewayError(
-                f"the answer broke off: {piece.failure}",
+                "the answer broke off: {failure}",
+                failure=str(piece.failure),
                 hint="What came is kept. Ask again for the rest.",
             )
         failures.append(piece.failure)

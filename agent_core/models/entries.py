@@ -216,7 +216,7 @@ def parse_entries(tables: object, *, file: Path) -> tuple[ModelEntry, ...]:
         return ()
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(
-            f"{file}: models must be a list of tables", hint="Write each entry under [[models]]."
+            "{file}: models must be a list of tables", file=file, hint="Write each entry under [[models]]."
         )
     entries: list[ModelEntry] = []
     for number, table in enumerate(tables, start=1):
@@ -224,11 +224,20 @@ def parse_entries(tables: object, *, file: Path) -> tuple[ModelEntry, ...]:
             entry = ModelEntry.model_validate(table)
         except ValidationError as error:
             raise ConfigError(
-                f"{file}: [[models]] number {number}: {explain(error, ModelEntry)}",
-                hint=f"Settings of a model: {', '.join(ModelEntry.model_fields)}.",
+                "{file}: [[models]] number {number}: {reason}",
+                file=file,
+                number=number,
+                reason=explain(error, ModelEntry),
+                fields=", ".join(ModelEntry.model_fields),
+                hint="Settings of a model: {fields}.",
             ) from None
         if any(entry.name == other.name for other in entries):
-            raise ConfigError(f"{file}: two models are named {entry.name!r}", hint="Give each its own name.")
+            raise ConfigError(
+                "{file}: two models are named {name!r}",
+                file=file,
+                name=entry.name,
+                hint="Give each its own name.",
+            )
         entries.append(entry)
     return tuple(entries)
 
@@ -256,7 +265,9 @@ def read_tables(home: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is not TOML: {error}", hint="Correct that line.") from None
+        raise ConfigError(
+            "{file} is not TOML: {error}", file=file, error=error, hint="Correct that line."
+        ) from None
 
 
 def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
@@ -282,7 +293,9 @@ def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
             continue
         name, equals, value = text.partition("=")
         if not equals or not name.strip().isidentifier():
-            raise ConfigError(f"{file}, line {number}: not an assignment", hint="Write NAME=value.")
+            raise ConfigError(
+                "{file}, line {number}: not an assignment", file=file, number=number, hint="Write NAME=value."
+            )
         values[name.strip()] = _unquoted(value.strip())
     return {**values, **{name: value for name, value in environment.items() if value}}
 
@@ -295,7 +308,9 @@ def read_variable(home: Path, name: str) -> str:
     """
     value = read_keys(home, os.environ).get(name)
     if not value:
-        raise ConfigError(f"{name} is not set", hint=f"Add the line {name}=… to {home / KEYS_FILE}.")
+        raise ConfigError(
+            "{name} is not set", name=name, file=home / KEYS_FILE, hint="Add the line {name}=… to {file}."
+        )
     return value
 
 
@@ -316,4 +331,6 @@ def _unquoted(value: str) -> str:
 
 def _unreadable(file: Path, error: Exception) -> ConfigError:
     reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-    return ConfigError(f"{file} cannot be read: {reason}", hint="Check the file and its owner.")
+    return ConfigError(
+        "{file} cannot be read: {reason}", file=file, reason=reason, hint="Check the file and its owner."
+    )

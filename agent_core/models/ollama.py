@@ -131,7 +131,8 @@ class Ollama:
             except ollama.ResponseError as error:
                 if _ABSENT in str(error.error):
                     raise NotFound(
-                        f"Ollama's library has no model {name}",
+                        "Ollama's library has no model {name}",
+                        name=name,
                         hint="Look for its name at ollama.com/library.",
                     ) from None
                 raise
@@ -174,16 +175,22 @@ def _translated(address: str) -> Iterator[None]:
         yield
     except (ConnectionError, httpx.ConnectError, httpx.ConnectTimeout):
         raise GatewayError(
-            f"no Ollama answers at {address}",
+            "no Ollama answers at {address}",
+            address=address,
             hint="Start it with 'ollama serve', or set OLLAMA_HOST to its address; "
             "ollama.com/download has it.",
         ) from None
     except ollama.ResponseError as error:
-        raise GatewayError(f"Ollama at {address} says: {error.error}", hint="Try it again.") from None
+        raise GatewayError(
+            "Ollama at {address} says: {error}", address=address, error=error.error, hint="Try it again."
+        ) from None
     except (httpx.HTTPError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise GatewayError(
-            f"the server at {address} is not Ollama: {reason}", hint="Check the address."
+            "the server at {address} is not Ollama: {reason}",
+            address=address,
+            reason=reason,
+            hint="Check the address.",
         ) from None
 
 
@@ -209,7 +216,9 @@ def ollama_address(variables: Mapping[str, str]) -> str:
         port, parts = None, urlsplit("")
     if port is None:
         raise ConfigError(
-            f"{ADDRESS_VARIABLE} is not an address: {value}",
+            "{variable} is not an address: {value}",
+            variable=ADDRESS_VARIABLE,
+            value=value,
             hint="Write a host, host:port, or http://host:port.",
         )
     return f"{scheme}://{_host(parts.hostname)}:{port}{parts.path.rstrip('/')}"

@@ -77,7 +77,9 @@ def write_entries(home: Path, entries: Sequence[ModelEntry]) -> None:
                 document.add("models", others)
     text = tomlkit.dumps(document)
     if parse_entries(tomlkit.parse(text).unwrap().get("models"), file=file) != tuple(entries):
-        raise ConfigError(f"the entries of {file} cannot be put in this order", hint="Edit the file.")
+        raise ConfigError(
+            "the entries of {file} cannot be put in this order", file=file, hint="Edit the file."
+        )
     write_private(file, text.encode())
 
 

@@ -46,9 +46,11 @@ class RegisteredSkill:
             try:
                 _check_schemas(method)
             except ValueError as error:
-                raise InvalidMessage(f"{registration.skill}.{method.name}: {error}") from None
+                raise InvalidMessage(
+                    "{skill}.{name}: {error}", skill=registration.skill, name=method.name, error=error
+                ) from None
         if len({method.name for method in registration.methods}) != len(registration.methods):
-            raise InvalidMessage(f"{registration.skill} registers a method twice")
+            raise InvalidMessage("{skill} registers a method twice", skill=registration.skill)
         return cls(registration, digest, {method.name: method for method in registration.methods}, payload)
 
     @property
@@ -268,8 +270,11 @@ class SkillDirectory(Generic[E]):
             return entry
         raise CallError(
             ErrorCode.UNKNOWN_SKILL,
-            f"there is no device {key!r}",
-            hint=f"{entry.display_name} is devices.{entry.key}",
+            "there is no device {name!r}",
+            name=key,
+            device_name=entry.display_name,
+            key=entry.key,
+            hint="{device_name} is devices.{key}",
             device=key,
         )
 
@@ -277,7 +282,8 @@ class SkillDirectory(Generic[E]):
         """Make the error for a name that no device has."""
         return CallError(
             ErrorCode.UNKNOWN_SKILL,
-            f"there is no device {name!r}",
+            "there is no device {name!r}",
+            name=name,
             hint=suggestion(name, [entry.key for entry in self._entries.values()]),
             device=name,
         )
@@ -302,7 +308,9 @@ class SkillDirectory(Generic[E]):
             hint = f"it is on {elsewhere}" if elsewhere else suggestion(skill, entry.skills)
             raise CallError(
                 ErrorCode.UNKNOWN_SKILL,
-                f"{entry.display_name} has no skill {skill[:200]!r}",
+                "{name} has no skill {skill!r}",
+                name=entry.display_name,
+                skill=skill[:200],
                 hint=hint,
                 device=entry.key,
             )
@@ -310,7 +318,10 @@ class SkillDirectory(Generic[E]):
         if found is None:
             raise CallError(
                 ErrorCode.UNKNOWN_SKILL,
-                f"{owned.name} on {entry.key} has no function {method[:200]!r}",
+                "{name} on {key} has no function {method!r}",
+                name=owned.name,
+                key=entry.key,
+                method=method[:200],
                 hint=suggestion(method, owned.methods),
                 device=entry.key,
             )
@@ -367,7 +378,11 @@ class SkillDirectory(Generic[E]):
         if not there:
             names = ", ".join(sorted(found.entry.key for found in offered))
             raise CallError(
-                ErrorCode.OFFLINE, f"every device with {skill} is offline: {names}", device=HUB_KEY
+                ErrorCode.OFFLINE,
+                "every device with {skill} is offline: {names}",
+                skill=skill,
+                names=names,
+                device=HUB_KEY,
             )
         return sorted(there, key=lambda found: (found.skill.rank, -_heartbeat(found)))
 
@@ -382,12 +397,18 @@ class SkillDirectory(Generic[E]):
         if same:
             hint = suggestion(method, {name for owned in same for name in owned.methods})
             return CallError(
-                ErrorCode.UNKNOWN_SKILL, f"{skill} has no function {method!r}", hint=hint, device=HUB_KEY
+                ErrorCode.UNKNOWN_SKILL,
+                "{skill} has no function {method!r}",
+                skill=skill,
+                method=method,
+                hint=hint,
+                device=HUB_KEY,
             )
         elsewhere = self._keys_with(skill, method)
         return CallError(
             ErrorCode.UNKNOWN_SKILL,
-            f"no device offers {skill!r} to be run on any device",
+            "no device offers {skill!r} to be run on any device",
+            skill=skill,
             hint=f"name one: it is on {elsewhere}"
             if elsewhere
             else suggestion(skill, {*self.hub.skills, *(owned.name for owned in agnostic)}),

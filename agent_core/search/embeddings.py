@@ -230,9 +230,11 @@ class _OpenAIEmbeddings:
             found = sorted(response.json()["data"], key=lambda each: each["index"])
             return [each["embedding"] for each in found]
         except httpx.HTTPStatusError as error:
-            raise GatewayError(f"{self._model} answered with status {error.response.status_code}") from None
+            raise GatewayError(
+                "{model} answered with status {status}", model=self._model, status=error.response.status_code
+            ) from None
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise GatewayError(f"{self._model}: {type(error).__name__}") from None
+            raise GatewayError("{model}: {name}", model=self._model, name=type(error).__name__) from None
 
 
 def _clock() -> float:

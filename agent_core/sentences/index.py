@@ -231,7 +231,9 @@ class SentenceIndex:
                 if self._count_of[source] < _MAX_SENTENCES:
                     template = self._compile(text, schema, target)
                 else:
-                    template = BadTemplate(f"the device has more than {_MAX_SENTENCES} sentences")
+                    template = BadTemplate(
+                        "the device has more than {max_sentences} sentences", max_sentences=_MAX_SENTENCES
+                    )
                 if isinstance(template, BadTemplate):
                     problem = f"{target.skill}.{target.method.name}: {template.message}"
                     self.problems[owner] = (*self.problems.get(owner, ())[:_MAX_PROBLEMS], problem)

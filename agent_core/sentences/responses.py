@@ -182,10 +182,17 @@ def check_response(template: str, method: Method) -> None:
 
     def look(path: list[str], format_: str | None) -> str | None:
         if path[0] not in known:
-            raise BadResponse(f"{template!r}: {path[0]} is neither result nor a parameter")
+            raise BadResponse(
+                "{text!r}: {name} is neither result nor a parameter", text=template, name=path[0]
+            )
         if format_ is not None and "|" not in format_ and format_ not in _BYTE_UNITS:
             units = ", ".join(_BYTE_UNITS)
-            raise BadResponse(f"{template!r}: the format {format_!r} is neither 'one|other' nor of {units}")
+            raise BadResponse(
+                "{text!r}: the format {format!r} is neither 'one|other' nor of {kinds}",
+                text=template,
+                format=format_,
+                kinds=units,
+            )
         return "x"
 
     _filled(template, look)
@@ -208,7 +215,7 @@ def _filled(template: str, value_of: Callable[[list[str], str | None], str | Non
     made = []
     for number, part in enumerate(re.split(r"\[([^\[\]]*)\]", template)):
         if re.search(r"[\[\]{}]", _PLACEHOLDER.sub("", part)):
-            raise BadResponse(f"{template!r} has a bracket or brace that does not match")
+            raise BadResponse("{text!r} has a bracket or brace that does not match", text=template)
         is_optional = number % 2 == 1
         values = [
             value_of(match["path"].split("."), match["format"]) for match in _PLACEHOLDER.finditer(part)

@@ -125,34 +125,55 @@ def compile_template(text: str, method: Method, lists: Lists = MappingProxyType(
     sentence = _parsed(text)
     parts = _parts(sentence.expression)
     if any(isinstance(part, RuleReference) for part in parts):
-        raise BadTemplate(f"{text!r}: rules in angle brackets are not known here")
+        raise BadTemplate("{text!r}: rules in angle brackets are not known here", text=text)
     references = [part for part in parts if isinstance(part, ListReference)]
     if len(references) > _MAX_SLOTS:
-        raise BadTemplate(f"{text!r} has {len(references)} slots; {_MAX_SLOTS} are allowed")
+        raise BadTemplate(
+            "{text!r} has {slots} slots; {most} are allowed",
+            text=text,
+            slots=len(references),
+            most=_MAX_SLOTS,
+        )
     if ways(sentence.expression) > _MAX_WAYS:
-        raise BadTemplate(f"{text!r} can be said in more than {_MAX_WAYS:,} ways; write several sentences")
+        raise BadTemplate(
+            "{text!r} can be said in more than {most:,} ways; write several sentences",
+            text=text,
+            most=_MAX_WAYS,
+        )
     if any(isinstance(part, Alternative) and sum(map(_is_empty, part.items)) > 1 for part in parts):
-        raise BadTemplate(f"{text!r} has more than one empty alternative in the same brackets")
+        raise BadTemplate("{text!r} has more than one empty alternative in the same brackets", text=text)
     properties = method.parameters.get("properties", {})
     slots = {reference.slot_name for reference in references}
     if slots != _slots(text):
-        raise BadTemplate(f"{text!r} has a brace in a slot or in its words")
+        raise BadTemplate("{text!r} has a brace in a slot or in its words", text=text)
     unknown = sorted(slots - set(properties))
     if unknown:
-        raise BadTemplate(f"{text!r}: {', '.join(unknown)} is no parameter of {method.signature}")
+        raise BadTemplate(
+            "{text!r}: {name} is no parameter of {method}",
+            text=text,
+            name=", ".join(unknown),
+            method=method.signature,
+        )
     missing = [name for name in method.parameters.get("required", ()) if name not in slots]
     if missing:
-        raise BadTemplate(f"{text!r}: {method.name} needs {', '.join(missing)}, which no slot gives")
+        raise BadTemplate(
+            "{text!r}: {method} needs {missing}, which no slot gives",
+            text=text,
+            method=method.name,
+            missing=", ".join(missing),
+        )
     closed = frozenset(name for name in slots if _is_listed(properties[name]))
     if _literal_words(sentence.expression, closed) < MIN_LITERAL_WORDS:
         raise BadTemplate(
-            f"{text!r}: at least {MIN_LITERAL_WORDS} words outside slots and brackets are needed"
+            "{text!r}: at least {least} words outside slots and brackets are needed",
+            text=text,
+            least=MIN_LITERAL_WORDS,
         )
     readers = {each.slot_name: _reader(each, method.parameters, lists) for each in references}
     try:
         check_steps = _CHECK_STEPS * branches(method.parameters)
     except ValueError as error:
-        raise BadTemplate(f"{text!r}: {error}") from None
+        raise BadTemplate("{text!r}: {error}", text=text, error=error) from None
     return Template(
         text,
         frozenset(frozenset(map(folded, clause)) for clause in sentence.get_required_clauses({})),
@@ -253,25 +274,29 @@ def _is_closed(schema: Json, root: Mapping[str, Json], depth: int) -> bool:
 
 def _parsed(text: str) -> Sentence:
     if len(text) > _MAX_TEMPLATE:
-        raise BadTemplate(f"{text[:60]!r}… is longer than {_MAX_TEMPLATE} characters")
+        raise BadTemplate("{text!r}… is longer than {most} characters", text=text[:60], most=_MAX_TEMPLATE)
     depths = accumulate((char in "([{<") - (char in ")]}>") for char in text)
     if max(depths, default=0) > _MAX_DEPTH:
-        raise BadTemplate(f"{text!r} has more than {_MAX_DEPTH} brackets inside each other")
+        raise BadTemplate(
+            "{text!r} has more than {most} brackets inside each other", text=text, most=_MAX_DEPTH
+        )
     try:
         return parse_sentence(text)
     except (ParseError, HassilError, ValueError, AssertionError):
-        raise BadTemplate(f"{text!r} {_unbalanced(text) or 'is not a sentence template'}") from None
+        raise BadTemplate(_mistake(text), text=text) from None
 
 
-def _unbalanced(text: str) -> str:
-    """Return which bracket of a template has no other; empty where each has."""
+def _mistake(text: str) -> str:
+    """Return which bracket of a template has no other, as the template of a message."""
     opened: list[str] = []
     for char in _ESCAPED.sub("", text):
         if char in _BRACKETS:
             opened.append(char)
         elif char in _BRACKETS.values() and (not opened or _BRACKETS[opened.pop()] != char):
-            return f"has a {char!r} that closes nothing"
-    return f"has a {opened[-1]!r} that is not closed" if opened else ""
+            return f"{{text!r}} has a '{char}' that closes nothing"
+    if opened:
+        return f"{{text!r}} has a '{opened[-1]}' that is not closed"
+    return "{text!r} is not a sentence template"
 
 
 def _parts(expression: object) -> list[object]:

@@ -60,7 +60,11 @@ def bad_arguments(method: Method, message: str, *, hint: str = "") -> CallError:
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[:_LONGEST_MESSAGE]}…"
     return CallError(
-        ErrorCode.BAD_ARGUMENTS, f"{method.name}: {message}", hint=hint or f"it is {method.signature}"
+        ErrorCode.BAD_ARGUMENTS,
+        "{name}: {text}",
+        name=method.name,
+        text=message,
+        hint=hint or f"it is {method.signature}",
     )
 
 
@@ -139,7 +143,9 @@ def check_result(method: Method, value: Json) -> None:
     if misfit:
         raise CallError(
             ErrorCode.SKILL_ERROR,
-            f"{method.name} ran, but its result does not fit its declaration: {misfit[:_LONGEST_MESSAGE]}",
+            "{name} ran, but its result does not fit its declaration: {misfit}",
+            name=method.name,
+            misfit=misfit[:_LONGEST_MESSAGE],
             hint="the skill's return annotation is wrong, or what it returns is",
         )
 

@@ -61,7 +61,8 @@ class NotCancelled(asyncio.CancelledError):
         if self.is_running:
             raise CallError(
                 ErrorCode.OUTCOME_UNKNOWN,
-                f"{self._execution.path} was asked to stop and still runs",
+                "{path} was asked to stop and still runs",
+                path=self._execution.path,
                 hint="a plain method stops only where it calls check_cancelled()",
             )
         return self._execution.work.result()
@@ -180,7 +181,8 @@ class SkillRunner:
         if called.contract.flags.confirm and not confirmed:
             raise CallError(
                 ErrorCode.NEEDS_CONFIRMATION,
-                f"{path} needs a person's confirmation",
+                "{name} needs a person's confirmation",
+                name=path,
                 hint="call it where questions can be answered, such as strawberry chat",
             )
         positional, named = called.schema.coerce(args, kwargs or {})
@@ -201,11 +203,17 @@ class SkillRunner:
         owner = self.skills.get(skill)
         if owner is None:
             hint = suggestion(skill, self.skills)
-            raise CallError(ErrorCode.UNKNOWN_SKILL, f"there is no skill {skill!r}", hint=hint)
+            raise CallError(ErrorCode.UNKNOWN_SKILL, "there is no skill {skill!r}", skill=skill, hint=hint)
         called = owner.methods.get(method)
         if called is None:
             hint = suggestion(method, owner.methods)
-            raise CallError(ErrorCode.UNKNOWN_SKILL, f"{skill} has no method {method!r}", hint=hint)
+            raise CallError(
+                ErrorCode.UNKNOWN_SKILL,
+                "{skill} has no method {method!r}",
+                skill=skill,
+                method=method,
+                hint=hint,
+            )
         return owner, called
 
     async def _start(self, execution: Execution, owner: LoadedSkill, deadline: float) -> None:
@@ -266,7 +274,9 @@ class SkillRunner:
                 raise
             raise NotCancelled(execution) from None
         if work.cancelled():
-            raise CallError(ErrorCode.CANCELLED, f"{path} was stopped", hint="the skills are being closed")
+            raise CallError(
+                ErrorCode.CANCELLED, "{path} was stopped", path=path, hint="the skills are being closed"
+            )
         return work.result()
 
     async def _set_up(self, skill: LoadedSkill) -> None:
@@ -295,6 +305,9 @@ def _timed_out(path: str, allowed: float, *, is_stopped: bool) -> CallError:
     state = "was stopped" if is_stopped else "cannot be stopped: it still runs"
     return CallError(
         ErrorCode.TIMEOUT,
-        f"{path} took longer than {allowed:g} s and {state}",
+        "{path} took longer than {allowed:g} s and {state}",
+        path=path,
+        allowed=allowed,
+        state=state,
         hint="the skill's author can allow more with timeout_s",
     )

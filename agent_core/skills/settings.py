@@ -41,7 +41,9 @@ class StoredSettings:
     def __init__(self, model: type[BaseModel], folder: Path) -> None:
         needed = [name for name, field in model.model_fields.items() if field.is_required()]
         if needed:
-            raise ConfigError(f"the setting {needed[0]} has no default", hint="Give each setting one.")
+            raise ConfigError(
+                "the setting {name} has no default", name=needed[0], hint="Give each setting one."
+            )
         self._model = model
         self._path = folder / _FILE
         self._lock = threading.Lock()

@@ -122,7 +122,8 @@ class Consent:
         if self._confirmer is None:
             raise CallError(
                 ErrorCode.NEEDS_CONFIRMATION,
-                f"{method} needs a person's confirmation, which cannot be given here",
+                "{method} needs a person's confirmation, which cannot be given here",
+                method=method,
                 hint=hint or self._where or WHERE_TO_CONFIRM,
                 device=device,
             )
@@ -131,7 +132,9 @@ class Consent:
                 if self._asked >= MAX_QUESTIONS:
                     raise CallError(
                         ErrorCode.REFUSED,
-                        f"{method} needs a confirmation, and this turn has asked {self._asked} times already",
+                        "{method} needs a confirmation, and this turn has asked {asked} times already",
+                        method=method,
+                        asked=self._asked,
                         hint="Ask for the rest in a new message.",
                         device=device,
                     )
@@ -142,7 +145,8 @@ class Consent:
                 self._refused.add(method)
         raise Declined(
             ErrorCode.REFUSED,
-            f"the user did not confirm {method}; it was not done",
+            "the user did not confirm {method}; it was not done",
+            method=method,
             hint=hint,
             device=device,
         )
@@ -364,4 +368,4 @@ def _only_text(
         return given[0]
     if not given and default is not None:
         return default
-    raise CallError(ErrorCode.BAD_ARGUMENTS, f"{name} takes one text: {key}")
+    raise CallError(ErrorCode.BAD_ARGUMENTS, "{name} takes one text: {key}", name=name, key=key)

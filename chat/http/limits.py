@@ -44,7 +44,8 @@ class Budget(NamedTuple):
             plain = b"".join(plain.split(b'"')[::2])
         if _values(plain) > self.values:
             raise InvalidMessage(
-                f"the body has more than {self.values:,} values",
+                "the body has more than {values:,} values",
+                values=self.values,
                 hint="Send fewer list items and object members at once.",
             )
 

@@ -108,7 +108,7 @@ def chat_request(
     if steps is None:
         raise InvalidMessage("the last message must be the user's", hint="Send what the person said last.")
     if len(question) > MAX_MESSAGE:
-        raise InvalidMessage(f"a message may have {MAX_MESSAGE:,} characters")
+        raise InvalidMessage("a message may have {most:,} characters", most=MAX_MESSAGE)
     history: list[Exchange] = []
     earlier: str | None = None
     for message in messages[:asked]:
@@ -143,7 +143,7 @@ def _steps(messages: Sequence[ChatMessage]) -> list[ClientStep] | None:
         if message.role != "assistant" or not message.tool_calls:
             return None
         if len(message.tool_calls) > _MAX_CALLS:
-            raise InvalidMessage(f"a message may have {_MAX_CALLS} tool calls")
+            raise InvalidMessage("a message may have {max_calls} tool calls", max_calls=_MAX_CALLS)
         calls = [_call(called, number) for number, called in enumerate(message.tool_calls)]
         results: dict[str, str] = {}
         while left and left[0].role == "tool":

@@ -233,7 +233,7 @@ class ChatRoutes(Generic[Caller]):
         caller, conversation = await self._authenticate(request), _path_token(request, "conversation")
         kind = request.query_params.get("format", "json")
         if kind not in ("json", "markdown"):
-            raise InvalidMessage(f"format: json or markdown, not {kind[:64]!r}")
+            raise InvalidMessage("format: json or markdown, not {kind!r}", kind=kind[:64])
         service = await self._service()
         turns: list[TurnRecord] = []
         while page := await service.turns(
@@ -274,7 +274,9 @@ class ChatRoutes(Generic[Caller]):
 def unknown_conversation(conversation: str) -> NotFound:
     """Return the error for a conversation that the caller does not have."""
     return NotFound(
-        f"there is no conversation {conversation!r} here", hint="'strawberry history' lists them."
+        "there is no conversation {conversation!r} here",
+        conversation=conversation,
+        hint="'strawberry history' lists them.",
     )
 
 
@@ -296,7 +298,9 @@ def _header(request: Request, name: str) -> str | None:
 def _device(request: Request) -> str | None:
     device = request.headers.get("x-strawberry-device")
     if device is not None and len(device) > _DEVICE_CHARS:
-        raise InvalidMessage(f"x-strawberry-device: at most {_DEVICE_CHARS} characters")
+        raise InvalidMessage(
+            "x-strawberry-device: at most {device_chars} characters", device_chars=_DEVICE_CHARS
+        )
     return device
 
 
@@ -309,7 +313,9 @@ def _token(value: str, name: str) -> str:
         return _TOKEN.validate_python(value)
     except ValidationError:
         raise InvalidMessage(
-            f"{name}: 1 to 64 letters, digits, dots, hyphens and underscores, not {value[:64]!r}"
+            "{name}: 1 to 64 letters, digits, dots, hyphens and underscores, not {value!r}",
+            name=name,
+            value=value[:64],
         ) from None
 
 

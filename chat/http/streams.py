@@ -192,7 +192,9 @@ class Streams:
         """
         if self._open[token] >= self._most:
             raise TooManyRequests(
-                f"this token has {self._most} streams open", hint="Close one, or use another token."
+                "this token has {streams} streams open",
+                streams=self._most,
+                hint="Close one, or use another token.",
             )
         chunks = self._counted(token, source)
         return EventStream(chunks, connections=self._connections, token=token)

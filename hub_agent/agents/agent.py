@@ -155,9 +155,9 @@ def parse_agent(home: Path, name: str, text: str) -> Agent:
     """
     if not NAME.match(name):
         hint = "Letters, digits, '-' and '_', at most 64."
-        raise FileProblem(f"{name[:100]!r} cannot be the name of an agent", hint=hint)
+        raise FileProblem("{name!r} cannot be the name of an agent", name=name[:100], hint=hint)
     if name in (*AGENTS, HOME_ASSISTANT):
-        raise FileProblem(f"{name} is a name that the hub itself uses", hint="Rename the file.")
+        raise FileProblem("{name} is a name that the hub itself uses", name=name, hint="Rename the file.")
     profile = parse_yaml(text, AgentProfile)
     AgentFiles.of(home, name, profile).make_directory()
     return Agent(name, profile)
@@ -177,7 +177,11 @@ def state_of(file: AgentFile, home: Path, *, functions: bool = False) -> AgentSt
         text = file.path.read_text("utf-8", "replace")
         for steps, error in _missing(agent, home, functions=functions):
             line = line_of(text, *steps)
-            problems.append(FileProblem(f"{file.path}:{line}: {error.message}", hint=error.hint, line=line))
+            problems.append(
+                FileProblem(
+                    "{path}:{line}: {text}", path=file.path, text=error.message, hint=error.hint, line=line
+                )
+            )
     return AgentState(file.path.stem, file.path, agent, tuple(problems))
 
 
@@ -232,21 +236,34 @@ def load_function(tool: PythonTool, directory: Path) -> LoadedMethod:
     name, _, function_name = tool.python.partition(":")
     file = directory / name
     if not file.is_file():
-        raise ConfigError(f"there is no file {file}", hint="It lies beside the profile.")
+        raise ConfigError("there is no file {file}", file=file, hint="It lies beside the profile.")
     try:
         module = import_file(file)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an import runs the author's code
-        raise ConfigError(f"{file} cannot be imported: {explained(error, file)}") from None
+        raise ConfigError(
+            "{file} cannot be imported: {reason}", file=file, reason=explained(error, file)
+        ) from None
     function = getattr(module, function_name, None)
     if not inspect.isroutine(function):
-        raise ConfigError(f"{file} has no function {function_name}")
+        raise ConfigError("{file} has no function {function}", file=file, function=function_name)
     options = MethodOptions(flags=tool.flags, timeout_s=tool.timeout_s)
     try:
         return LoadedMethod(method_schema(function, function_name, options), function, None)
     except SchemaError as error:
-        raise ConfigError(f"{file}: {function_name}: {error.message}", hint=error.hint) from None
+        raise ConfigError(
+            "{file}: {function_name}: {text}",
+            file=file,
+            function_name=function_name,
+            text=error.message,
+            hint=error.hint,
+        ) from None
     except Exception as error:  # noqa: BLE001 - hints and defaults are the author's code, too
-        raise ConfigError(f"{file}: {function_name}: {explained(error, file)}") from None
+        raise ConfigError(
+            "{file}: {function_name}: {explained}",
+            file=file,
+            function_name=function_name,
+            explained=explained(error, file),
+        ) from None
 
 
 def template(name: str) -> str:

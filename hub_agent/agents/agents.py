@@ -68,7 +68,12 @@ class Agents:
         if file is not None and file.value is not None:
             return file.value
         if file is not None and (problem := file.problem) is not None:
-            raise NotFound(f"the agent {name!r} cannot be used: {problem.message}", hint=problem.hint)
+            raise NotFound(
+                "the agent {name!r} cannot be used: {problem}",
+                name=name,
+                problem=problem.message,
+                hint=problem.hint,
+            )
         raise unknown_agent(name, self.names())
 
     def gateway(self, agent: Agent) -> ChosenModels:
@@ -101,7 +106,9 @@ class Agents:
                     made = await in_thread(make, name=f"tools of {agent.name}")
             except TimeoutError:
                 raise ConfigError(
-                    f"the Python files of the agent {agent.name} took longer than {_IMPORT_S:g} s to import",
+                    "the Python files of the agent {agent} took longer than {most:g} s to import",
+                    agent=agent.name,
+                    most=_IMPORT_S,
                     hint="Do long work in the functions.",
                 ) from None
             known = self._tools[agent.name] = (agent, stamps, made)

@@ -81,7 +81,11 @@ class BuiltInTools:
         except OSError as error:
             hint = "file_list gives the files that there are." if isinstance(error, FileNotFoundError) else ""
             raise CallError(
-                ErrorCode.SKILL_ERROR, f"{path[:200]!r}: {error.strerror or error}", hint=hint
+                ErrorCode.SKILL_ERROR,
+                "{path!r}: {strerror}",
+                path=path[:200],
+                strerror=error.strerror or error,
+                hint=hint,
             ) from None
         except ValueError as error:
             raise CallError(ErrorCode.SKILL_ERROR, str(error)) from None

@@ -64,8 +64,11 @@ class AgentFiles:
         path, own = path.resolve(), home.resolve()
         if own.is_relative_to(path) or path.is_relative_to(own):
             raise FileProblem(
-                f"data_dir {path} would hold Strawberry's own files",
-                hint=f"Name a folder in {DATA}/, or one outside of {home}.",
+                "data_dir {path} would hold Strawberry's own files",
+                path=path,
+                data=DATA,
+                home=home,
+                hint="Name a folder in {data}/, or one outside of {home}.",
             )
         return cls(path, (), quota.files, quota.bytes)
 
@@ -129,7 +132,7 @@ class AgentFiles:
             OSError: If it cannot be written.
         """
         if at + len(content) > _MAX_READ:
-            raise Forbidden(f"a file may have {_MAX_READ:,} bytes", hint="Write several files.")
+            raise Forbidden("a file may have {most:,} bytes", most=_MAX_READ, hint="Write several files.")
         return self._put(path, content, at=at)
 
     def remove(self, path: str) -> None:
@@ -151,7 +154,12 @@ class AgentFiles:
             present = directory.files().get(name)
             known = present.st_size if present is not None else 0
             if at not in (None, 0, known):
-                raise Conflict(f"{path} has {known:,} bytes by now", hint="Send it again from its beginning.")
+                raise Conflict(
+                    "{path} has {known:,} bytes by now",
+                    path=path,
+                    known=known,
+                    hint="Send it again from its beginning.",
+                )
             kept = 0 if at == 0 else known
             self._check_quota(kept + len(content) - known, is_new=present is None)
             if kept:
@@ -182,12 +190,15 @@ class AgentFiles:
             sizes = [size for _, size in directory.walk()]
         if is_new and len(sizes) >= self.max_files:
             raise Forbidden(
-                f"there are {len(sizes):,} files, and {self.max_files:,} are allowed",
+                "there are {files:,} files, and {most:,} are allowed",
+                files=len(sizes),
+                most=self.max_files,
                 hint="Delete some first.",
             )
         if growth > 0 and sum(sizes) + growth > self.max_bytes:
             raise Forbidden(
-                f"all files together may have {self.max_bytes:,} bytes, and this would be more",
+                "all files together may have {most:,} bytes, and this would be more",
+                most=self.max_bytes,
                 hint="Delete some first.",
             )
 

@@ -108,7 +108,7 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
         await may_write(request)
         body = await read(request, _New)
         if body.name in (state.name for state in agents.states()):
-            raise Conflict(f"there is an agent {body.name!r} already", hint="PUT changes it.")
+            raise Conflict("there is an agent {name!r} already", name=body.name, hint="PUT changes it.")
         return answer(_shown(_written(agents, body.name, body.source or template(body.name))), status=201)
 
     async def change(request: Request) -> Answer[AgentSummary]:
@@ -142,7 +142,7 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
         try:
             return await asyncio.to_thread(work, own, path)
         except (OSError, ValueError) as error:
-            raise NotFound(f"{path[:200]!r} cannot be used: {error}") from None
+            raise NotFound("{path!r} cannot be used: {error}", path=path[:200], error=error) from None
 
     async def file(request: Request) -> Download:
         content = await with_file(request, AgentFiles.content)
@@ -178,12 +178,13 @@ def _written(agents: Agents, name: str, source: str) -> AgentState:
         agent = parse_agent(agents.home, name, source)
     except FileProblem as problem:
         where = f"line {problem.line}: " if problem.line is not None else ""
-        raise InvalidMessage(f"{where}{problem.message}", hint=problem.hint) from None
+        raise InvalidMessage("{where}{text}", where=where, text=problem.message, hint=problem.hint) from None
     profile = agent.profile
     if profile is not None and profile.data_dir is not None and PurePath(profile.data_dir).is_absolute():
         raise Forbidden(
             "a folder outside of the data directory is named in the file itself, not over HTTP",
-            hint=f"Edit {file} where the hub runs.",
+            file=file,
+            hint="Edit {file} where the hub runs.",
         )
     write_private(file, source.encode())
     return agents.state(name)

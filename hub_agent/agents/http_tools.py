@@ -119,7 +119,9 @@ class _Request:
             match parameter.place:
                 case "path":
                     if text in ("", ".", ".."):
-                        raise CallError(ErrorCode.BAD_ARGUMENTS, f"{name} cannot be {text!r}")
+                        raise CallError(
+                            ErrorCode.BAD_ARGUMENTS, "{name} cannot be {text!r}", name=name, text=text
+                        )
                     path = path.replace(f"{{{name}}}", quote(text, safe=""))
                 case "query":
                     query[name] = text
@@ -202,7 +204,8 @@ class _Request:
         if not self._tool.allow_private and not all(map(_is_public, addresses)):
             raise CallError(
                 ErrorCode.REFUSED,
-                f"{host} is in a private network",
+                "{host} is in a private network",
+                host=host,
                 hint="The owner allows that with 'allow_private: true' for this tool in the profile.",
             )
         return [str(address) for address in addresses[:_ADDRESSES]]
@@ -240,7 +243,9 @@ class _Request:
         return text
 
     def _failed(self, what: str) -> CallError:
-        return CallError(ErrorCode.SKILL_ERROR, f"{urlsplit(self._tool.url).hostname} {what}")
+        return CallError(
+            ErrorCode.SKILL_ERROR, "{hostname} {what}", hostname=urlsplit(self._tool.url).hostname, what=what
+        )
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:

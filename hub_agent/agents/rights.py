@@ -86,7 +86,8 @@ def allowed_sentence(
 def _refusal(target: Target) -> CallError:
     return CallError(
         ErrorCode.REFUSED,
-        f"this agent may not call {target.path}",
+        "this agent may not call {path}",
+        path=target.path,
         hint="Its profile lists what it may call under skills: allow.",
         device=target.device,
     )

@@ -132,7 +132,9 @@ class DeviceManager:
         if not offered:
             raise CallError(
                 ErrorCode.OFFLINE,
-                f"no device that is online has {target.skill}.{target.method.name} with these parameters",
+                "no device that is online has {skill}.{method} with these parameters",
+                skill=target.skill,
+                method=target.method.name,
                 hint="Search for the skill again.",
                 device=HUB_KEY,
             )
@@ -186,14 +188,17 @@ def _permit(actor: Actor, call: SkillCall, flags: MethodFlags) -> None:
     if actor.read_only and not flags.read_only:
         raise CallError(
             ErrorCode.REFUSED,
-            f"{actor.user} has read-only access; {name} modifies state",
+            "{user} has read-only access; {name} modifies state",
+            user=actor.user,
+            name=name,
             hint="Ask a user with full access.",
             device=target.device,
         )
     if flags.confirm and not call.confirmed:
         raise CallError(
             ErrorCode.NEEDS_CONFIRMATION,
-            f"{name} needs a person's confirmation",
+            "{name} needs a person's confirmation",
+            name=name,
             device=target.device,
         )
 

@@ -57,7 +57,10 @@ class Quota:
         if not self._holders.take(claims.holder) or not self._all.take(keep=keep):
             wait_s = max(1, round(1 / self._per_second))
             raise TooManyRequests(
-                "too many messages in a short time", hint=f"Try again in {wait_s} s.", retry_after_s=wait_s
+                "too many messages in a short time",
+                wait_s=wait_s,
+                hint="Try again in {wait_s} s.",
+                retry_after_s=wait_s,
             )
 
 

@@ -49,7 +49,8 @@ class AgentSkill(HubSkill):
         if outer is None or asking.actor.agent not in AGENTS or agent in AGENTS:
             raise Forbidden(
                 "only the assistant asks agents, in a conversation, and agents ask none",
-                hint=f"Ask it directly: strawberry chat --agent {agent[:64]}.",
+                agent=agent[:64],
+                hint="Ask it directly: strawberry chat --agent {agent}.",
             )
         profile = assistant.agents.find(agent)
         # The consent of the turn counts this answer already.
@@ -65,7 +66,8 @@ class AgentSkill(HubSkill):
         if self._asked >= most:
             raise CallError(
                 ErrorCode.BUSY,
-                f"at most {most} agents can be asked at once, and as many are",
+                "at most {most} agents can be asked at once, and as many are",
+                most=most,
                 hint="Ask one after the other, or again later.",
             )
         self._asked += 1
@@ -79,4 +81,6 @@ class AgentSkill(HubSkill):
             self._asked -= 1
         if isinstance(last, TurnFinal):
             return last.answer
-        raise CallError(ErrorCode.SKILL_ERROR, f"{profile.name}: {last.message}", hint=last.hint)
+        raise CallError(
+            ErrorCode.SKILL_ERROR, "{name}: {text}", name=profile.name, text=last.message, hint=last.hint
+        )

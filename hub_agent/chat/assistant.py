@@ -353,12 +353,14 @@ class Assistant:
         if agent is not ASSISTANT:
             models = self.agents.models(agent)
             said = "; ".join(models.problems) or "none is configured"
-            return NoModel(f"the agent {agent.name} has no model: {said}", hint=models.hint)
+            return NoModel(
+                "the agent {agent} has no model: {said}", agent=agent.name, said=said, hint=models.hint
+            )
         models = self.gateway.models
         said = "; ".join(models.problems) or "no model is configured"
         examples = self.registry.search.examples(self.prompter.household(user).language, user.id)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
-        return NoModel(f"{said}", hint=" ".join(filter(None, (works, models.hint))))
+        return NoModel("{said}", said=said, hint=" ".join(filter(None, (works, models.hint))))
 
 
 async def _fail(error: NoModel, turn: Turn) -> None:

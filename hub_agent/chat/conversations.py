@@ -75,7 +75,8 @@ def require_own(session: Session, user: str, conversation: str, through: str | N
         raise unknown_conversation(conversation)
     if through is not None and takers != {through}:
         raise Forbidden(
-            f"a device {what} only conversations that were held through it alone",
+            "a device {what} only conversations that were held through it alone",
+            what=what,
             hint="Use your own token, at the hub.",
         )
 

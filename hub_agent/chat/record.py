@@ -171,7 +171,7 @@ class ConversationRecord:
                 session.add(cancelled)
                 return "not_started"
             if through is not None and known.through != through:
-                raise NotFound(f"there is no turn {turn!r} of this device")
+                raise NotFound("there is no turn {turn!r} of this device", turn=turn)
             return cast("TurnState", known.state)
 
         return await self._store.write(work)
@@ -209,7 +209,7 @@ class ConversationRecord:
             if before is not None:
                 next_ = session.get(TurnRow, (user, before))
                 if next_ is None or next_.conversation != name:
-                    raise NotFound(f"there is no turn {before!r} in this conversation")
+                    raise NotFound("there is no turn {before!r} in this conversation", before=before)
                 same = and_(col(TurnRow.at) == next_.at, col(TurnRow.turn) < before)
                 query = query.where(or_(col(TurnRow.at) < next_.at, same))
             query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc())
@@ -286,7 +286,9 @@ class ConversationRecord:
         def work(session: Session) -> list[TurnRecord]:
             first = session.get(TurnRow, (user, turn))
             if first is None or first.conversation is None:
-                raise NotFound(f"there is no turn {turn!r} here", hint="'strawberry turns' lists them.")
+                raise NotFound(
+                    "there is no turn {turn!r} here", turn=turn, hint="'strawberry turns' lists them."
+                )
             after = (*turns_of(user, first.conversation), col(TurnRow.at) >= first.at)
             query = select(TurnRow).where(*after, col(TurnRow.replaced_by).is_(None))
             return readable(session.exec(query.order_by(col(TurnRow.at))), record_of)
@@ -396,7 +398,9 @@ def _replace(session: Session, turn: Turn, replaced: str) -> None:
         raise Forbidden("a device replaces nothing that was said", hint="Use your own token, at the hub.")
     first = session.get(TurnRow, (turn.user, replaced))
     if first is None or first.conversation != turn.conversation or first.replaced_by is not None:
-        raise NotFound(f"there is no turn {replaced!r} in this conversation, or it was replaced before")
+        raise NotFound(
+            "there is no turn {turn!r} in this conversation, or it was replaced before", turn=replaced
+        )
     after = (*turns_of(turn.user, turn.conversation), col(TurnRow.at) >= first.at)
     if session.exec(select(TurnRow.turn).where(*after, TurnRow.state == "running")).first() is not None:
         raise Conflict("an answer is on its way there", hint="Stop it first.")

@@ -164,7 +164,7 @@ class Traces:
 
         found = await self._store.read(work)
         if found is None:
-            raise NotFound(f"there is no turn {turn!r} here", hint="'strawberry turns' lists them.")
+            raise NotFound("there is no turn {turn!r} here", turn=turn, hint="'strawberry turns' lists them.")
         row, kept = found
         running = self._running.get(row.user, turn)
         spans: list[TurnSpan] | None = None
@@ -292,6 +292,8 @@ def _read_cursor(text: str) -> tuple[datetime, str, str]:
         moment = datetime.fromisoformat(at).astimezone()
     except (ValueError, OverflowError):
         raise InvalidMessage(
-            f"before: {text[:40]!r} is no end of a list", hint="Send what the list before gave as 'next'."
+            "before: {text!r} is no end of a list",
+            text=text[:40],
+            hint="Send what the list before gave as 'next'.",
         ) from None
     return moment, user, turn

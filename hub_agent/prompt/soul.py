@@ -53,7 +53,9 @@ def parse_soul(text: str) -> str:
     if len(soul) > MAX_SOUL:
         begin = len(kept) - len(kept.lstrip())
         raise FileProblem(
-            f"is longer than {MAX_SOUL:,} characters from here on", line=_line(kept, begin + MAX_SOUL)
+            "is longer than {most:,} characters from here on",
+            most=MAX_SOUL,
+            line=_line(kept, begin + MAX_SOUL),
         )
     return re.sub(r"\n{3,}", "\n\n", soul)
 

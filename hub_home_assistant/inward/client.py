@@ -182,7 +182,7 @@ class HomeAssistant:
     def _connected(self) -> HomeAssistantConnection:
         if self._connection is None:
             why = f": {self._error.message}" if self._error is not None else ""
-            raise Disconnected(f"Home Assistant is not connected{why}", hint="It is tried again.")
+            raise Disconnected("Home Assistant is not connected{why}", why=why, hint="It is tried again.")
         return self._connection
 
     async def _stay_connected(self, settings: HomeAssistantAccess) -> None:
@@ -233,7 +233,7 @@ class HomeAssistant:
             async with asyncio.timeout(_FIRST_S):
                 await first.wait()
         except TimeoutError:
-            raise LinkError(f"Home Assistant sends no states within {_FIRST_S:.0f} s") from None
+            raise LinkError("Home Assistant sends no states within {within:.0f} s", within=_FIRST_S) from None
         if not self._is_outdated:
             self._changed.clear()
         await self._show()

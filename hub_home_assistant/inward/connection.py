@@ -87,7 +87,9 @@ class HomeAssistantConnection:
         try:
             await self.ask("call_service", within_s=within_s, domain=domain, service=service, **fields)
         except _NoAnswer as error:
-            raise CallError(ErrorCode.OUTCOME_UNKNOWN, f"{error.message}: perhaps it was done") from None
+            raise CallError(
+                ErrorCode.OUTCOME_UNKNOWN, "{text}: perhaps it was done", text=error.message
+            ) from None
         except Refused as error:
             known = await self.ask("get_services") if error.code == "not_found" else {}
             names = (f"{one}.{each}" for one in known for each in known[one])
@@ -119,7 +121,7 @@ class HomeAssistantConnection:
             async with asyncio.timeout(within_s):
                 return await answer
         except TimeoutError:
-            raise _NoAnswer(f"Home Assistant gave no answer in {within_s:.0f} s") from None
+            raise _NoAnswer("Home Assistant gave no answer in {within_s:.0f} s", within_s=within_s) from None
         finally:
             del self._waiting[number]
 
@@ -181,7 +183,9 @@ async def open_connection(settings: HomeAssistantAccess) -> AsyncIterator[HomeAs
         reason = str(error) or "it does not answer"
         if isinstance(error, ConnectionError) and error.errno:
             reason = os.strerror(error.errno)
-        raise LinkError(f"there is no Home Assistant at {where}: {reason[:200]}") from None
+        raise LinkError(
+            "there is no Home Assistant at {address}: {reason}", address=where, reason=reason[:200]
+        ) from None
     async with socket:
         version = await _log_in(socket, settings)
         connection = HomeAssistantConnection(socket, version)
@@ -199,7 +203,9 @@ async def _log_in(socket: "ClientConnection", settings: HomeAssistantAccess) -> 
             await socket.send(json.dumps({"type": "auth", "access_token": token}))
             answer = from_json(await socket.recv())
     except (ConnectionClosed, TimeoutError, ValueError) as error:
-        raise LinkError(f"what answers there is no Home Assistant: {type(error).__name__}") from None
+        raise LinkError(
+            "what answers there is no Home Assistant: {reason}", reason=type(error).__name__
+        ) from None
     if not isinstance(answer, dict) or answer.get("type") != "auth_ok":
         raise LoginRefused("Home Assistant refuses the token", hint=TOKEN_HINT)
     return clean(answer.get("ha_version"))

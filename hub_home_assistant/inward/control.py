@@ -84,7 +84,9 @@ class Control:
             scripts.append(service)
         await _check_conversation(house, {service}, scripts)
         if named := _TARGETS & data.keys():
-            raise InvalidMessage(f"data must not have {', '.join(sorted(named))}", hint="Give names instead.")
+            raise InvalidMessage(
+                "data must not have {names}", names=", ".join(sorted(named)), hint="Give names instead."
+            )
         reason = _reason(members, service, data, rules.confirm)
         if reason is None and not (asking.by_sentence and service in _SAFE):
             reason = next(filter(None, map(_guarded, members)), None)
@@ -131,13 +133,15 @@ async def _check_conversation(house: House, services: Collection[str], scripts: 
     while True:
         if UNKNOWN in services:
             raise Forbidden(
-                f"{script} is never started from here: whether it asks an assistant is not known",
+                "{script} is never started from here: whether it asks an assistant is not known",
+                script=script,
                 hint="A template in it names a service, or what it starts.",
             )
         asked = next((each for each in services if each.partition(".")[0] in _CONVERSATIONS), None)
         if asked is not None:
             raise Forbidden(
-                f"{asked} is never called from here: it asks an assistant, which may be this one",
+                "{asked} is never called from here: it asks an assistant, which may be this one",
+                asked=asked,
                 hint="Answer the person yourself.",
             )
         triggers = _TRIGGER in services
@@ -147,7 +151,8 @@ async def _check_conversation(house: House, services: Collection[str], scripts: 
             return
         if len(seen) >= _MOST_SCRIPTS:
             raise Forbidden(
-                f"it calls more than {_MOST_SCRIPTS} scripts, so whether one asks an assistant is not known"
+                "it calls more than {most} scripts, so whether one asks an assistant is not known",
+                most=_MOST_SCRIPTS,
             )
         seen.add(script := waiting.pop())
         services = await house.services_of(script)

@@ -220,19 +220,23 @@ class EntityIndex:
             if found:
                 what = f"{found[0].name} is a {found[0].domain}, which this is not for"
                 raise NotFound(what, hint=suggestion(name, others))
-            raise NotFound(f"there is nothing named {name[:100]!r}", hint=suggestion(name, others))
+            raise NotFound("there is nothing named {name!r}", name=name[:100], hint=suggestion(name, others))
         if area is not None:
             inside = self._inside(area)
             able = [each for each in able if inside(each)]
             if not able:
-                raise NotFound(f"there is no {name[:100]!r} in {area[:100]!r}")
+                raise NotFound("there is no {name!r} in {area!r}", name=name[:100], area=area[:100])
         for narrower in (_in_place(near), lambda each: each.is_main):
             if len(able) > 1:
                 able = [each for each in able if narrower(each)] or able
         if len(able) > 1:
             shown = ", ".join(f"{each.id} ({each.area or 'no area'})" for each in able[:6])
             raise InvalidMessage(
-                f"{len(able)} entities are named {name[:100]!r}: {shown}", hint="Give the id."
+                "{number} entities are named {name!r}: {text}",
+                number=len(able),
+                name=name[:100],
+                text=shown,
+                hint="Give the id.",
             )
         return able[0]
 
@@ -247,7 +251,9 @@ class EntityIndex:
             each for each in self.by_id.values() if each.is_main and _is_of(each, domains) and inside(each)
         ]
         if not found:
-            raise NotFound(f"there is no {' or '.join(sorted(domains))} in {area[:100]!r}")
+            raise NotFound(
+                "there is no {kinds} in {area!r}", kinds=" or ".join(sorted(domains)), area=area[:100]
+            )
         return found
 
     def find(
@@ -270,7 +276,9 @@ class EntityIndex:
         if domain is not None:
             domains = {each.domain for each in found}
             if domain.strip().casefold() not in domains:
-                raise NotFound(f"there is no domain {domain[:100]!r}", hint=suggestion(domain, domains))
+                raise NotFound(
+                    "there is no domain {domain!r}", domain=domain[:100], hint=suggestion(domain, domains)
+                )
             found = [each for each in found if each.domain == domain.strip().casefold()]
         for place in filter(None, (area, floor)):
             inside = self._inside(place)
@@ -286,7 +294,9 @@ class EntityIndex:
             ]
             if not found:
                 names = {each.name for each in among or self.by_id.values()}
-                raise NotFound(f"there is nothing named {name[:100]!r}", hint=suggestion(name, names))
+                raise NotFound(
+                    "there is nothing named {name!r}", name=name[:100], hint=suggestion(name, names)
+                )
         return sorted(found, key=lambda each: (not each.is_main, each.area or "\uffff", each.name))
 
     def _inside(self, area: str) -> Callable[[Entity], bool]:
@@ -298,7 +308,7 @@ class EntityIndex:
                 for name in (place.name, place.floor and place.floor.name)
                 if name
             }
-            raise NotFound(f"there is no area {area[:100]!r}", hint=suggestion(area, names))
+            raise NotFound("there is no area {area!r}", area=area[:100], hint=suggestion(area, names))
         return _in_place(area)
 
 

@@ -181,7 +181,7 @@ class HomeAssistantSkill(HubSkill):
             measured = ((each, house.state(each).attributes.get("current_temperature")) for each in climates)
             readings = [(each, value) for each, value in measured if isinstance(value, int | float)]
         if not readings:
-            raise NotFound(f"nothing measures the {quantity} in {area[:100]!r}")
+            raise NotFound("nothing measures the {quantity} in {area!r}", quantity=quantity, area=area[:100])
         if len(readings) > 1:
             several = [f"{each.name}: {value:g} {each.unit or ''}".strip() for each, value in readings]
             return {"value": None, "unit": None, "name": None, "several": several}
@@ -249,7 +249,7 @@ class HomeAssistantSkill(HubSkill):
             area: An area or a floor.
         """
         if not 0 <= percent <= 100:
-            raise InvalidMessage(f"percent is 0 to 100, not {percent:g}")
+            raise InvalidMessage("percent is 0 to 100, not {percent:g}", percent=percent)
         by_service: dict[tuple[str, str], dict[str, Json]] = {}
         entities = self._meant(name, area, frozenset(_LEVELS), "light")
         for domain in {each.domain for each in entities}:
@@ -314,14 +314,19 @@ class HomeAssistantSkill(HubSkill):
         """
         domain, dot, made = service.strip().casefold().partition(".")
         if not dot or not domain.isidentifier() or not made.isidentifier():
-            raise InvalidMessage(f"{service[:100]!r} is no service", hint="One is vacuum.start.")
+            raise InvalidMessage(
+                "{service!r} is no service", service=service[:100], hint="One is vacuum.start."
+            )
         entities = self._meant(name, None, None, "") if name else []
         return await self._call(entities, {(domain, made): data or {}})
 
     async def _switch(self, service: str, name: Names, area: str | None, domain: str) -> dict[str, Any]:
         if domain not in _SWITCHED:
             raise InvalidMessage(
-                f"{domain[:100]!r} cannot be switched", hint=f"{', '.join(sorted(_SWITCHED))} can."
+                "{domain!r} cannot be switched",
+                domain=domain[:100],
+                switched=", ".join(sorted(_SWITCHED)),
+                hint="{switched} can.",
             )
         entities = self._meant(name, area, _SWITCHED, domain)
         domains = {each.domain for each in entities}
@@ -361,7 +366,9 @@ class HomeAssistantSkill(HubSkill):
         reached = [each for each in entities if each not in lost]
         if lost and not reached:
             named = ", ".join(each.name for each in lost)
-            raise Disconnected(f"{named} cannot be reached", hint="Check its power and its connection.")
+            raise Disconnected(
+                "{named} cannot be reached", named=named, hint="Check its power and its connection."
+            )
         for each in reached:
             by_domain[each.domain].append(each)
         for (domain, service), data in services.items():

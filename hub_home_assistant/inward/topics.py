@@ -109,7 +109,8 @@ class StateTopics:
             Forbidden: Always.
         """
         raise Forbidden(
-            f"nothing can be published on {topic}: it is a state of Home Assistant",
+            "nothing can be published on {topic}: it is a state of Home Assistant",
+            topic=topic,
             hint="devices.hub.HomeAssistantSkill changes it.",
         )
 

@@ -114,4 +114,10 @@ def _payload(thing: Thing, service: str, data: Mapping[str, Json], now: State) -
             is_boolean = isinstance(now.attributes.get(place), bool)
             return {place: service == "turn_on" if is_boolean and service != "toggle" else states[service]}
     given = f" with {', '.join(data)}" if data else ""
-    raise InvalidMessage(f"{thing.name}, a {thing.kind} of Zigbee2MQTT, has no {service}{given}")
+    raise InvalidMessage(
+        "{name}, a {kind} of Zigbee2MQTT, has no {service}{given}",
+        name=thing.name,
+        kind=thing.kind,
+        service=service,
+        given=given,
+    )

@@ -126,13 +126,18 @@ def _find(outward: Outward, directory: Directory, bearer: Bearer, given: str) ->
     if first == _HUB:
         known = [_HUB, CHAT, NOTIFY, WATCHERS, *(path for path, _ in _watchers(outward))]
         if given not in known:
-            raise NotFound(f"there is no {given[:100]!r}", hint=suggestion(given, known))
+            raise NotFound("there is no {given!r}", given=given[:100], hint=suggestion(given, known))
         return given
     entry = directory.seen_by(bearer.user.id).resolve(first)
     path = ".".join((entry.id, *rest))
     known = [entry.id, *_paths(outward, entry)]
     if path not in known:
-        raise NotFound(f"{entry.display_name} has no {'.'.join(rest)[:100]!r}", hint=suggestion(path, known))
+        raise NotFound(
+            "{name} has no {path!r}",
+            name=entry.display_name,
+            path=".".join(rest)[:100],
+            hint=suggestion(path, known),
+        )
     return path
 
 

@@ -126,7 +126,7 @@ class Captures:
             check_visible(user, each.topic, each.link)
         async with self._changing:
             if sum(each.recording is not None for each in self._captures.values()) >= _MOST:
-                raise TooManyRequests(f"{_MOST} captures are running", hint="Stop one of them.")
+                raise TooManyRequests("{most} captures are running", most=_MOST, hint="Stop one of them.")
             capture = await self._claimed(user, spec, series)
             recording = self._recording(capture)
             recording.follow(spec.topics, sees=self._sees(user.id), since=time.time())
@@ -143,7 +143,9 @@ class Captures:
                 if not isinstance(error, OSError):
                     raise
                 raise ConfigError(
-                    f"{series.path} cannot be written: {(error.strerror or str(error)).lower()}",
+                    "{path} cannot be written: {reason}",
+                    path=series.path,
+                    reason=(error.strerror or str(error)).lower(),
                     hint="Check the folder's owner and its rights, and the disk.",
                 ) from None
             capture.row.is_stopped, capture.row.spec = False, spec.model_dump(mode="json")
@@ -163,7 +165,8 @@ class Captures:
         found = self._find(user, capture, of_all)
         if not found.row.owner:
             raise Forbidden(
-                f"{capture!r} records what watchers see, for their tests",
+                "{capture!r} records what watchers see, for their tests",
+                capture=capture,
                 hint="record_days = 0 in [watchers] of strawberry.toml turns it off.",
             )
         async with self._changing:
@@ -229,7 +232,9 @@ class Captures:
         found = self._find(user, capture, of_all)
         if not FORMATS[found.spec.format].is_series:
             raise Conflict(
-                f"{capture!r} is {found.spec.format}, a stream of bytes and no series of values",
+                "{capture!r} is {format}, a stream of bytes and no series of values",
+                capture=capture,
+                format=found.spec.format,
                 hint="A test takes a capture with values, such as jsonl.",
             )
         return read_capture(found.series.path, since=since)
@@ -291,7 +296,7 @@ class Captures:
             try:
                 (await self._accounts.get(row.owner)).require_writer(_WRITES)
                 if root not in self._folders:
-                    raise Forbidden(f"{root} is no longer a folder for captures")
+                    raise Forbidden("{folder} is no longer a folder for captures", folder=root)
                 await self._begin(capture, self._sees(row.owner))
             except StrawberryError as error:
                 capture.problem = error.message
@@ -350,11 +355,16 @@ class Captures:
             if known.row.is_stopped and same:
                 return Capture(known.row, spec, series)
             raise Conflict(
-                f"the capture {known.row.id!r} writes to {known.spec.path!r}", hint="Choose another path."
+                "the capture {capture!r} writes to {path!r}",
+                capture=known.row.id,
+                path=known.spec.path,
+                hint="Choose another path.",
             )
         if await self._files({"": Kept(series)}):
             raise Conflict(
-                f"there is a file {series.path} that no capture has written", hint="Choose another path."
+                "there is a file {path} that no capture has written",
+                path=series.path,
+                hint="Choose another path.",
             )
         name = re.sub(r"[^A-Za-z0-9_-]+", "_", "_".join(series.parts).rpartition(".")[0] or series.parts[-1])
         name, number = name[:56], 1
@@ -476,7 +486,12 @@ class Captures:
         found = seen.get(capture)
         if found is None:
             known = ", ".join(seen) or "none yet"
-            raise NotFound(f"there is no capture {capture[:100]!r}", hint=f"There are: {known}.")
+            raise NotFound(
+                "there is no capture {capture!r}",
+                capture=capture[:100],
+                known=known,
+                hint="There are: {known}.",
+            )
         return found
 
 

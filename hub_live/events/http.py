@@ -67,7 +67,9 @@ def event_routes(events: Events, gate: Gate, *, connections: Connections) -> lis
 
 def _id(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise InvalidMessage(f"last-event-id: a number, not {text[:40]!r}", hint="Send the id of an event.")
+        raise InvalidMessage(
+            "last-event-id: a number, not {text!r}", text=text[:40], hint="Send the id of an event."
+        )
     return int(text)
 
 

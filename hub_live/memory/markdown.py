@@ -82,7 +82,9 @@ def parse(text: str) -> tuple[MemoryEntry, ...]:
     entries = _read(text)[0]
     if len(entries) > _MOST:
         line = entries[_MOST].lines[0] + 1
-        raise FileProblem(f"has more than {_MOST} entries", line=line, hint="Delete what is out of date.")
+        raise FileProblem(
+            "has more than {most} entries", most=_MOST, line=line, hint="Delete what is out of date."
+        )
     return tuple(entries)
 
 

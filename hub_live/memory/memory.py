@@ -205,13 +205,17 @@ class Memory:
             near = await self.recall(user, which, limit=3) if which else []
             listed = f"Near to it: {'; '.join(map(_named, near))}. " if near else ""
             raise NotFound(
-                f"nothing is remembered as {which[:MAX_CATEGORY]!r}",
-                hint=f"{listed}'strawberry memory list' shows all.",
+                "nothing is remembered as {which!r}",
+                which=which[:MAX_CATEGORY],
+                listed=listed,
+                hint="{listed}'strawberry memory list' shows all.",
             )
         if len(found) > 1:
             raise Conflict(
-                f"{len(found)} entries have this text",
-                hint=f"Name one by its id: {'; '.join(map(_named, found[:5]))}.",
+                "{entries} entries have this text",
+                entries=len(found),
+                ids="; ".join(map(_named, found[:5])),
+                hint="Name one by its id: {ids}.",
             )
         await self._forget(found[0])
         self._note(user, found[0], None)
@@ -292,10 +296,14 @@ class Memory:
                 if write_private(self.path, after, instead_of=before):
                     return True
         except UnicodeDecodeError:
-            raise StorageError(f"{self.path} is not UTF-8 text", hint="Save it as UTF-8.") from None
+            raise StorageError("{path} is not UTF-8 text", path=self.path, hint="Save it as UTF-8.") from None
         except OSError as error:
-            raise StorageError(f"{self.path} cannot be written: {error.strerror or error}") from None
-        raise StorageError(f"{self.path} changes all the time", hint="Does another program write it?")
+            raise StorageError(
+                "{path} cannot be written: {reason}", path=self.path, reason=error.strerror or error
+            ) from None
+        raise StorageError(
+            "{file} changes all the time", file=self.path, hint="Does another program write it?"
+        )
 
     async def _matching(self, seen: Sequence[MemoryEntry], query: str, *, meaning: int) -> list[MemoryEntry]:
         """Return the entries that fit a query, best first.
@@ -397,12 +405,16 @@ def _checked(category: str, text: str) -> tuple[str, str]:
         raise InvalidMessage("there is nothing to remember", hint="Give the text of the entry.")
     for what, given, most in (("a category", category, MAX_CATEGORY), ("an entry", text, MAX_TEXT)):
         if len(given) > most:
-            raise InvalidMessage(f"{what} has at most {most} characters", hint="Say it shorter.")
+            raise InvalidMessage(
+                "{what} has at most {most} characters", what=what, most=most, hint="Say it shorter."
+            )
     return category, text
 
 
 def _unknown(id_: str) -> NotFound:
-    return NotFound(f"there is no entry {id_[:MAX_CATEGORY]!r}", hint="'strawberry memory list' shows all.")
+    return NotFound(
+        "there is no entry {id!r}", id=id_[:MAX_CATEGORY], hint="'strawberry memory list' shows all."
+    )
 
 
 def _newest_first(entries: Iterable[MemoryEntry]) -> list[MemoryEntry]:
@@ -433,5 +445,5 @@ def _named(entry: MemoryEntry) -> str:
 
 def _full() -> InvalidMessage:
     return InvalidMessage(
-        f"{FILE_NAME} is full", hint=f"Forget what is out of date, or tidy up {FILE_NAME} in an editor."
+        "{file} is full", file=FILE_NAME, hint="Forget what is out of date, or tidy up {file} in an editor."
     )

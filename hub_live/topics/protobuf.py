@@ -39,7 +39,10 @@ def load_patterns(files: Sequence[Path], topics: Mapping[str, str]) -> list[tupl
                 pool.Add(each)
             except TypeError as error:
                 raise ConfigError(
-                    f"{file}: {each.name} cannot be used: {error}",
+                    "{file}: {name} cannot be used: {error}",
+                    file=file,
+                    name=each.name,
+                    error=error,
                     hint="Make it with: protoc --include_imports --descriptor_set_out=FILE",
                 ) from None
             package = f"{each.package}." if each.package else ""
@@ -48,15 +51,19 @@ def load_patterns(files: Sequence[Path], topics: Mapping[str, str]) -> list[tupl
     for pattern, name in topics.items():
         if not is_filter(pattern):
             raise ConfigError(
-                f"[protobuf.topics]: {pattern!r} is not a topic filter",
+                "[protobuf.topics]: {pattern!r} is not a topic filter",
+                pattern=pattern,
                 hint="'+' stands for one whole level, and '#' for all the last ones.",
             )
         try:
             kind = GetMessageClass(pool.FindMessageTypeByName(name))
         except (KeyError, TypeError):
             raise ConfigError(
-                f"[protobuf.topics]: no descriptor set has the message {name!r}{did_you_mean(name, names)}",
-                hint=f"Known messages: {', '.join(sorted(names)[:20]) or 'none'}.",
+                "[protobuf.topics]: no descriptor set has the message {name!r}{nearest}",
+                name=name,
+                nearest=did_you_mean(name, names),
+                known=", ".join(sorted(names)[:20]) or "none",
+                hint="Known messages: {known}.",
             ) from None
         patterns.append((pattern, _Decoder(kind)))
     return patterns
@@ -66,10 +73,11 @@ def _read(file: Path) -> FileDescriptorSet:
     try:
         return FileDescriptorSet.FromString(file.read_bytes())
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+        raise ConfigError("{file} cannot be read: {reason}", file=file, reason=error.strerror) from None
     except DecodeError:
         raise ConfigError(
-            f"{file} is not a descriptor set",
+            "{file} is not a descriptor set",
+            file=file,
             hint="Make it with: protoc --include_imports --descriptor_set_out=FILE",
         ) from None
 

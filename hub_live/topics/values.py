@@ -82,7 +82,10 @@ def check_visible(user: User, filter_: str, link: LinkName) -> None:
             "users/ their own events, watchers and captures."
         )
         raise Forbidden(
-            f"nothing on {filter_} is shown to {user.display_name}", hint=_of_home(filter_) or hint
+            "nothing on {filter} is shown to {user}",
+            filter=filter_,
+            user=user.display_name,
+            hint=_of_home(filter_) or hint,
         )
 
 
@@ -148,8 +151,11 @@ class BusValues:
             raise Forbidden(reason, hint=hint)
         if len(found) > _MOST_TOPICS or sum(len(each.payload) for each in found) > _MOST_BYTES:
             raise InvalidMessage(
-                f"{filter_} matches {len(found)} topics, which is too much to show",
-                hint=f"Name more of the topic: at most {_MOST_TOPICS} topics with 2 MiB are shown.",
+                "{filter} matches {found} topics, which is too much to show",
+                filter=filter_,
+                found=len(found),
+                most=_MOST_TOPICS,
+                hint="Name more of the topic: at most {most} topics with 2 MiB are shown.",
             )
         return found
 
@@ -242,7 +248,9 @@ class BusValues:
         self.feed.require(link)
         if topic.startswith("$") or covers(topics.HOME_OWN, topic):
             raise Forbidden(
-                f"{topic} cannot be published on", hint="It belongs to the broker, or to Strawberry itself."
+                "{topic} cannot be published on",
+                topic=topic,
+                hint="It belongs to the broker, or to Strawberry itself.",
             )
         if link != "home":
             pass  # The feed refuses it.
@@ -256,7 +264,8 @@ class BusValues:
         place = topics.USER_EVENT.match(topic)
         if place is None or place["user"] != user.id or place["kind"] in KINDS:
             raise Forbidden(
-                f"{topic} cannot be published on: the topics of the bus belong to the hub and to devices",
+                "{topic} cannot be published on: the topics of the bus belong to the hub and to devices",
+                topic=topic,
                 hint=_of_home(topic)
                 or "Call a skill to act on a device. Your own programs can follow "
                 f"users/{user.id}/events/<name>, with a name of your own.",

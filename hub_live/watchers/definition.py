@@ -241,7 +241,7 @@ def require_approved(row: WatcherRow) -> None:
     """
     if row.state == "draft":
         raise Conflict(
-            f"{row.name} is a draft", hint=f"'strawberry watchers approve {row.name}' approves it."
+            "{name} is a draft", name=row.name, hint="'strawberry watchers approve {name}' approves it."
         )
 
 

@@ -93,7 +93,8 @@ class Schedule:
     def _next_of_sun(self, local: datetime, household: Household) -> datetime:
         if household.latitude is None or household.longitude is None:
             raise InvalidMessage(
-                f"{self.sun} depends on where the household is, which is not set",
+                "{sun} depends on where the household is, which is not set",
+                sun=self.sun,
                 hint="Add latitude and longitude to [household] in strawberry.toml.",
             )
         from astral import Observer, sun  # 30 ms that only a home with such a schedule needs
@@ -110,7 +111,7 @@ class Schedule:
                 continue  # a polar day or night
             if at > local:
                 return at
-        raise InvalidMessage(f"there is no {self.sun} at these coordinates")
+        raise InvalidMessage("there is no {sun} at these coordinates", sun=self.sun)
 
 
 def _cron_at(match: re.Match[str], text: str) -> str:
@@ -130,4 +131,4 @@ def _cron_at(match: re.Match[str], text: str) -> str:
 
 
 def _wrong(text: str) -> InvalidMessage:
-    return InvalidMessage(f"{text[:100]!r} is not a schedule", hint=_HINT)
+    return InvalidMessage("{text!r} is not a schedule", text=text[:100], hint=_HINT)

@@ -214,5 +214,5 @@ class WatcherSkill(HubSkill):
             return moment.astimezone(UTC)
         except (ValueError, OverflowError):
             raise InvalidMessage(
-                f"{text[:40]!r} is no date and time", hint="Write 2026-05-01T18:30."
+                "{text!r} is no date and time", text=text[:40], hint="Write 2026-05-01T18:30."
             ) from None

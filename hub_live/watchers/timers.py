@@ -76,7 +76,7 @@ class Timers:
         if due is None:
             due = Schedule.parse(schedule or "").next(now(), self._household)
         elif due <= now():
-            raise InvalidMessage(f"{rfc3339(due)} has passed")
+            raise InvalidMessage("{timer} has passed", timer=rfc3339(due))
         row = TimerRow(
             id=uuid7(),
             instance=self._instance,
@@ -110,7 +110,13 @@ class Timers:
         ]
         if len(found) != 1:
             there = ", ".join(f"{row.text!r} ({row.id})" for row in own) or "none"
-            raise NotFound(f"{len(found)} timers are called {which!r}", hint=f"There are: {there}.")
+            raise NotFound(
+                "{timers} timers are called {which!r}",
+                timers=len(found),
+                which=which,
+                known=there,
+                hint="There are: {known}.",
+            )
         await self._drop(found[0])
         await self._events.publish(user.id, "timer", _happened(found[0], "removed"))
         return TimerSummary.model_validate(found[0])

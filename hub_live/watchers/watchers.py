@@ -313,10 +313,10 @@ class Watchers:
         watched = self._engine.get(name)
         if watched is None or row.state != "active":
             hint = f"'strawberry watchers resume {name}' lets it go on."
-            raise Conflict(f"{name} is not active: {row.state}", hint=hint)
+            raise Conflict("{name} is not active: {state}", name=name, state=row.state, hint=hint)
         if watched.busy:
             hint = f"'strawberry watchers show {name}' shows it."
-            raise Conflict(f"{name} is evaluated just now", hint=hint)
+            raise Conflict("{name} is evaluated just now", name=name, hint=hint)
         row.done = []
         # A person who wants it now does not wait; the others do.
         self._evaluations.limits.evaluations.charge(1)
@@ -351,7 +351,7 @@ class Watchers:
             by.user.require_writer()
         tried = predicate or row.predicate
         if tried is None:
-            raise Conflict(f"{name} has no predicate to test", hint="Approve it with one.")
+            raise Conflict("{name} has no predicate to test", name=name, hint="Approve it with one.")
         sources = sources_of(row)
         sees = partial(visible_to, self._registry.directory, row.owner)
         seen = [source for source in sources.values() if sees(source.link)(source.topic)]
@@ -477,7 +477,9 @@ class Watchers:
         if row is None or not by.may_see(row):
             own = [each.name for each in self._rows.values() if by.may_see(each)]
             raise NotFound(
-                f"there is no watcher {name!r}{did_you_mean(name, own)}",
+                "there is no watcher {name!r}{nearest}",
+                name=name,
+                nearest=did_you_mean(name, own),
                 hint="'strawberry watchers list' shows them.",
             )
         return row

@@ -149,11 +149,11 @@ def discovered(topic: str, config: Json) -> Iterator[Thing | InvalidMessage]:
     shared = {key: value for key, value in config.items() if key not in ("components", "cmps", "name")}
     for key, each in components.items():
         if not isinstance(each, dict):
-            yield InvalidMessage(f"component {key[:100]!r} is not an object")
+            yield InvalidMessage("component {key!r} is not an object", key=key[:100])
             continue
         platform = each.get("platform", each.get("p"))
         if not isinstance(platform, str) or not re.fullmatch(r"[a-z0-9_]{1,32}", platform):
-            yield InvalidMessage(f"component {key[:100]!r} has no platform")
+            yield InvalidMessage("component {key!r} has no platform", key=key[:100])
         # Without anything else it is a component that was removed.
         elif len(each) > 1 and platform not in _NO_ENTITIES:
             yield _entity(platform, f"{name}_{key}"[:256], {**shared, **each})
@@ -235,7 +235,7 @@ def zigbee_devices(topic: str, devices: Json) -> Iterator[Thing | InvalidMessage
             yield InvalidMessage(explain(error, what="field"))
             continue
         except ValueError as error:
-            yield InvalidMessage(f"friendly_name {error}")
+            yield InvalidMessage("friendly_name {error}", error=error)
             continue
         if device.disabled or device.definition is None:
             continue  # The coordinator has no definition.
@@ -243,7 +243,11 @@ def zigbee_devices(topic: str, devices: Json) -> Iterator[Thing | InvalidMessage
             try:
                 yield from _exposed(_Expose.model_validate(exposed), device.friendly_name, state_topic)
             except ValidationError as error:
-                yield InvalidMessage(f"{device.friendly_name[:100]!r}: {explain(error, what='field')}")
+                yield InvalidMessage(
+                    "{friendly_name!r}: {explain}",
+                    friendly_name=device.friendly_name[:100],
+                    explain=explain(error, what="field"),
+                )
 
 
 def _exposed(exposed: _Expose, device: str, topic: str) -> Iterator[Thing]:

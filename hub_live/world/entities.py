@@ -212,9 +212,9 @@ def _read(read: _Reader, sample: Sample) -> list[Thing | InvalidMessage]:
     if not payload:
         return []
     if len(payload) > MAX_CONFIG:
-        return [InvalidMessage(f"it has more than {MAX_CONFIG} bytes")]
+        return [InvalidMessage("it has more than {most} bytes", most=MAX_CONFIG)]
     if payload.count(b"{") + payload.count(b"[") > _MAX_PARTS:
-        return [InvalidMessage(f"it has more than {_MAX_PARTS} lists and objects")]
+        return [InvalidMessage("it has more than {most} lists and objects", most=_MAX_PARTS)]
     try:
         # Not `Sample.value`: the list of two hundred Zigbee devices has too many parts for it.
         announced = from_json(payload)
@@ -222,7 +222,7 @@ def _read(read: _Reader, sample: Sample) -> list[Thing | InvalidMessage]:
         return [InvalidMessage("the payload is not JSON")]
     found = list(islice(read(sample.topic, announced), _MOST + 1))
     if len(found) > _MOST:
-        found[_MOST] = InvalidMessage(f"what comes after the first {_MOST} is not read")
+        found[_MOST] = InvalidMessage("what comes after the first {most} is not read", most=_MOST)
     for each in found:
         if isinstance(each, Thing):
             _ = each.words  # now, so that the first question does not wait for those of thousands

@@ -219,7 +219,7 @@ class WorldSkill(HubSkill):
             "things"; topic, link and field of a thing are what a watcher or a capture follows.
         """
         if not 1 <= limit <= _MOST_THINGS:
-            raise InvalidMessage(f"limit is 1 to {_MOST_THINGS}, not {limit}")
+            raise InvalidMessage("limit is 1 to {most}, not {limit}", most=_MOST_THINGS, limit=limit)
         user = self.asking.user.id
         return await self._world.seen(self._world.view(user, area=area, kind=kind, name=name, limit=limit))
 
@@ -247,7 +247,7 @@ def _of_kind(things: list[Thing], kind: str) -> list[Thing]:
         return [thing for thing in things if thing.is_entity]
     known = {*OWN_KINDS, ENTITY, *(thing.kind for thing in things)}
     if wanted not in known:
-        raise NotFound(f"there is no kind {kind[:100]!r}", hint=suggestion(kind, known))
+        raise NotFound("there is no kind {kind!r}", kind=kind[:100], hint=suggestion(kind, known))
     return [thing for thing in things if thing.kind == wanted]
 
 
@@ -263,7 +263,7 @@ def _in_area(
     }
     if wanted not in known and not on_floor:
         hint = suggestion(area, known.values()) or "'strawberry devices set DEVICE --area AREA' sets one."
-        raise NotFound(f"there is no area {area[:100]!r}", hint=hint)
+        raise NotFound("there is no area {area!r}", area=area[:100], hint=hint)
     return [thing for thing in things if (thing.area or "").casefold() == wanted or thing.device in on_floor]
 
 
@@ -281,7 +281,9 @@ def _named(things: list[Thing], name: str, everything: list[Thing], entries: Ite
     if not found:
         among = " among them" if len(things) < len(everything) else ""
         raise NotFound(
-            f"there is nothing named {name[:100]!r}{among}",
+            "there is nothing named {name!r}{among}",
+            name=name[:100],
+            among=among,
             hint=suggestion(name, {thing.name for thing in things or everything}),
         )
     return found

@@ -58,7 +58,10 @@ class User:
         """
         if self.read_only:
             raise Forbidden(
-                f"{self.display_name} has read-only access{why}", hint="Ask a user with full access."
+                "{user} has read-only access{why}",
+                user=self.display_name,
+                why=why,
+                hint="Ask a user with full access.",
             )
 
 
@@ -250,8 +253,10 @@ def _free_name(session: Session, name: str, *, but: str = "") -> str:
     name = unicodedata.normalize("NFC", name.strip())
     if not name or len(name) > _MAX_NAME or not name.isprintable() or _UNSEEN.search(name) or _is_mixed(name):
         raise InvalidMessage(
-            f"a person cannot be called {name[:20]!r}",
-            hint=f"A name is one line of up to {_MAX_NAME} letters, all of one script.",
+            "a person cannot be called {name!r}",
+            name=name[:20],
+            most=_MAX_NAME,
+            hint="A name is one line of up to {most} letters, all of one script.",
         )
     # Nor may a name be the id of another: both log in. Of two that look alike, people take one for the other.
     for row in _present(session):
@@ -259,7 +264,7 @@ def _free_name(session: Session, name: str, *, but: str = "") -> str:
         if row.id != but and any(
             same(name) == same(each) for same in (_folded, _skeleton) for each in others
         ):
-            raise Conflict(f"there is a user called {name!r} already", hint="Choose another name.")
+            raise Conflict("there is a user called {name!r} already", name=name, hint="Choose another name.")
     return name
 
 
@@ -291,7 +296,7 @@ def _present(session: Session) -> list[UserRow]:
 
 def _nobody(name: str) -> NotFound:
     return NotFound(
-        f"there is no user {name[:_MAX_NAME]!r}", hint="'strawberry users list' shows all of them."
+        "there is no user {name!r}", name=name[:_MAX_NAME], hint="'strawberry users list' shows all of them."
     )
 
 

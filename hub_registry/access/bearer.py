@@ -295,6 +295,8 @@ def _is_for(request: Request, url: str) -> bool:
 
 def _lacks(scopes: Sequence[Scope]) -> Forbidden:
     return Forbidden(
-        f"the token lacks the scope {' or '.join(map(repr, scopes))}",
-        hint=f"'strawberry tokens add NAME --scope {scopes[0]}' makes one that has it.",
+        "the token lacks the scope {scopes}",
+        scopes=" or ".join(map(repr, scopes)),
+        scope=scopes[0],
+        hint="'strawberry tokens add NAME --scope {scope}' makes one that has it.",
     )

@@ -67,8 +67,10 @@ class Clients:
         """
         if not _NAME.match(name) or name.startswith(_OURS):
             raise InvalidMessage(
-                f"{name!r} cannot be the name of a login",
-                hint=f"Small letters, digits, - and _, up to 32, a letter first, not {_OURS}….",
+                "{name!r} cannot be the name of a login",
+                name=name,
+                ours=_OURS,
+                hint="Small letters, digits, - and _, up to 32, a letter first, not {ours}….",
             )
         if chat and home_assistant:
             raise InvalidMessage(
@@ -96,7 +98,7 @@ class Clients:
         for client in await self.list():
             if client.name == name:
                 return client
-        raise NotFound(f"there is no login {name!r}", hint="'strawberry broker logins' lists them.")
+        raise NotFound("there is no login {name!r}", name=name, hint="'strawberry broker logins' lists them.")
 
     async def remove(self, name: str) -> None:
         """Revoke a login and disconnect its client.
@@ -119,7 +121,7 @@ class Clients:
             what = "the name of the hub"
         else:
             return
-        raise Conflict(f"{name!r} is {what} already", hint="Choose another name.")
+        raise Conflict("{name!r} is {what} already", name=name, what=what, hint="Choose another name.")
 
 
 def _good(session: Session) -> list[BusClient]:

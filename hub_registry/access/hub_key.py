@@ -24,7 +24,9 @@ def load_hub_key(directory: Path) -> KeyPair:
     path, database = directory / "key.pem", directory / "hub.db"
     if database.exists() and not path.exists():
         raise ConfigError(
-            f"{path} is missing: it is the identity of the hub whose database is {database}",
+            "{path} is missing: it is the identity of the hub whose database is {database}",
+            path=path,
+            database=database,
             hint="Restore it from a backup. To start with an empty home, where every device joins again, "
             "move the database away too.",
         )
@@ -32,9 +34,11 @@ def load_hub_key(directory: Path) -> KeyPair:
     while path.exists() and _is_empty(database):
         if time.monotonic() > until:
             raise ConfigError(
-                f"the database {database} is missing or empty, but the key of its hub exists",
+                "the database {database} is missing or empty, but the key of its hub exists",
+                database=database,
+                path=path,
                 hint="Restore a backup: 'strawberry restore FILE --replace'. To start with an empty home, "
-                f"where every device joins again, move {path} and what is left of the database away.",
+                "where every device joins again, move {path} and what is left of the database away.",
             )
         time.sleep(_LOOK_S)
     return KeyPair.load_or_create(path)

@@ -69,7 +69,9 @@ class LoginSync:
         except StrawberryError as error:
             self.resync()
             raise LinkError(
-                f"the broker still accepts the login of {principal.id}: {error.message}",
+                "the broker still accepts the login of {id}: {error}",
+                id=principal.id,
+                error=error.message,
                 hint="Its token is refused over HTTP already; the broker is asked again.",
             ) from error
 

@@ -344,4 +344,4 @@ def _of_code(session: Session, digest: str) -> tuple[PasswordCodeRow, UserRow]:
 
 
 def _too_many(what: str) -> TooManyRequests:
-    return TooManyRequests(f"too many wrong {what}", hint=_LATER, retry_after_s=60)
+    return TooManyRequests("too many wrong {what}", what=what, hint=_LATER, retry_after_s=60)

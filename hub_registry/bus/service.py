@@ -105,7 +105,9 @@ class RegistryService:
         """
         entry = self._registry.directory.get(device)
         if entry is None:
-            raise NotFound(f"there is no device {device!r}", hint="'strawberry devices list' lists them.")
+            raise NotFound(
+                "there is no device {name!r}", name=device, hint="'strawberry devices list' lists them."
+            )
         gone = asyncio.Event()
         stop = self.on_presence(
             lambda change: _set_if(gone, change.device == device and not change.connected)

@@ -260,7 +260,9 @@ def require_device(session: Session, device: str) -> DeviceRow:
     """
     row = session.get(DeviceRow, device)
     if row is None:
-        raise NotFound(f"there is no device {device!r}", hint="'strawberry devices list' lists them.")
+        raise NotFound(
+            "there is no device {name!r}", name=device, hint="'strawberry devices list' lists them."
+        )
     return row
 
 
@@ -312,12 +314,16 @@ def check_text(*texts: str | None) -> None:
     for text in filter(None, texts):
         if not text.isprintable():
             raise InvalidMessage(
-                f"{text!r} contains a control character or a line end", hint="Use letters, digits and blanks."
+                "{text!r} contains a control character or a line end",
+                text=text,
+                hint="Use letters, digits and blanks.",
             )
         if len(text) > _MAX_NAME:
             raise InvalidMessage(
-                f"{text[:20]!r}… is too long",
-                hint=f"Names, areas and floors have up to {_MAX_NAME} characters.",
+                "{text!r}… is too long",
+                text=text[:20],
+                most=_MAX_NAME,
+                hint="Names, areas and floors have up to {most} characters.",
             )
 
 
@@ -330,12 +336,14 @@ def _checked_names(
     if not name:
         raise InvalidMessage("a device needs a name", hint="For example 'Bedroom PC'.")
     if len(cleaned) > _MAX_ALIASES:
-        raise InvalidMessage("too many aliases", hint=f"A device has at most {_MAX_ALIASES}.")
+        raise InvalidMessage("too many aliases", most=_MAX_ALIASES, hint="A device has at most {most}.")
     taken = {each.casefold(): row for row in others for each in (row.display_name, *_aliases_of(row))}
     for each in (name, *cleaned):
         if other := taken.get(each.casefold()):
             raise Conflict(
-                f"{each!r} is a name of the device {other.display_name!r} already",
+                "{each!r} is a name of the device {other!r} already",
+                each=each,
+                other=other.display_name,
                 hint="Choose another name.",
             )
     return name, cleaned

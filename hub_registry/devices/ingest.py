@@ -207,7 +207,9 @@ class Ingest:
             raise InvalidMessage("it is from a device that has not joined or was revoked")
         sender = self._sender(entry, key)
         if len(message.payload) > most_bytes:
-            raise InvalidMessage(f"{len(message.payload)} bytes are more than the {most_bytes} allowed")
+            raise InvalidMessage(
+                "{size} bytes are more than the {most} allowed", size=len(message.payload), most=most_bytes
+            )
         handle(entry, sender, message, values)
 
     def _sender(self, entry: Entry, key: PublicKey) -> _Sender:
@@ -242,7 +244,9 @@ class Ingest:
         status = topics.STATUS.parse(document)
         if len(status.skills) > self._bounds.skills:
             raise InvalidMessage(
-                f"{len(status.skills)} skills are more than the {self._bounds.skills} allowed"
+                "{skills} skills are more than the {most} allowed",
+                skills=len(status.skills),
+                most=self._bounds.skills,
             )
         presence, before = entry.presence, (entry.presence.state, entry.presence.high)
         ignored = presence.hear(status, retained=message.retain, at=self._clock())
@@ -329,12 +333,15 @@ class Ingest:
         others = [other for other in entry.skills.values() if other.name != skill.name]
         if sum(len(other.methods) for other in (*others, skill)) > self._bounds.methods:
             raise InvalidMessage(
-                f"with {skill.name} it would have more than the {self._bounds.methods} methods allowed"
+                "with {skill} it would have more than the {most} methods allowed",
+                skill=skill.name,
+                most=self._bounds.methods,
             )
         if sum(len(other.payload) for other in (*others, skill)) > self._bounds.registered_bytes:
             raise InvalidMessage(
-                f"with {skill.name} its registrations would have more than the "
-                f"{self._bounds.registered_bytes} bytes allowed"
+                "with {skill} its registrations would have more than the {most} bytes allowed",
+                skill=skill.name,
+                most=self._bounds.registered_bytes,
             )
         self._directory.put_skill(entry.id, skill)
         self._journal.skill(entry.id, sender.key.kid, skill)
@@ -368,4 +375,4 @@ class Ingest:
 
 def _spend(bucket: TokenBucket, what: str, amount: int = 1) -> None:
     if not bucket.take(amount):
-        raise InvalidMessage(f"too many {what} in a short time")
+        raise InvalidMessage("too many {what} in a short time", what=what)

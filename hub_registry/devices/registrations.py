@@ -43,10 +43,14 @@ def parse_registration(document: bytes, payload: bytes, *, skill: str) -> Regist
     """
     registration = topics.SKILL.parse(document)
     if registration.skill != skill:
-        raise InvalidMessage(f"it registers {registration.skill!r} on the topic of {skill!r}")
+        raise InvalidMessage(
+            "it registers {skill!r} on the topic of {other!r}", skill=registration.skill, other=skill
+        )
     if skill in HUB_SKILLS:
-        raise InvalidMessage(f"the name {skill} is reserved for the hub's own skill")
+        raise InvalidMessage("the name {skill} is reserved for the hub's own skill", skill=skill)
     sentences = sum(len(texts) for method in registration.methods for texts in method.sentences.values())
     if sentences > _MAX_SENTENCES:
-        raise InvalidMessage(f"{sentences} sentences are more than the {_MAX_SENTENCES} allowed")
+        raise InvalidMessage(
+            "{sentences} sentences are more than the {most} allowed", sentences=sentences, most=_MAX_SENTENCES
+        )
     return RegisteredSkill.of(registration, hashlib.sha256(payload).hexdigest(), payload)

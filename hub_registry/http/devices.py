@@ -240,7 +240,8 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
             await gate.require_admin(request)
         if lacking := [scope for scope in body.scopes or () if scope not in bearer.claims.scopes]:
             raise Forbidden(
-                f"a device gets no more than the token that asks, which lacks {lacking[0]!r}",
+                "a device gets no more than the token that asks, which lacks {scope!r}",
+                scope=lacking[0],
                 hint="Leave it out, or ask an admin.",
             )
         if body.confirm or body.owner is not None:

@@ -25,7 +25,9 @@ _LONGEST: Final = 1_000
 def _of_a_length(password: SecretStr) -> SecretStr:
     if not _SHORTEST <= len(password.get_secret_value()) <= _LONGEST:
         # Not a ValueError, which would be named after the field.
-        raise InvalidMessage(f"a password has {_SHORTEST} to {_LONGEST:,} characters")
+        raise InvalidMessage(
+            "a password has {shortest} to {longest:,} characters", shortest=_SHORTEST, longest=_LONGEST
+        )
     return password
 
 

@@ -108,7 +108,8 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         with gate.recording(request, bearer):
             if lacking := [scope for scope in body.scopes if scope not in bearer.claims.scopes]:
                 raise Forbidden(
-                    f"a token opens no more than the one it is made with, which lacks {lacking[0]!r}",
+                    "a token opens no more than the one it is made with, which lacks {scope!r}",
+                    scope=lacking[0],
                     hint="Leave it out, or ask an admin.",
                 )
             if "admin" in body.scopes:
@@ -118,12 +119,13 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
             good = [row for row in await authority.good_of(bearer.user.id) if not row.is_session]
             if body.name in (row.name for row in good):
                 raise Conflict(
-                    f"you have a token named {body.name!r} already",
+                    "you have a token named {name!r} already",
+                    name=body.name,
                     hint="Choose another name, or revoke that one first.",
                 )
             if len(good) >= _MOST:
                 raise Conflict(
-                    f"you have {_MOST} tokens already", hint="'strawberry tokens revoke' ends one."
+                    "you have {most} tokens already", most=_MOST, hint="'strawberry tokens revoke' ends one."
                 )
             if not issues.take(bearer.user.id):
                 raise TooManyRequests("you have made too many tokens today", hint="Use one of them.")

@@ -86,7 +86,10 @@ def copy_database(source: Path, target: Path) -> None:
     except sqlite3.Error as error:
         source.stat()  # raises where it went away meanwhile
         raise ConfigError(
-            f"{source} cannot be read: {error}", hint="'strawberry doctor' looks at it."
+            "{file} cannot be read: {reason}",
+            file=source,
+            reason=error,
+            hint="'strawberry doctor' looks at it.",
         ) from None
 
 
@@ -101,11 +104,13 @@ def inspect(path: Path) -> Contents:
             _bound(database)
             problem = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
             if problem != "ok":
-                raise ConfigError(f"the database in the backup is damaged: {problem}")
+                raise ConfigError("the database in the backup is damaged: {problem}", problem=problem)
             (revision,) = database.execute("SELECT version_num FROM alembic_version").fetchone()
             if revision != HEAD:
                 raise ConfigError(
-                    f"the backup is of another version of Strawberry: database {revision}, here {HEAD}",
+                    "the backup is of another version of Strawberry: database {revision}, here {head}",
+                    revision=revision,
+                    head=HEAD,
                     hint="Restore it with the version that made it.",
                 )
             (hub_id,) = database.execute("SELECT id FROM hub").fetchone()
@@ -122,7 +127,7 @@ def inspect(path: Path) -> Contents:
                 str(hub_id), str(revision), dict(devices), tuple(name for (name,) in people), conversations
             )
     except (sqlite3.Error, TypeError) as error:
-        raise ConfigError(f"the backup holds no database of a hub: {error}") from None
+        raise ConfigError("the backup holds no database of a hub: {error}", error=error) from None
 
 
 def _bound(database: sqlite3.Connection) -> None:
@@ -171,7 +176,7 @@ def settle(path: Path, *, replaced: Path | None, revoke: Collection[str] = ()) -
             for device in revoke:
                 found = database.execute("UPDATE device SET revoked_at = ? WHERE id = ?", (_now(), device))
                 if not found.rowcount:
-                    raise NotFound(f"the backup has no device {device!r}")
+                    raise NotFound("the backup has no device {name!r}", name=device)
                 database.execute(
                     "UPDATE token SET revoked_at = ? "
                     "WHERE kind = 'device' AND subject = ? AND revoked_at IS NULL",

@@ -114,7 +114,9 @@ def _open(path: Path) -> Engine:
         make_private_directory(path.parent)
     except OSError as error:
         raise ConfigError(
-            f"{path.parent} cannot be used as a directory: {error.strerror}",
+            "{path} cannot be used as a directory: {reason}",
+            path=path.parent,
+            reason=error.strerror,
             hint="Move the file that has its name, or set STRAWBERRY_HOME to another directory.",
         ) from None
     # The journal files take over the mode of the database file. A file that is there is not opened: closing
@@ -134,7 +136,8 @@ def _open(path: Path) -> Engine:
     except _AnotherVersion:
         engine.dispose()
         raise ConfigError(
-            f"the database {path} was written by another version of Strawberry",
+            "the database {path} was written by another version of Strawberry",
+            path=path,
             hint="Update Strawberry, or restore a backup of this version.",
         ) from None
     return engine

@@ -191,7 +191,9 @@ class ChatSockets:
         followed = self._followed.get((caller.user.id, turn))
         if followed is None or followed.turn.through not in (None, key_of(caller)):
             raise NotFound(
-                f"the events of turn {turn!r} are not kept here", hint="Read its conversation for the answer."
+                "the events of turn {turn!r} are not kept here",
+                turn=turn,
+                hint="Read its conversation for the answer.",
             )
         return followed
 
@@ -209,7 +211,8 @@ class ChatSockets:
             jti, left_s = bearer.claims.jti, bearer.claims.exp - time.time()
             if not self._open.take(jti):
                 raise TooManyRequests(
-                    f"this token has {_SOCKETS} sockets open, or all together have too many",
+                    "this token has {sockets} sockets open, or all together have too many",
+                    sockets=_SOCKETS,
                     hint="Close one.",
                 )
         except StrawberryError as error:
@@ -314,7 +317,9 @@ class _Client:
 
     def _make_room(self) -> None:
         if len(self._sending) >= _TURNS:
-            raise TooManyRequests(f"this socket follows {_TURNS} turns", hint="Wait until one has ended.")
+            raise TooManyRequests(
+                "this socket follows {turns} turns", turns=_TURNS, hint="Wait until one has ended."
+            )
 
     async def _send_all(self, begun: bytes, followed: _Followed, after: int) -> None:
         await self._send(begun)

@@ -67,14 +67,14 @@ def parse_servers(text: str) -> dict[str, ServerEntry]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
-            raise FileProblem(f"{twice!r} is given twice")
+            raise FileProblem("{key!r} is given twice", key=twice)
         return dict(pairs)
 
     try:
         found = json.loads(text, object_pairs_hook=unique)
     except ValueError as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
-        raise FileProblem(f"this is not JSON: {error}", line=line) from None
+        raise FileProblem("this is not JSON: {error}", error=error, line=line) from None
     except RecursionError:
         raise FileProblem("this is nested too deep") from None
     try:

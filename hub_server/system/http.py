@@ -301,8 +301,8 @@ def _append(path: Path, at: int, piece: bytes) -> int:
     with os.fdopen(opened, "ab") as file:
         size = file.tell()
         if at != size:
-            raise Conflict(f"the upload has {size} bytes, so the next piece is not at {at}")
+            raise Conflict("the upload has {size} bytes, so the next piece is not at {at}", size=size, at=at)
         if size + len(piece) > _MOST_UPLOADED:
-            raise InvalidMessage(f"a backup may have {_MOST_UPLOADED:,} bytes over HTTP")
+            raise InvalidMessage("a backup may have {most:,} bytes over HTTP", most=_MOST_UPLOADED)
         file.write(piece)
         return size + len(piece)

@@ -162,7 +162,9 @@ class ModelRoutes:
         names = [entry.name for entry in body.entries]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise InvalidMessage(f"two models are named {min(twice)!r}", hint="Give each its own name.")
+            raise InvalidMessage(
+                "two models are named {name!r}", name=min(twice), hint="Give each its own name."
+            )
         await self._require_bound(request, body.entries)
         write_entries(self._home, body.entries)
         self._reload()
@@ -200,8 +202,10 @@ class ModelRoutes:
         name, body = request.path_params["name"], await read(request, _Key)
         if not _KEY_NAME.match(name) or not (name.endswith(_KEY_END) or name in self._variables()):
             raise InvalidMessage(
-                f"{name[:80]!r} is not the variable of a key",
-                hint=f"It ends in {_KEY_END}, or is one that an entry names as api_key_env.",
+                "{name!r} is not the variable of a key",
+                name=name[:80],
+                end=_KEY_END,
+                hint="It ends in {end}, or is one that an entry names as api_key_env.",
             )
         write_key(self._home, name, body.key)
         if not os.environ.get(name):
@@ -221,7 +225,9 @@ class ModelRoutes:
         is_hosted = body.name.count("/") > 1 or bool(named and re.search(r"[.:]", named["host"] or ""))
         if named is None or (is_hosted and named["host"] not in _LIBRARIES):
             raise InvalidMessage(
-                f"{body.name!r} is no name in a library", hint="For example qwen3:4b, or hf.co/NAME/MODEL."
+                "{name!r} is no name in a library",
+                name=body.name,
+                hint="For example qwen3:4b, or hf.co/NAME/MODEL.",
             )
         servers = ollamas_of(self._home, dict(os.environ))
         server = next((each for each in servers if body.address in (None, each.entry.address)), None)
@@ -302,7 +308,7 @@ def _places(entries: Iterable[ModelEntry]) -> set[tuple[str | None, Endpoint | s
 
 
 def _unknown(name: str | None) -> ModelEntry:
-    raise NotFound(f"there is no model {name!r}", hint="GET /api/models/settings lists them.")
+    raise NotFound("there is no model {name!r}", name=name, hint="GET /api/models/settings lists them.")
 
 
 async def _steps(server: Model, name: str) -> AsyncGenerator[bytes, None]:
@@ -318,7 +324,9 @@ async def _steps(server: Model, name: str) -> AsyncGenerator[bytes, None]:
                 last = step.status
                 yield event(asdict(step))
         if last != "success":
-            raise ConfigError(f"Ollama stopped before {name} was complete", hint="Pull it again to go on.")
+            raise ConfigError(
+                "Ollama stopped before {name} was complete", name=name, hint="Pull it again to go on."
+            )
     except StrawberryError as error:
         yield event({"error": {"message": error.message, "hint": error.hint}})
         return

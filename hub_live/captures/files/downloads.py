@@ -46,7 +46,7 @@ def opened(series: Series, name: str) -> tuple[IO[bytes], int]:
             return file, os.fstat(file.fileno()).st_size
         except (Forbidden, OSError):
             pass
-    raise NotFound(f"the capture has no file {name[:200]!r}", hint="GET …/files lists them.")
+    raise NotFound("the capture has no file {name!r}", name=name[:200], hint="GET …/files lists them.")
 
 
 async def pieces(file: IO[bytes], size: int) -> AsyncIterator[bytes]:

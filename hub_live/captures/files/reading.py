@@ -180,7 +180,9 @@ def files_of(path: Path) -> list[Path]:
         found = Series(path.parent, (name,), zstd).numbers(names)
         if found:
             return [path.with_name(each) for each in found.values()]
-    raise NotFound(f"there is no file {path}", hint="'strawberry captures list' shows the files of captures.")
+    raise NotFound(
+        "there is no file {file}", file=path, hint="'strawberry captures list' shows the files of captures."
+    )
 
 
 def _sample(record: dict[str, Json]) -> Sample:

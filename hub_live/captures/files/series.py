@@ -48,8 +48,10 @@ class Series:
         if Path(inner).is_absolute():
             allowed = ", ".join(map(str, (root, *others)))
             raise Forbidden(
-                f"{path[:200]!r} is in no folder for captures",
-                hint=f"Allowed are: {allowed}. [captures] folders in strawberry.toml adds others.",
+                "{path!r} is in no folder for captures",
+                path=path[:200],
+                allowed=allowed,
+                hint="Allowed are: {allowed}. [captures] folders in strawberry.toml adds others.",
             )
         return cls(root, parts_of(inner), zstd)
 

@@ -45,10 +45,18 @@ class ApprovedCall(Allowed):
         """
         for name, value in given.items():
             if name not in self.arguments:
-                raise NotApproved(f"{self.path} was asked for with {name!r}, which is not approved")
+                raise NotApproved(
+                    "{call} was asked for with {name!r}, which is not approved", call=self.path, name=name
+                )
             rule = self.arguments[name]
             if not (_within(value, rule) if is_range(rule) else _same(value, rule)):
-                raise NotApproved(f"{self.path} was asked for with {name} = {_short(value)}, {_said(rule)}")
+                raise NotApproved(
+                    "{call} was asked for with {name} = {value}, {why}",
+                    call=self.path,
+                    name=name,
+                    value=_short(value),
+                    why=_said(rule),
+                )
         fixed = {name: rule for name, rule in self.arguments.items() if not is_range(rule)}
         # The approved value itself: [true] equals [1] in Python.
         return {**given, **fixed}
@@ -76,8 +84,10 @@ class ApprovedCall(Allowed):
         if target.device != self.device:
             raise CallError(
                 ErrorCode.REFUSED,
-                f"{self.path} was approved for another device that had this name",
-                hint=f"'strawberry watchers approve {actor.watcher}' approves it for this one.",
+                "{call} was approved for another device that had this name",
+                call=self.path,
+                watcher=actor.watcher,
+                hint="'strawberry watchers approve {watcher}' approves it for this one.",
                 device=target.device,
             )
         checked = check_arguments(target.method, (), arguments)
@@ -105,18 +115,24 @@ def _approved(target: Target, allowed: Allowed) -> ApprovedCall:
     for name, rule in allowed.arguments.items():
         if name not in properties:
             raise InvalidMessage(
-                f"{target.path} has no parameter {name!r}",
+                "{method} has no parameter {name!r}",
+                method=target.path,
+                name=name,
                 hint=suggestion(name, properties) or f"It is {target.method.signature}.",
             )
         if is_range(rule) and not _valid_range(rule):
             raise InvalidMessage(
-                f"the range of {name!r} of {target.path} is not valid",
+                "the range of {name!r} of {method} is not valid",
+                name=name,
+                method=target.path,
                 hint='Write {"minimum": 0, "maximum": 50} or {"enum": ["low", "high"]}.',
             )
     missing = set(target.method.parameters.get("required", ())) - allowed.arguments.keys()
     if missing:
         raise InvalidMessage(
-            f"{target.path} needs {', '.join(map(repr, sorted(missing)))}",
+            "{method} needs {missing}",
+            method=target.path,
+            missing=", ".join(map(repr, sorted(missing))),
             hint="Approve a value or a range for each argument that the method needs.",
         )
     samples = {name: _any_of(rule) if is_range(rule) else rule for name, rule in allowed.arguments.items()}
@@ -133,7 +149,7 @@ def choose(calls: Sequence[ApprovedCall], path: Any, given: Any) -> tuple[Approv
     given = {} if given is None else given
     of_path = [call for call in calls if call.path == path]
     if not of_path or not isinstance(given, dict):
-        raise NotApproved(f"{_short(path)} was asked for, which is not approved")
+        raise NotApproved("{call} was asked for, which is not approved", call=_short(path))
     for call in of_path[:-1]:
         try:
             return call, call.fill(given)

@@ -132,8 +132,9 @@ class EvaluationLimits:
         if self.tokens.empty or self._tokens.is_empty(name):
             most = self._settings.tokens_per_day
             raise NoModel(
-                f"the daily limit of {most} tokens for all watchers, or of half of them for one watcher, "
+                "the daily limit of {tokens} tokens for all watchers, or of half of them for one watcher, "
                 "is used up",
+                tokens=most,
                 hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
             )
 

@@ -123,8 +123,8 @@ class Undecided(GatewayError):
         tokens: What the answer cost.
     """
 
-    def __init__(self, message: str, *, tokens: int) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, tokens: int, **values: str) -> None:
+        super().__init__(message, **values)
         self.tokens = tokens
 
 
@@ -225,7 +225,9 @@ class WatcherModel:
             if call.name == tool.name and call.arguments is not None:
                 return call.arguments, tokens
         if calls:
-            raise Undecided(f"the model called {calls[0].name[:80]!r}, which it may not", tokens=tokens)
+            raise Undecided(
+                "the model called {name!r}, which it may not", name=calls[0].name[:80], tokens=tokens
+            )
         return _json_in(text, tokens), tokens
 
 
@@ -235,7 +237,9 @@ def _decision(given: dict[str, Json], calls: Sequence[ApprovedCall], tokens: int
     if kind in ("nothing", "notify"):
         return Decision(kind, reason, tokens)
     if kind != "act":
-        raise Undecided(f"the model decided {str(kind)[:80]!r}, which is no choice", tokens=tokens)
+        raise Undecided(
+            "the model decided {decision!r}, which is no choice", decision=str(kind)[:80], tokens=tokens
+        )
     wanted = given.get("calls") or [given]
     listed = wanted[:MOST_CALLS] if isinstance(wanted, list) else [wanted]
     asked = [each if isinstance(each, dict) else {"call": each} for each in listed]

@@ -199,7 +199,14 @@ def _unexpected(text: str, at: int, token: "Token | None") -> NoReturn:
 
 
 def _fail(message: str, column: int, *, after: str = "", hint: str = "") -> NoReturn:
-    raise PredicateError(f"{message} at column {column}{after}", hint=hint, position=column)
+    raise PredicateError(
+        "{text} at column {column}{after}",
+        text=message,
+        column=column,
+        after=after,
+        hint=hint,
+        position=column,
+    )
 
 
 class _Nodes:
