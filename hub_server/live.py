@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from agent_core.gateway.opening import LiveGateway
 from chat.http.streams import Connections
+from chat.operations import Operations
 from chat.tasks import supervise
 from contracts.errors import FileProblem
 from hub_agent.bus.connection import Bus
@@ -23,7 +24,7 @@ from hub_home_assistant.inward import Inward
 from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.inward.topics import StateTopics
 from hub_live.captures import Captures, CaptureSkill, open_captures
-from hub_live.captures.http import capture_routes
+from hub_live.captures.operations import captures as capture_operations
 from hub_live.events import Events
 from hub_live.events.http import event_routes
 from hub_live.events.presence import presence_events
@@ -93,7 +94,12 @@ class Live:
         await self.memory.forget_person(user)
 
     def routes(
-        self, gate: Gate, *, connections: Connections, may_confirm: Callable[[Bearer], bool]
+        self,
+        gate: Gate,
+        operations: Operations[Bearer],
+        *,
+        connections: Connections,
+        may_confirm: Callable[[Bearer], bool],
     ) -> list[BaseRoute]:
         """Make the HTTP routes.
 
@@ -104,7 +110,7 @@ class Live:
         return [
             *event_routes(self.events, gate, connections=connections),
             *topic_routes(self.values, gate, connections=connections),
-            *capture_routes(self.captures, gate),
+            *operations.mount(capture_operations, self.captures),
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
             *timer_routes(self.timers, gate),
             *world_routes(self.world, gate, connections=connections),

@@ -23,6 +23,7 @@ from bus.ports import listen
 from chat.http.connections import ConnectionBounds
 from chat.http.server import serve
 from chat.http.streams import Connections
+from chat.operations import Operations
 from chat.questions import Questions
 from chat.sandbox import Sandbox
 from chat.tasks import open_tasks, supervise
@@ -52,7 +53,7 @@ from hub_agent.prompt import Prompter, open_soul
 from hub_agent.settings import HubSettings, WyomingSettings
 from hub_home_assistant.outward import open_outward
 from hub_live.notifications import announce_ends, announce_missing_values
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
@@ -89,6 +90,8 @@ class Hub:
         turns: The turns that run.
         own: The hub's own skills.
         app: The HTTP API, without the guard in front of it for others.
+        operations: What the hub can do, for others in this process.
+        gate: Knows who asks.
         pages: What answers where the API has no route.
         sandbox: The sandbox processes; the first program opens them, or who starts that before.
         base_path: Where a proxy puts the hub; empty for the root.
@@ -106,6 +109,8 @@ class Hub:
     turns: Turns
     own: OwnSkills
     app: ASGIApp
+    operations: Operations[Bearer]
+    gate: Gate
     pages: Pages
     sandbox: Lazy[Pool]
     base_path: str = ""
@@ -253,6 +258,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             registry.authority,
             registry.accounts,
             trail=trail,
+            may_confirm=registry.directory.may_confirm,
             per_minute=settings.http.requests_per_minute,
         )
         health = partial(_health, settings, gateway, bus, home, live)
@@ -298,7 +304,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         port = listener.getsockname()[1]
         url = _url(settings, port)
-        app = make_app(services)
+        operations = Operations(gate, connections)
+        app = make_app(services, operations)
         near, proxies = (
             guarded(app, settings.http, names=lambda: settings.http.names),
             settings.http.trusted_proxies,
@@ -339,6 +346,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             turns=turns,
             own=own,
             app=app,
+            operations=operations,
+            gate=gate,
             pages=pages,
             sandbox=pool,
             base_path=settings.http.base_path,

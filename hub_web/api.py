@@ -6,13 +6,14 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final, TypeVar, overload
+from functools import cache, partial
+from typing import Any, Final, ParamSpec, TypeVar, overload
 from urllib.parse import quote, unquote, urlencode
 
 from pydantic import BaseModel, TypeAdapter
 from starlette.types import ASGIApp, Message, Scope
 
+from chat.operations import Operation, Operations
 from chat.tasks import open_tasks
 from contracts.errors import (
     Conflict,
@@ -25,10 +26,12 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from hub_registry.access.bearer import SESSION_COOKIE
+from hub_registry.access.bearer import SESSION_COOKIE, Bearer, Gate
 from hub_web.texts import SENTENCES
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Answered = TypeVar("Answered")
 Kind = type[T] | TypeAdapter[T]
 """What an answer is; an adapter stands for what is no class, as a union of models."""
 
@@ -81,6 +84,8 @@ class Api:
 
     Args:
         app: The hub's application.
+        operations: Its operations.
+        gate: Knows the session.
         token: None asks as anybody.
         client: The browser's address, for limits that count by it.
         host: What the browser calls this hub, which some answers tell to others.
@@ -89,12 +94,25 @@ class Api:
     """
 
     app: ASGIApp
+    operations: Operations[Bearer]
+    gate: Gate
     token: str | None = None
     client: tuple[str, int] | None = None
     host: str = "localhost"
     scheme: str = "http"
     base_path: str = ""
     hub: str = ""
+
+    async def __call__(
+        self, operation: Operation[P, Answered], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Answered:
+        """Call an operation of the hub.
+
+        Raises:
+            StrawberryError: As the operation says it.
+        """
+        admit = partial(self.gate.admit_session, self.token or "")
+        return await self.operations.call(operation, admit, *args, **kwargs)
 
     @overload
     async def get(self, path: str, /, **query: Any) -> Any: ...

@@ -87,7 +87,7 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     core.sio.eio.ping_interval, core.sio.eio.ping_timeout = _PING_S
     core.loop = asyncio.get_running_loop()
     key = "" if hub.has_proxy else hub.registry.key.public.jwk()["x"]
-    api = Api(hub.app, base_path=hub.base_path, hub=f"{hub.registry.hub_id} {key}")
+    api = Api(hub.app, hub.operations, hub.gate, base_path=hub.base_path, hub=f"{hub.registry.hub_id} {key}")
     async with open_tasks(contained=True) as tasks:
         core.app.start()
         stop = hub.registry.authority.on_revoked(sockets.end)

@@ -16,8 +16,7 @@ from contracts.wire import Strict
 from hub_agent.agents.agent import SUFFIX, AgentState, parse_agent, template
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.files import AgentFiles, ListedFile
-from hub_agent.calls.confirmations import cannot_confirm
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer, Gate, cannot_confirm
 from identity.files import write_private
 
 T = TypeVar("T")

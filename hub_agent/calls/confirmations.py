@@ -12,16 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from agent_core.tools.skill_calls import WHERE_TO_CONFIRM
-from contracts.errors import Conflict, Forbidden
+from contracts.errors import Conflict
 
 _MOST_REMEMBERED: Final = 1_000
 """Tokens that are kept."""
-
-
-def cannot_confirm() -> Forbidden:
-    """Return the error for a caller through which no person confirms calls."""
-    return Forbidden("this token may not confirm calls", hint=WHERE_TO_CONFIRM)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ from hub_agent.agents.agents import Agents
 from hub_agent.agents.rights import AllowedCaller, AllowedCatalogue, allowed_sentence
 from hub_agent.agents.tools import AgentToolset
 from hub_agent.calls.audit import AuditTrail, Origin
-from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import Quotas
 from hub_agent.chat.history import Histories, History, Reader
@@ -47,7 +46,7 @@ from hub_agent.chat.traces import Traces
 from hub_agent.prompt import Asked, Prompter
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
-from hub_registry.access.bearer import Bearer
+from hub_registry.access.bearer import Bearer, cannot_confirm
 from hub_registry.registry import Registry
 from identity import tokens
 
@@ -163,14 +162,8 @@ class Assistant:
             running.confirmed_by = caller.claims.jti
 
     def may_confirm(self, caller: Bearer) -> bool:
-        """Return whether a person confirms calls through this caller.
-
-        That is a user's token with this scope, or a device that the owner marked; never a broker's login.
-        """
-        if caller.device is not None:
-            entry = self.registry.directory.get(caller.device)
-            return entry is not None and bool(entry.device.may_confirm)
-        return caller.claims.kind == "user" and "confirm" in caller.claims.scopes
+        """Return whether a person confirms calls through this caller."""
+        return self.registry.directory.may_confirm(caller.claims)
 
     async def agent_names(self, caller: Bearer) -> Sequence[str]:
         """See `chat.service.ChatService`."""

@@ -12,7 +12,6 @@ from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
 from contracts.validation import did_you_mean
 from contracts.wire import Json, check_shown
-from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_live.topics import Feed
@@ -47,6 +46,7 @@ from hub_live.watchers.watched import (
     summary_of,
     values_json,
 )
+from hub_registry.access.bearer import cannot_confirm
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now, readable
 

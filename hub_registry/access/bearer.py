@@ -2,15 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from starlette.requests import Request
 
+from agent_core.tools.skill_calls import WHERE_TO_CONFIRM
 from chat.http.guard import is_from_own_page
-from contracts.claims import SCOPES, Claims, Scope
+from chat.operations import ADMIN, PASSWORD, TOKEN, Needs
+from contracts.claims import Claims, Scope
 from contracts.errors import Forbidden, NotFound, TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets
 from hub_registry.access.accounts import Accounts, User
@@ -25,7 +27,6 @@ _PROOF: Final = (
 
 SESSION_COOKIE: Final = "strawberry_session"
 """Holds the token of a browser's session."""
-_OF_HOME: Final = tuple(scope for scope in SCOPES if scope != "metrics")
 _HOLDERS: Final = 10_000
 _TOKENS: Final = 4
 _AT_ONCE, _PER_S = 200, 20
@@ -38,10 +39,15 @@ class Bearer:
 
     Attributes:
         user: The owner of the token, on whose behalf it acts.
+        may_confirm: Whether a person confirms calls through it: a user's token with that scope, or a device
+            that its owner marked; never a broker's login.
+        gate: Admitted it; None where a part of the hub asks.
     """
 
     claims: Claims
     user: User
+    may_confirm: bool = False
+    gate: "Gate | None" = field(default=None, repr=False, compare=False)
 
     @classmethod
     def inside(cls, hub_id: str, name: str, user: User) -> "Bearer":
@@ -68,6 +74,11 @@ class Bearer:
         claims = self.claims
         return claims.kind == "user" and self.user.role == "admin" and "admin" in claims.scopes
 
+    def note(self, act: str, *, address: str = "") -> None:
+        """Record in the audit a change by this bearer; see `Gate.note`."""
+        if self.gate is not None:
+            self.gate.note(act, self, address=address)
+
 
 class Trail(Protocol):
     """Records what is refused, and what changes about people and tokens; see `hub_agent.calls.audit`."""
@@ -86,6 +97,7 @@ class Gate:
 
     Args:
         trail: Records requests without the right to make them, and what `note` is given.
+        may_confirm: Whether a person confirms calls through a token.
         per_minute: Requests of one device or token in the long run, of which half may come at once; a person
             may make four times as many with all tokens.
     """
@@ -96,11 +108,13 @@ class Gate:
         accounts: Accounts,
         *,
         trail: Trail | None = None,
+        may_confirm: Callable[[Claims], bool] = lambda _: False,
         per_minute: int = 6_000,
     ) -> None:
         self._authority = authority
         self._accounts = accounts
         self._trail = trail
+        self._may_confirm = may_confirm
         self._proofs = ProofCheck()
         burst, per_second = per_minute / 2, per_minute / 60
         self._holders = TokenBuckets(burst=burst, per_second=per_second, most=_HOLDERS)
@@ -136,11 +150,54 @@ class Gate:
                 "the token of a session counts only as the cookie of its browser",
                 hint="Programs have tokens of their own; see 'strawberry tokens add'.",
             )
+        return await self._counted(claims)
+
+    async def _counted(self, claims: Claims) -> Bearer:
         self.count(claims)
         try:
-            return Bearer(claims, await self._accounts.get(claims.own))
+            user = await self._accounts.get(claims.own)
         except NotFound:
             raise Unauthorized("the user of this token no longer exists") from None
+        return Bearer(claims, user, self._may_confirm(claims), self)
+
+    async def admit(self, request: Request, needs: Needs, what: str = "") -> Bearer:
+        """Return the bearer of a request, who has these rights; see `chat.operations.Door`."""
+        bearer = await self.bearer(request)
+        what = what or f"{request.method} {quote(request.scope['path'])[:100]}"
+        with self.recording(what, bearer):
+            await self._check(bearer, needs)
+        return bearer
+
+    async def admit_session(self, token: str, needs: Needs, what: str) -> Bearer:
+        """Return the bearer of a session in this process, who has the rights for what is named.
+
+        Raises:
+            StrawberryError: As `admit`.
+        """
+        claims = self._authority.check(token)
+        await self._authority.use(claims)
+        bearer = await self._counted(claims)
+        with self.recording(what, bearer):
+            await self._check(bearer, needs)
+        return bearer
+
+    async def _check(self, bearer: Bearer, needs: Needs) -> None:
+        claims = bearer.claims
+        if needs.admin and (claims.kind != "user" or bearer.user.role != "admin"):
+            # A device of an admin does not count, whatever its scopes.
+            raise Forbidden(
+                "only an admin may do that", hint="Ask an admin, or use an admin's own token or session."
+            )
+        if claims.scopes.isdisjoint(needs.scopes):
+            raise _lacks(needs.scopes)
+        if bearer.device is not None and not needs.devices:
+            raise Forbidden("the token of a device may not do that", hint="Use the token of a user.")
+        if needs.writes:
+            bearer.user.require_writer()
+        if needs.confirms and not bearer.may_confirm:
+            raise cannot_confirm()
+        if needs.password:
+            await self._authority.require_password(claims)
 
     def count(self, claims: Claims) -> None:
         """Count a request, or a message over a WebSocket.
@@ -183,29 +240,11 @@ class Gate:
         Args:
             scopes: By default any but ``metrics``, which is for nothing else.
         """
-        wanted = scopes or _OF_HOME
-
-        async def authenticate(request: Request) -> Bearer:
-            bearer = await self.bearer(request)
-            if bearer.claims.scopes.isdisjoint(wanted):
-                with self.recording(request, bearer):
-                    raise _lacks(wanted)
-            return bearer
-
-        return authenticate
+        return partial(self.admit, needs=Needs(scopes or TOKEN.scopes, devices=True))
 
     def require_user(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
         """Return a check like that of `require`, which refuses devices: they receive nothing of others."""
-        authenticate = self.require(*scopes)
-
-        async def authenticate_user(request: Request) -> Bearer:
-            bearer = await authenticate(request)
-            with self.recording(request, bearer):
-                if bearer.device is not None:
-                    raise Forbidden("the token of a device may not do that", hint="Use the token of a user.")
-            return bearer
-
-        return authenticate_user
+        return partial(self.admit, needs=Needs(scopes))
 
     async def require_admin(self, request: Request) -> Bearer:
         """Authenticate a request and require the scope ``admin`` in a token of an admin.
@@ -215,15 +254,7 @@ class Gate:
         Raises:
             Forbidden: If it is any other token.
         """
-        bearer = await self.bearer(request)
-        with self.recording(request, bearer):
-            if bearer.claims.kind != "user" or bearer.user.role != "admin":
-                raise Forbidden(
-                    "only an admin may do that", hint="Ask an admin, or use an admin's own token or session."
-                )
-            if "admin" not in bearer.claims.scopes:
-                raise _lacks(("admin",))
-        return bearer
+        return await self.admit(request, ADMIN)
 
     def note(self, act: str, by: Bearer | User, *, address: str = "", outcome: str = "result") -> None:
         """Record in the audit a change of people, tokens or what a device may.
@@ -242,18 +273,18 @@ class Gate:
         Raises:
             PasswordNeeded: If it was not.
         """
-        bearer = await self.require_admin(request)
-        with self.recording(request, bearer):
-            await self._authority.require_password(bearer.claims)
-        return bearer
+        return await self.admit(request, PASSWORD)
 
-    def recording(self, request: Request, bearer: Bearer) -> AbstractContextManager[None]:
+    def recording(self, what: str, bearer: Bearer) -> AbstractContextManager[None]:
         """Return a context that records in the audit when what is in it is forbidden."""
         if self._trail is None:
             return nullcontext()
-        return self._trail.refusals(
-            bearer.claims, method=f"{request.method} {quote(request.scope['path'])[:100]}"
-        )
+        return self._trail.refusals(bearer.claims, method=what)
+
+
+def cannot_confirm() -> Forbidden:
+    """Return the error for a bearer through which no person confirms calls."""
+    return Forbidden("this token may not confirm calls", hint=WHERE_TO_CONFIRM)
 
 
 def _credentials(request: Request) -> tuple[str, str, bool]:

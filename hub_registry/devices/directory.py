@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
+from contracts.claims import Claims
 from contracts.devices.presence import Heartbeat
 from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Device
@@ -217,6 +218,16 @@ class Directory(SkillDirectory[Entry]):
         """List the devices that serve a device-agnostic skill in the order of calls, connected ones first."""
         serving = [e for e in self.entries() if skill in e.skills and e.skills[skill].device_agnostic]
         return sorted(serving, key=lambda entry: (not entry.connected, entry.skills[skill].rank))
+
+    def may_confirm(self, claims: Claims) -> bool:
+        """Return whether a person confirms calls through a token.
+
+        That is a user's token with this scope, or a device that the owner marked; never a broker's login.
+        """
+        if claims.kind == "device":
+            entry = self.get(claims.sub)
+            return entry is not None and bool(entry.device.may_confirm)
+        return claims.kind == "user" and "confirm" in claims.scopes
 
     def public_key(self, device: str) -> PublicKey | None:
         """Return the key a device signs with; None where it is unknown, revoked or has not joined."""

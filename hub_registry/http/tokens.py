@@ -105,7 +105,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         bearer = await in_person(request)
         body = await read(request, TokenBody)
         check_text(body.name)
-        with gate.recording(request, bearer):
+        with gate.recording("POST /api/tokens", bearer):
             if lacking := [scope for scope in body.scopes if scope not in bearer.claims.scopes]:
                 raise Forbidden(
                     "a token opens no more than the one it is made with, which lacks {scope!r}",

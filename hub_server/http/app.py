@@ -17,6 +17,7 @@ from chat.http.guard import Guard
 from chat.http.requests import Answer, answer
 from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
+from chat.operations import Operations
 from contracts.errors import Forbidden, Unauthorized
 from hub_agent.agents.http import agent_routes
 from hub_agent.bus.connection import LinkHealth
@@ -28,7 +29,7 @@ from hub_home_assistant.inward.client import HomeAssistantHealth
 from hub_home_assistant.outward import Outward
 from hub_home_assistant.outward.http import home_assistant_routes
 from hub_live.topics.http import PublishBody
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_routes as make_registry_routes
 from hub_server.http.audit import audit_routes
@@ -94,7 +95,7 @@ class PublicHealth(TypedDict):
     status: str
 
 
-def make_app(services: Services) -> Starlette:
+def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
     """Put the application together; `guarded`, it can be served."""
     assistant = services.assistant
     may_chat, of_home = services.gate.require("chat"), services.gate.require()
@@ -125,7 +126,7 @@ def make_app(services: Services) -> Starlette:
     registry, log = assistant.registry, AuditLog(assistant.registry.store, assistant.trail)
     turns = turn_routes(assistant.record, assistant.traces, log, registry.directory, services.gate)
     live = services.live.routes(
-        services.gate, connections=services.connections, may_confirm=assistant.may_confirm
+        services.gate, operations, connections=services.connections, may_confirm=assistant.may_confirm
     )
     models = ModelRoutes(
         assistant.settings.home, assistant.gateway, services.gate, connections=services.connections

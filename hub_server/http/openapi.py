@@ -8,7 +8,7 @@ the code: ``Answer[T]``, ``NoBody``, ``EventStream``, or ``Annotated[Response, M
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from chat.http.requests import Answer, NoBody
 from chat.http.streams import EventStream
+from chat.operations import Operation, Stream
 from contracts.errors import PROBLEM_JSON
 from contracts.wire import Json
 
@@ -187,7 +188,12 @@ def _answer(endpoint: Callable[..., Any], of_type: Callable[[Any], Json]) -> dic
     Returns:
         None where that is not declared.
     """
-    function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))
+    operation: Operation[Any, Any] | None = getattr(endpoint, "operation", None)
+    if operation is not None and not operation.is_raw:
+        if isinstance(operation, Stream):
+            return {"text/event-stream": {"type": "string"}}
+        return {} if operation.answer is NoneType else {"application/json": of_type(operation.answer)}
+    function = operation.function if operation else inspect.unwrap(getattr(endpoint, "__func__", endpoint))
     declared = get_type_hints(function, include_extras=True).get("return")
     content: dict[str, Json] = {}
     for each in get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,):
@@ -204,6 +210,12 @@ def _answer(endpoint: Callable[..., Any], of_type: Callable[[Any], Json]) -> dic
 
 def _models(endpoint: Callable[..., Any]) -> dict[str, Any]:
     """Return what an endpoint reads: the model of its body, and of its query, and if that is optional."""
+    operation: Operation[Any, Any] | None = getattr(endpoint, "operation", None)
+    if operation is not None:
+        read = (
+            {} if operation.body is None else {"query" if operation.is_in_query else "body": operation.body}
+        )
+        return read | ({"optional": True} if operation.may_be_empty else {})
     function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))
     if not inspect.isfunction(function):
         return {}

@@ -25,11 +25,11 @@ from contracts.errors import CallError, ErrorCode
 from contracts.names import MethodName, SkillName, Token
 from contracts.wire import Json, Strict
 from hub_agent.calls.audit import Origin
-from hub_agent.calls.confirmations import Act, ConfirmationTokens, cannot_confirm
+from hub_agent.calls.confirmations import Act, ConfirmationTokens
 from hub_agent.calls.device_manager import ActingCaller
 from hub_agent.calls.rate import FairQueue
 from hub_agent.chat.assistant import Assistant
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer, Gate, cannot_confirm
 from identity.ids import uuid7
 from sandbox_host import Deadline, RunResult, RunStatus
 

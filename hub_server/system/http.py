@@ -23,9 +23,8 @@ from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, 
 from contracts.errors import ConfigError, Conflict, InvalidMessage
 from contracts.wire import Json, Strict, rfc3339
 from hub_agent.bus.connection import BusHealth, LinkHealth
-from hub_agent.calls.confirmations import cannot_confirm
 from hub_home_assistant.inward.client import HomeAssistantHealth
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer, Gate, cannot_confirm
 from hub_server.system.host import BackupContents, CheckAnswer, Host
 from hub_server.system.logs import LogLine
 from identity.files import make_private_directory

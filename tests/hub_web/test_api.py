@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -31,7 +32,8 @@ class _Echo(Part):
 
 def _api(*routes: Route, base_path: str = "") -> Api:
     app = Starlette(routes=routes, exception_handlers=HANDLERS)
-    return Api(app, token="secret", client=("192.0.2.7", 5), base_path=base_path)
+    nothing: Any = None
+    return Api(app, nothing, nothing, token="secret", client=("192.0.2.7", 5), base_path=base_path)
 
 
 async def test_a_request_arrives_as_over_a_wire() -> None:

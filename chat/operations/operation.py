@@ -1,0 +1,324 @@
+"""Declarations of operations: a typed function, and beside it what its faces need."""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pydantic import BaseModel, create_model
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import TypedDict, Unpack
+
+from chat.http.limits import WITH_TOKEN, Budget
+from chat.operations.needs import Needs
+from contracts.wire import Strict
+
+P = ParamSpec("P")
+Service = TypeVar("Service")
+AskerT = TypeVar("AskerT")
+Answer = TypeVar("Answer")
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+_IN_QUERY: Final = ("GET", "DELETE")
+
+
+@dataclass(frozen=True)
+class Command:
+    """The command of an operation below that of its resource.
+
+    Attributes:
+        usage: Its name, then its positional arguments: ``stop CAPTURE``. The other parameters are options.
+        says: What a person reads of the answer, as a template of its fields; without it, the columns.
+        empty: What a person reads where a list is empty.
+        asks: What a person is asked before, unless ``--yes`` is given; a template of the parameters.
+        columns: Of a table, fields of the answer; by default those of the resource.
+        example: A line of the help.
+    """
+
+    usage: str
+    says: str = ""
+    empty: str = ""
+    asks: str = ""
+    columns: tuple[str, ...] = ()
+    example: str = ""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A parameter of an operation that is neither in its path nor its request."""
+
+    name: str
+    kind: Any
+    default: Any
+
+    @property
+    def is_model(self) -> bool:
+        return isinstance(self.kind, type) and issubclass(self.kind, BaseModel)
+
+
+class Operation(Generic[P, Answer]):
+    """An ability of the hub; made by the decorators of a `Resource`.
+
+    Its parameters after the service and the one who asks are those that its path names, and the others: those
+    come in the query of ``GET`` and ``DELETE``, and in the body of other requests, where a single pydantic
+    model is the body itself. One of type `Request` is the request as it came; such an operation has no face
+    but HTTP, and so does one that returns a `Response`.
+
+    Attributes:
+        function: Called with the service, the one who asks, and the parameters.
+        path: As Starlette writes it.
+        status: Of HTTP, where it has an answer.
+        is_held: Whether it is cancelled when its client leaves or its token is revoked.
+        media_type: Of an answer that is not JSON.
+        budget: How large a body may be.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        resource: "Resource[Any, Any]",
+        method: Method,
+        path: str,
+        needs: Needs,
+        *,
+        status: int = 200,
+        command: str | Command = "",
+        is_held: bool = False,
+        media_type: str = "",
+        budget: Budget = WITH_TOKEN,
+    ) -> None:
+        self.function = function
+        self.resource = resource
+        self.method = method
+        self.path = path
+        self.needs = needs
+        self.status = status
+        self.command = Command(command) if isinstance(command, str) and command else command or None
+        self.is_held = is_held
+        self.media_type = media_type
+        self.budget = budget
+
+    def __call__(self, service: Any, asking: Any, *args: P.args, **kwargs: P.kwargs) -> Awaitable[Answer]:
+        """Call the function itself, with no face in between."""
+        made: Awaitable[Answer] = self.function(service, asking, *args, **kwargs)
+        return made
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.__name__
+
+    @property
+    def label(self) -> str:
+        """Method and path, as logs and the audit name it."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring."""
+        return (inspect.getdoc(self.function) or "").partition("\n\n")[0].replace("\n", " ")
+
+    @cached_property
+    def hints(self) -> Mapping[str, Any]:
+        """The types of parameters and of the answer."""
+        return get_type_hints(self.function, include_extras=True)
+
+    @property
+    def answer(self) -> Any:
+        """The type of the answer; of what a stream yields."""
+        return self.hints["return"]
+
+    @cached_property
+    def in_path(self) -> Sequence[str]:
+        """Names of the parameters that the path has."""
+        return [part.strip("{}").partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
+
+    @cached_property
+    def takes_request(self) -> str | None:
+        """The parameter that is the request itself."""
+        return next((name for name, kind in self.hints.items() if kind is Request), None)
+
+    @cached_property
+    def fields(self) -> Sequence[Field]:
+        """The parameters in the query or the body."""
+        _, _, *parameters = inspect.signature(self.function).parameters.values()
+        return [
+            Field(each.name, self.hints[each.name], each.default)
+            for each in parameters
+            if each.name not in self.in_path and each.name != self.takes_request
+        ]
+
+    @property
+    def is_in_query(self) -> bool:
+        """Whether the fields come in the query."""
+        return self.method in _IN_QUERY
+
+    @cached_property
+    def body(self) -> type[BaseModel] | None:
+        """The model of the body or the query: that of the only field, or one of all fields."""
+        if len(self.fields) == 1 and self.fields[0].is_model:
+            kind: type[BaseModel] = self.fields[0].kind
+            return kind
+        if not self.fields:
+            return None
+        name = "".join(
+            word.capitalize() for word in f"{self.resource.name}-{self.name}".replace("-", "_").split("_")
+        )
+        given: Any = {
+            each.name: (each.kind, ... if each.default is inspect.Parameter.empty else each.default)
+            for each in self.fields
+        }
+        return create_model(name, __base__=Strict, __doc__="", **given)
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether no field must be given."""
+        return self.body is not None and not any(
+            each.is_required() for each in self.body.model_fields.values()
+        )
+
+    def arguments(self, body: BaseModel | None) -> dict[str, Any]:
+        """Return the arguments of the fields."""
+        if body is None:
+            return {}
+        if len(self.fields) == 1 and self.fields[0].is_model:
+            return {self.fields[0].name: body}
+        return {each.name: getattr(body, each.name) for each in self.fields}
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether it answers with a response of its own."""
+        kind = get_args(self.answer)[0] if get_origin(self.answer) is Annotated else self.answer
+        kind = get_origin(kind) or kind
+        return isinstance(kind, type) and issubclass(kind, Response)
+
+
+class Stream(Operation[P, Answer]):
+    """An operation that yields answers until its client leaves.
+
+    Its function checks what it is given, then returns an iterator. Over HTTP they are server-sent events;
+    None is a sign of life for proxies.
+
+    Attributes:
+        ids: The field of an answer that is the id of its event. A client that comes back names the last one
+            in ``Last-Event-ID``, which then is the parameter ``after``.
+    """
+
+    ids: str = ""
+
+    @property
+    def answer(self) -> Any:
+        """The type of what it yields."""
+        (kind,) = get_args(super().answer)
+        return next(each for each in get_args(kind) or (kind,) if each is not type(None))
+
+
+class Options(TypedDict, total=False):
+    """What a declaration may add; see `Operation`."""
+
+    status: int
+    command: str | Command
+    is_held: bool
+    media_type: str
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class Declaration(Generic[Service, AskerT]):
+    """The decorator of an operation's function."""
+
+    resource: "Resource[Service, AskerT]"
+    method: Method
+    needs: Needs
+    path: str
+    options: Options
+
+    def __call__(
+        self, function: Callable[Concatenate[Service, AskerT, P], Awaitable[Answer]]
+    ) -> Operation[P, Answer]:
+        """Make the operation."""
+        path = self.resource.path + self.path
+        made: Operation[P, Answer] = Operation(
+            function, self.resource, self.method, path, self.needs, **self.options
+        )
+        self.resource.operations.append(made)
+        return made
+
+
+@dataclass(frozen=True)
+class StreamDeclaration(Generic[Service, AskerT]):
+    """The decorator of a stream's function."""
+
+    resource: "Resource[Service, AskerT]"
+    needs: Needs
+    path: str
+    ids: str
+    options: Options
+
+    def __call__(
+        self, function: Callable[Concatenate[Service, AskerT, P], Awaitable[AsyncIterator[Answer | None]]]
+    ) -> Stream[P, Answer]:
+        """Make the stream."""
+        path = self.resource.path + self.path
+        made: Stream[P, Answer] = Stream(function, self.resource, "GET", path, self.needs, **self.options)
+        made.ids = self.ids
+        self.resource.operations.append(made)
+        return made
+
+
+class Resource(Generic[Service, AskerT]):
+    """A kind of thing, and the operations on it.
+
+    Args:
+        name: Of its command and of its section in the documentation.
+        path: Of all of them: ``/api/captures``.
+        about: What its command does, in one line.
+        columns: Fields of an answer that a table shows.
+    """
+
+    def __init__(self, name: str, path: str, *, about: str = "", columns: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.path = path
+        self.about = about
+        self.columns = columns
+        self.operations: list[Operation[Any, Any]] = []
+
+    def get(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
+        """Declare an operation that changes nothing."""
+        return Declaration(self, "GET", needs, path, more)
+
+    def post(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
+        """Declare an operation that makes or does something."""
+        return Declaration(self, "POST", needs, path, more)
+
+    def put(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
+        """Declare an operation that replaces something."""
+        return Declaration(self, "PUT", needs, path, more)
+
+    def patch(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
+        """Declare an operation that changes what is given of something."""
+        return Declaration(self, "PATCH", needs, path, more)
+
+    def delete(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
+        """Declare an operation that removes something."""
+        return Declaration(self, "DELETE", needs, path, more)
+
+    def stream(
+        self, needs: Needs, path: str = "", *, ids: str = "", **more: Unpack[Options]
+    ) -> StreamDeclaration[Service, AskerT]:
+        """Declare an operation that yields answers."""
+        return StreamDeclaration(self, needs, path, ids, more)

@@ -1,0 +1,181 @@
+"""Operations over HTTP, and in this process for pages: the rights, the limits and the audit are the same."""
+
+import inspect
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, aclosing
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from chat.http.requests import NoBody, answer, answer_each, read, read_query
+from chat.http.streams import HEARTBEAT, Connections, Streams, event, farewell
+from chat.operations.needs import Needs
+from chat.operations.operation import Answer, Operation, P, Resource, Service, Stream
+from contracts.claims import Claims
+from contracts.errors import InvalidMessage, StrawberryError
+from contracts.validation import validated
+
+_log = logging.getLogger(__name__)
+
+
+class Asker(Protocol):
+    """Who asks."""
+
+    @property
+    def claims(self) -> Claims:
+        """The claims of the token."""
+        ...
+
+
+AskerT = TypeVar("AskerT", bound=Asker)
+
+
+class Door(Protocol[AskerT]):
+    """Knows who asks, and what they may."""
+
+    async def admit(self, request: Request, needs: Needs, what: str) -> AskerT:
+        """Return who makes a request, whose rights suffice for what is named.
+
+        Raises:
+            Unauthorized: If there is no valid token.
+            Forbidden: If it lacks a right.
+            TooManyRequests: If there were too many requests with it.
+        """
+        ...
+
+    def recording(self, what: str, asking: AskerT) -> AbstractContextManager[None]:
+        """Return a context that records in the audit when what is in it is forbidden."""
+        ...
+
+
+Admit = Callable[[Needs, str], Awaitable[AskerT]]
+"""Returns who asks in this process, whose rights suffice for what is named; see `Door.admit`."""
+
+
+class Operations(Generic[AskerT]):
+    """The operations of a program, each with the service that it works on.
+
+    Args:
+        connections: The clients that wait.
+    """
+
+    def __init__(self, door: Door[AskerT], connections: Connections) -> None:
+        self._door = door
+        self._connections = connections
+        self._services: dict[str, tuple[Resource[Any, AskerT], Any]] = {}
+
+    def mount(self, resource: Resource[Service, AskerT], service: Service) -> list[BaseRoute]:
+        """Have a resource work on a service; return its routes."""
+        self._services[resource.name] = resource, service
+        return [
+            Route(each.path, self._endpoint(each, service), methods=[each.method])
+            for each in resource.operations
+        ]
+
+    @property
+    def resources(self) -> list[Resource[Any, AskerT]]:
+        """Those that are mounted."""
+        return [resource for resource, _ in self._services.values()]
+
+    async def call(
+        self, operation: Operation[P, Answer], admit: Admit[AskerT], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Answer:
+        """Call an operation in this process.
+
+        Args:
+            admit: Returns who asks.
+
+        Raises:
+            StrawberryError: As the operation raises it, or because of a right or a limit.
+        """
+        asking = await admit(operation.needs, operation.label)
+        _, service = self._services[operation.resource.name]
+        given = inspect.signature(operation.function).bind(service, asking, *args, **kwargs).arguments
+        _, _, *names = given
+        arguments = {name: given[name] for name in names}
+        if operation.body is not None and not isinstance(arguments.get(operation.fields[0].name), BaseModel):
+            # What a person typed into a page is bounded like what a program sends.
+            fields = {each.name: arguments[each.name] for each in operation.fields if each.name in arguments}
+            arguments |= operation.arguments(validated(operation.body, fields, what="field"))
+        try:
+            with self._door.recording(operation.label, asking):
+                return await operation(service, asking, **arguments)  # type: ignore[call-arg]
+        except StrawberryError:
+            raise
+        except Exception:  # noqa: BLE001 - a server answers it likewise
+            _log.exception("%s failed", operation.label)
+            raise StrawberryError("this request failed; the log says more") from None
+
+    def _endpoint(
+        self, operation: Operation[Any, Any], service: Any
+    ) -> Callable[[Request], Awaitable[Response]]:
+        streams = Streams(self._connections)
+
+        async def endpoint(request: Request) -> Response:
+            asking = await self._door.admit(request, operation.needs, operation.label)
+            with self._door.recording(operation.label, asking):
+                arguments = {**request.path_params, **await _given(operation, request)}
+                if operation.is_held:
+                    hold = self._connections.hold(request.receive, token=asking.claims.jti)
+                    async with hold as client:
+                        return await _respond(operation, service, asking, arguments)
+                    return farewell(client)
+                if isinstance(operation, Stream):
+                    answers = await operation.function(service, asking, **arguments)
+                    return streams.answer(asking.claims.jti, _events(operation, answers))
+                return await _respond(operation, service, asking, arguments)
+
+        endpoint.operation = operation  # type: ignore[attr-defined]
+        return endpoint
+
+
+async def _given(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:
+    """Return what a request gives beside its path."""
+    if operation.takes_request is not None:
+        return {operation.takes_request: request}
+    if operation.body is None:
+        return {}
+    if not operation.is_in_query:
+        optional = operation.may_be_empty
+        return operation.arguments(
+            await read(request, operation.body, optional=optional, budget=operation.budget)
+        )
+    arguments = operation.arguments(read_query(request, operation.body))
+    last = request.headers.get("last-event-id") if isinstance(operation, Stream) and operation.ids else None
+    if last is not None:
+        if not (last.isascii() and last.isdecimal() and len(last) < 19):
+            raise InvalidMessage(
+                f"last-event-id: a number, not {last[:40]!r}", hint="Send the id of an event."
+            )
+        arguments["after"] = int(last)
+    return arguments
+
+
+async def _respond(
+    operation: Operation[Any, Any], service: Any, asking: Any, arguments: dict[str, Any]
+) -> Response:
+    made = await operation.function(service, asking, **arguments)
+    if isinstance(made, Response):
+        return made
+    if made is None:
+        return NoBody()
+    if isinstance(made, list):
+        return await answer_each(made)
+    return answer(made, status=operation.status)
+
+
+async def _events(operation: Stream[Any, Any], answers: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
+    # Whoever waits for the stream to open waits for this.
+    yield f": {operation.resource.name}\n\n".encode()
+    async with aclosing(answers) as found:  # type: ignore[type-var]
+        async for each in found:
+            if each is None:
+                yield HEARTBEAT
+                continue
+            if operation.ids:
+                yield f"id: {getattr(each, operation.ids)}\n".encode()
+            yield event(each)

@@ -1,0 +1,90 @@
+"""Captures: ``/api/captures``, ``strawberry captures`` and their page."""
+
+import asyncio
+from threading import Event
+from typing import Annotated
+
+from pydantic import Field
+
+from chat.http.requests import Download, download
+from chat.operations import CHANGE, LOOK, Command, Resource
+from hub_live.captures.captures import Captures
+from hub_live.captures.files.downloads import CapturedFile, listed, opened, pieces
+from hub_live.captures.files.numbers import Numbers, plotted
+from hub_live.captures.files.series import Series
+from hub_live.captures.spec import CaptureInfo, CaptureSpec
+from hub_registry.access.bearer import Bearer
+
+captures: Resource[Captures, Bearer] = Resource(
+    "captures",
+    "/api/captures",
+    about="record topics into files",
+    columns=("id", "state", "messages", "size", "files", "gaps", "file", "problem"),
+)
+
+
+@captures.get(
+    LOOK,
+    command=Command(
+        "list", empty="There is no capture yet. 'strawberry captures start PATH TOPIC' makes one."
+    ),
+)
+async def list_captures(captures: Captures, asking: Bearer) -> list[CaptureInfo]:
+    """List the captures that you may see."""
+    return await captures.list(asking.user, of_all=asking.is_admin)
+
+
+@captures.post(CHANGE, status=201)
+async def start(captures: Captures, asking: Bearer, spec: CaptureSpec) -> CaptureInfo:
+    """Record topics into a file until the capture is stopped."""
+    return await captures.start(asking.user, spec)
+
+
+@captures.get(LOOK, "/{capture}")
+async def show(captures: Captures, asking: Bearer, capture: str) -> CaptureInfo:
+    """Return one capture."""
+    return await captures.get(asking.user, capture, of_all=asking.is_admin)
+
+
+@captures.delete(
+    CHANGE,
+    "/{capture}",
+    command=Command("stop CAPTURE", says="The capture {id} is stopped; it has {messages} messages."),
+)
+async def stop(captures: Captures, asking: Bearer, capture: str) -> CaptureInfo:
+    """Stop a capture; its files stay."""
+    return await captures.stop(asking.user, capture, of_all=asking.is_admin)
+
+
+@captures.get(LOOK, "/{capture}/files")
+async def list_files(captures: Captures, asking: Bearer, capture: str) -> list[CapturedFile]:
+    """List the files of a capture."""
+    return await asyncio.to_thread(listed, _series(captures, asking, capture))
+
+
+@captures.get(LOOK, "/{capture}/files/{name}")
+async def file(captures: Captures, asking: Bearer, capture: str, name: str) -> Download:
+    """Return a file of a capture."""
+    content, size = await asyncio.to_thread(opened, _series(captures, asking, capture), name)
+    return download(pieces(content, size), name, size=size)
+
+
+@captures.get(LOOK, "/{capture}/numbers")
+async def numbers(
+    captures: Captures, asking: Bearer, capture: str, field: Annotated[str, Field(max_length=1_000)] = ""
+) -> Numbers:
+    """Return the numbers of a capture for a plot.
+
+    Args:
+        field: Fields of the payloads with commas between them; all where none.
+    """
+    cancelled, fields = Event(), tuple(filter(None, field.split(",")))
+    path = _series(captures, asking, capture).path
+    try:
+        return await asyncio.to_thread(plotted, path, fields=fields, cancelled=cancelled)
+    finally:
+        cancelled.set()
+
+
+def _series(captures: Captures, asking: Bearer, capture: str) -> Series:
+    return captures.series_of(asking.user, capture, of_all=asking.is_admin)
