@@ -165,15 +165,20 @@ def run_until_stopped(
             if is_first:
                 on_stop()
 
+        def handle(number: signal.Signals) -> None:
+            loop.add_signal_handler(number, stop)
+            # The handler above is a callback of the loop; this one also runs while the loop hangs.
+            signal.signal(number, lambda *_: again.prevent())
+
         for number in (signal.SIGINT, signal.SIGTERM):
             if sys.platform == "win32":
                 # The Proactor loop has no signal handlers; the interpreter's runs between callbacks.
                 signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
             else:
-                loop.add_signal_handler(number, stop)
+                handle(number)
         # The terminal was closed. `nohup` ignores that, and so does what it starts.
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGHUP, stop)
+            handle(signal.SIGHUP)
         watching = _watched(again, may_follow=restart is not None)
         with contextlib.suppress(asyncio.CancelledError), watching:
             async with again.manager.kept_informed():

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,25 @@ def test_a_server_that_is_to_start_again_does_so_although_a_task_does_not_end(
     monkeypatch.setattr(os, "_exit", ended.append)
     run_until_stopped(serve(), restart=restart)
     assert ended == expected
+
+
+def test_a_server_that_is_stopped_while_its_loop_hangs_does_not_start_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str | int] = []
+    ended = threading.Event()
+
+    def end(code: int) -> None:
+        done.append(code)
+        ended.set()
+
+    async def serve() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        ended.wait()
+        await forever()
+
+    monkeypatch.setattr(running, "_TICK_S", 0.01)
+    monkeypatch.setattr(os, "execv", lambda *_: done.append("again"))
+    monkeypatch.setattr(os, "_exit", end)
+    run_until_stopped(serve(), restart=Restart(ServiceManager(is_starting=False)))
+    assert done[0] == 1
