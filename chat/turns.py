@@ -367,19 +367,23 @@ class Turns:
         """Return how many turns run or wait."""
         return len(self._turns)
 
+    def all(self) -> tuple[Turn, ...]:
+        """Return all open turns."""
+        return tuple(self._turns.values())
+
     def get(self, user: str, turn: str) -> Turn | None:
         """Return an open turn."""
         return self._turns.get((user, turn))
 
     def cancel_where(self, concerned: Callable[[Turn], bool]) -> None:
         """Stop every turn that is concerned."""
-        for turn in tuple(self._turns.values()):
+        for turn in self.all():
             if concerned(turn):
                 turn.cancel()
 
     def interrupt(self) -> None:
         """Stop every turn, because this process ends."""
-        for turn in tuple(self._turns.values()):
+        for turn in self.all():
             turn.interrupted = True
             turn.cancel()
 

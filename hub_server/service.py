@@ -212,6 +212,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             traces_to = open_traces(settings.otlp_endpoint, version=_version(), tasks=tasks)
             on_ended.append(await stack.enter_async_context(traces_to))
         turns = Turns(record, tasks=tasks, slots=quotas.turns, on_ended=on_ended)
+        supervise(tasks, partial(record.keep_answers, turns), name="answers so far")
         traces = Traces(registry.store, turns)
         connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, turns, connections)))

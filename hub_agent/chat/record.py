@@ -11,19 +11,20 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 from weakref import WeakValueDictionary
 
 from sqlalchemy import ColumnElement, and_, func, or_, text
 from sqlmodel import Session, col, delete, select, update
 
 from chat.http.routes import unknown_conversation
-from chat.turns import Turn, came_before, cancelled_before
+from chat.turns import Turn, Turns, came_before, cancelled_before
 from contracts.chat import ConversationSummary, TurnRecord, TurnState
-from contracts.errors import Conflict, Forbidden, NotFound, TooManyRequests
+from contracts.errors import Conflict, Forbidden, NotFound, StorageError, TooManyRequests
 from contracts.rates import TokenBuckets
 from hub_agent.calls.rate import DailyVolume
 from hub_agent.chat.conversations import (
@@ -49,6 +50,8 @@ _TOMBSTONE_AGE: Final = timedelta(days=1)
 
 _CANCELS: Final = 60
 """Turns that never came which a device may cancel at once; six more a minute. Each is a write."""
+_KEEP_S: Final = 1.0
+"""How often the answers of running turns are recorded: one transaction for all of them."""
 _AT_ONCE: Final = 10
 """Turns of a push that are recorded in one transaction: what others record waits for it, some 10 ms."""
 _REST: Final = 3
@@ -146,6 +149,21 @@ class ConversationRecord:
                 session.merge(trace_row(turn, row.ended_at))
 
         await self._store.write(work)
+
+    async def keep_answers(self, turns: Turns) -> NoReturn:
+        """Record what running turns have answered so far, until cancelled: a kill loses a second of it."""
+        recorded: dict[tuple[str, str], tuple[str, bool]] = {}
+        while True:
+            await asyncio.sleep(_KEEP_S)
+            said = {
+                (each.user, each.id): (text, each.untrusted) for each in turns.all() if (text := each.answer)
+            }
+            changed = {key: said[key] for key in said if said[key] != recorded.get(key)}
+            recorded = said
+            if changed:
+                # What is not stored now is stored with the end.
+                with suppress(StorageError):
+                    await self._store.write(partial(_keep, answers=changed))
 
     async def state(self, user: str, turn: str, *, through: str | None) -> TurnState:
         """See `chat.turns.TurnStore`."""
@@ -409,6 +427,14 @@ def _replace(session: Session, turn: Turn, replaced: str) -> None:
     )
     of_this = (col(SummaryRow.user) == turn.user, col(SummaryRow.conversation) == turn.conversation)
     session.exec(delete(SummaryRow).where(*of_this, col(SummaryRow.at) >= first.at))
+
+
+def _keep(session: Session, answers: Mapping[tuple[str, str], tuple[str, bool]]) -> None:
+    for (user, turn), (answer, is_untrusted) in answers.items():
+        row = session.get(TurnRow, (user, turn))
+        # Neither one that has ended, was deleted, or was answered by its device meanwhile.
+        if row is not None and row.state == "running" and row.conversation and row.mode is None:
+            row.answer, row.untrusted = answer, row.untrusted or is_untrusted
 
 
 def _key(turn: Turn) -> str:

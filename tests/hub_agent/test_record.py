@@ -10,6 +10,7 @@ import httpx
 import pytest
 from sqlmodel import col, select, update
 
+from chat.tasks import open_tasks
 from chat.turns import Turn
 from contracts.chat import MAX_PUSHED, ChatRequest, PushedTurns, TurnFinal, TurnRecord
 from contracts.errors import Conflict, Forbidden, NotFound, TooManyRequests
@@ -18,8 +19,10 @@ from hub_agent.chat.record import ConversationRecord
 from hub_agent.tables import TurnRow
 from hub_registry.storage.store import Store, open_store
 from hub_registry.storage.tables import now
-from tests.hub_agent.home import Home
+from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import LampSkill
+from tests.hub_registry.spokes import eventually
+from tests.model_server import Hangs, ScriptedModel
 from tests.proofs import proof_of
 
 ANN, BOB = "ann", "bob"
@@ -253,6 +256,28 @@ async def test_a_deleted_conversation_stays_deleted_whatever_comes_again(record:
     assert await record.conversations(ANN, limit=9) == []
     with pytest.raises(NotFound):
         await record.delete(ANN, C)
+
+
+async def test_what_was_shown_of_an_answer_is_there_after_a_kill(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.script = [Hangs(text="I think")]
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
+
+        async def said() -> list[tuple[str | None, str | None]]:
+            found = (await client.get(f"/api/conversations/{C}")).json()
+            return [(each["answer"], each["outcome"]) for each in found.get("exchanges", ())]
+
+        async def is_kept() -> bool:
+            return await said() == [("I think", None)]
+
+        async with open_tasks() as tasks:
+            body = {"message": "why?", "conversation": C}
+            tasks.create_task(client.post("/api/chat", json=body), name="chat")
+            await eventually(is_kept)
+            # As the next process does.
+            await ConversationRecord(home.hub.registry.store, instance="main").clean_up()
+            assert await said() == [("I think", "interrupted")]
 
 
 async def test_a_device_deletes_only_what_was_held_through_it_alone(record: ConversationRecord) -> None:

@@ -254,6 +254,7 @@ def test_a_turn_that_a_kill_cut_short_is_shown_as_interrupted_and_not_run_again(
     page = visitor.open("/turns/cut-short")
     expect(page.locator(".sb-page")).to_contain_text("Running")
     expect(page.locator(".sb-timeline")).to_contain_text("house")
+    wait_for(lambda: other.ask("/api/conversations/deep")["exchanges"][0]["answer"], what="words on record")
     other.kill("up")
     asking.join()
     other.log_file("up").unlink()
@@ -266,9 +267,9 @@ def test_a_turn_that_a_kill_cut_short_is_shown_as_interrupted_and_not_run_again(
     answer = other.ask("/api/chat", {"message": "and now?", "conversation": "deep"})
     assert answer["answer"] == "42"
     said = other.ask("/api/conversations/deep")["exchanges"]
-    assert [(each["question"], each["outcome"]) for each in said] == [
-        (body["message"], "interrupted"),
-        ("and now?", "answered"),
+    assert [(each["question"], each["answer"], each["outcome"]) for each in said] == [
+        (body["message"], "I think", "interrupted"),
+        ("and now?", "42", "answered"),
     ]
     assert len(asked(model, body["message"])) == 1
 
