@@ -17,7 +17,7 @@ from chat.tasks import happens
 from contracts.topics import EVERYTHING
 from contracts.wire import Json, Strict
 from hub_live.topics.samples import Gap, LinkName, Sample
-from hub_live.topics.tree import MOST_TOPICS, watching
+from hub_live.topics.tree import MOST_TOPICS, TreeEvent, watching
 from hub_live.topics.values import (
     BusValues,
     ShownSamples,
@@ -105,8 +105,8 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
         if query.follow:
             return streams.answer(bearer.claims.jti, _following(values, bearer, query))
         # Of the latest values only counts whether they may be out of date.
-        gaps = [gap for gap in values.gaps(query.link, since=None) if gap["until"] is None]
-        return answer({"samples": await described_all(samples), "gaps": gaps})
+        gaps = [gap for gap in values.gaps(query.link, since=None) if gap.until is None]
+        return answer(ShownSamples(samples=await described_all(samples), gaps=gaps))
 
     async def history(request: Request) -> Answer[ShownSamples]:
         bearer, query = await may_read(request), read_query(request, _History)
@@ -185,19 +185,19 @@ async def _growing(values: BusValues, bearer: Bearer, query: _Tree) -> AsyncGene
         stack.callback(feed.on_gap(note))
         await feed.settled(query.link)
         if (reason := feed.refusal(query.filter, query.link)) is not None:
-            yield event({"refused": reason})
+            yield event(TreeEvent(refused=reason))
             return
         was_full = False
         while time.time() < bearer.claims.exp:
             for gap in gaps:
-                yield event({"gap": described_gap(gap)})
+                yield event(TreeEvent(gap=described_gap(gap)))
             gaps.clear()
             topics, were_known = tree.take()
             # An empty first one says that the stream is there.
-            yield event({"topics": topics})
+            yield event(TreeEvent(topics=topics))
             if tree.is_full and not was_full:
                 was_full = True
-                yield event({"full": MOST_TOPICS})
+                yield event(TreeEvent(full=MOST_TOPICS))
             # What a client sees for the first time comes as fast as it reads.
             await asyncio.sleep(_TICK_S if were_known else 0)
             while not await happens(tree.changed, within_s=HEARTBEAT_S):

@@ -32,7 +32,7 @@ class BusSkill(HubSkill):
         """
         check_topic(topic)
         found = await self._values.latest(self.asking.user, topic, link)
-        return dict(described(found[0])) if found else None
+        return described(found[0]).model_dump(mode="json") if found else None
 
     @skill_method(read_only=True, untrusted_output=True)
     async def history(
@@ -51,7 +51,8 @@ class BusSkill(HubSkill):
         """
         user, start = self.asking.user, parse_since(since)
         limit = max(1, min(limit, 1_000))
-        return dict(await self._values.history(user, topic, link, since=start, limit=limit))
+        found = await self._values.history(user, topic, link, since=start, limit=limit)
+        return found.model_dump(mode="json")
 
     @skill_method(read_only=True, untrusted_output=True)
     async def query(self, filter: str, link: LinkName = "bus") -> list[dict[str, Json]]:  # noqa: A002

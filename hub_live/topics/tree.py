@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Final
 
+from agent_core.times import utc
 from contracts.topics import find
-from contracts.wire import Json
+from contracts.wire import Json, OrAbsent, Part, Timestamp
 from hub_live.topics.decoding import blob, media_type
 from hub_live.topics.feed import Feed
 from hub_live.topics.samples import LinkName, Sample
-from hub_live.topics.values import moment
+from hub_live.topics.values import ShownGap
 
 MOST_TOPICS: Final = 5_000
 """Topics that one client watches; large homes have some thousand."""
@@ -22,6 +23,40 @@ _SLICE: Final = 200
 """Topics of one slice; with their payloads at most 500 kB."""
 _PAYLOAD: Final = 2_000
 """Bytes of a payload that are shown; all of it is at ``/api/bus/latest``."""
+
+
+class ShownTopic(Part):
+    """A topic as it is now.
+
+    Attributes:
+        value: Of its last message; only the beginning where it is `cut`.
+        bytes: Of that message.
+        retained: Whether the broker keeps it, as far as is known.
+        messages: How many have come since it is watched.
+    """
+
+    topic: str
+    at: Timestamp
+    value: Json
+    cut: bool
+    bytes: int
+    retained: bool
+    messages: int
+    per_minute: float | None
+
+
+class TreeEvent(Part):
+    """What is new in a tree: one of these.
+
+    Attributes:
+        refused: Why the broker does not send the topics.
+        full: The most topics that are watched, where there are more.
+    """
+
+    topics: OrAbsent[list[ShownTopic]] = None
+    gap: OrAbsent[ShownGap] = None
+    refused: OrAbsent[str] = None
+    full: OrAbsent[int] = None
 
 
 class _Watched:
@@ -77,7 +112,7 @@ class Tree:
         self._news[sample.topic] = None
         self.changed.set()
 
-    def take(self) -> tuple[list[dict[str, Json]], bool]:
+    def take(self) -> tuple[list[ShownTopic], bool]:
         """Return what changed, as much as goes into one slice, and whether all of it was known before."""
         topics = list(islice(self._news, _SLICE))
         for topic in topics:
@@ -87,19 +122,19 @@ class Tree:
         taken = [self._watched[topic] for topic in topics]
         return [self._shown(each) for each in taken], all(each.messages > 1 for each in taken)
 
-    def _shown(self, watched: _Watched) -> dict[str, Json]:
+    def _shown(self, watched: _Watched) -> ShownTopic:
         sample = watched.sample
         value, is_cut = _beginning(sample)
-        return {
-            "topic": sample.topic,
-            "at": moment(sample.at),
-            "value": value,
-            "cut": is_cut,
-            "bytes": len(sample.payload),
-            "retained": watched.retained,
-            "messages": watched.messages,
-            "per_minute": self._feed.per_minute(sample.topic, self._link),
-        }
+        return ShownTopic(
+            topic=sample.topic,
+            at=utc(sample.at),
+            value=value,
+            cut=is_cut,
+            bytes=len(sample.payload),
+            retained=watched.retained,
+            messages=watched.messages,
+            per_minute=self._feed.per_minute(sample.topic, self._link),
+        )
 
 
 @contextmanager

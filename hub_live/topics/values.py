@@ -15,9 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, NotRequired
-
-from typing_extensions import TypedDict
+from typing import Final
 
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import Found
@@ -28,7 +26,7 @@ from contracts.access import Principal, allowed, covers, overlaps, rights
 from contracts.chat import AGENTS, HOME_ASSISTANT
 from contracts.devices.presence import UserEvent
 from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.own_skills import Asking
 from hub_live.events.events import KINDS
@@ -89,25 +87,25 @@ def check_visible(user: User, filter_: str, link: LinkName) -> None:
         )
 
 
-class ShownGap(TypedDict):
+class ShownGap(Part):
     """A gap as people and models are shown it."""
 
-    since: str
-    until: str | None
+    since: Timestamp
+    until: Timestamp | None
 
 
-class ShownSample(TypedDict):
+class ShownSample(Part):
     """A sample as people and models are shown it."""
 
     topic: str
     link: LinkName
-    at: str
+    at: Timestamp
     retained: bool
-    recorded: NotRequired[bool]
     value: Json
+    recorded: OrAbsent[bool] = None
 
 
-class ShownSamples(TypedDict):
+class ShownSamples(Part):
     """Samples, and the times in which nothing was heard."""
 
     samples: list[ShownSample]
@@ -181,7 +179,8 @@ class BusValues:
             if room < 0 and newest:
                 break
             newest.append(sample)
-        return {"samples": await described_all(newest[::-1]), "gaps": self.gaps(link, since=since)}
+        gaps = self.gaps(link, since=since)
+        return ShownSamples(samples=await described_all(newest[::-1]), gaps=gaps)
 
     async def query(self, asking: Asking, filter_: str, link: LinkName) -> list[dict[str, Json]]:
         """Return the last value of each topic that a filter matches, or what devices answer.
@@ -193,7 +192,7 @@ class BusValues:
         place = topics.CALL.place(filter_) if link == "bus" else None
         if place is None:
             latest = await described_all(await self.latest(asking.user, filter_, link))
-            return [dict(sample) for sample in latest]
+            return [sample.model_dump(mode="json") for sample in latest]
         topics.check_filter(filter_)
         if asking.actor.agent not in (None, HOME_ASSISTANT, *AGENTS):
             raise Forbidden(
@@ -295,21 +294,19 @@ async def described_all(samples: Sequence[Sample]) -> list[ShownSample]:
 
 def described(sample: Sample) -> ShownSample:
     """Return a sample as people and models are shown it."""
-    made: ShownSample = {
-        "topic": sample.topic,
-        "link": sample.link,
-        "at": moment(sample.at),
-        "retained": sample.retained,
-        "value": sample.value,
-    }
-    if sample.recorded:
-        made["recorded"] = True
-    return made
+    return ShownSample(
+        topic=sample.topic,
+        link=sample.link,
+        at=utc(sample.at),
+        retained=sample.retained,
+        value=sample.value,
+        recorded=sample.recorded or None,
+    )
 
 
 def described_gap(gap: Gap) -> ShownGap:
     """Return a gap as people and models are shown it."""
-    return {"since": moment(gap.since), "until": None if gap.until is None else moment(gap.until)}
+    return ShownGap(since=utc(gap.since), until=None if gap.until is None else utc(gap.until))
 
 
 def moment(at: float) -> str:

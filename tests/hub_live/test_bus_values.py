@@ -137,9 +137,9 @@ async def test_a_history_has_no_more_bytes_than_can_be_shown(home: Home, nas: De
         await say(nas, b"%d" % number + b"x" * 200_000)
 
     async def newest() -> bool:
-        found = (await values.history(user, DISK, "bus", since=0, limit=100))["samples"]
-        is_last = str(found[-1]["value"]).startswith("11x")
-        return is_last and sum(len(each["value"]) for each in found) <= 2**21
+        found = (await values.history(user, DISK, "bus", since=0, limit=100)).samples
+        is_last = str(found[-1].value).startswith("11x")
+        return is_last and sum(len(each.value) for each in found) <= 2**21
 
     await eventually(newest)
 

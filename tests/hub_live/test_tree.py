@@ -78,11 +78,11 @@ def test_who_reads_slowly_gets_the_newest_of_each_topic_and_nothing_piles_up(hom
         tree.put(sample("busy", b"%d" % number))
     tree.put(sample("quiet"))
     (busy, quiet), were_known = tree.take()
-    assert (busy["value"], busy["messages"], quiet["value"]) == (9_999, 10_000, 1)
+    assert (busy.value, busy.messages, quiet.value) == (9_999, 10_000, 1)
     assert not were_known
     assert not tree.changed.is_set()
     tree.put(sample("busy"))
-    assert [each["topic"] for each in tree.take()[0]] == ["busy"]
+    assert [each.topic for each in tree.take()[0]] == ["busy"]
 
 
 def test_no_topic_starves_and_there_is_an_end_to_how_many_are_watched(home: Home) -> None:
@@ -93,7 +93,7 @@ def test_no_topic_starves_and_there_is_an_end_to_how_many_are_watched(home: Home
     seen: list[str] = []
     while tree.changed.is_set():
         tree.put(sample("t/0"))  # changes all the time
-        taken = [each["topic"] for each in tree.take()[0]]
+        taken = [each.topic for each in tree.take()[0]]
         assert 0 < len(taken) <= 200
         seen += taken
         if len(set(seen)) == MOST_TOPICS:

@@ -10,6 +10,8 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.topics import is_exact, is_filter
+from hub_live.topics.tree import ShownTopic, TreeEvent
+from hub_live.topics.values import ShownSamples
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
 from hub_web.parts.forms import choice, text_field
@@ -30,7 +32,6 @@ from hub_web.parts.layout import (
     table,
 )
 from hub_web.parts.plots import plot, show_sparkline, sparkline
-from hub_web.parts.times import moment
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -109,10 +110,10 @@ class _Row:
     def change(self) -> None:
         """Show the last value."""
         state = self._state
-        self._pin.set_visibility(state is not None and state.last["retained"])
+        self._pin.set_visibility(state is not None and state.last.retained)
         if state is None:
             return
-        self._value.set(_size(state.last) if state.last["cut"] else short(state.value))
+        self._value.set(_size(state.last) if state.last.cut else short(state.value))
         self._rate.set(_rate(state.last))
         if len(state.numbers) >= _LEAST_POINTS:
             label = text("the last values of {topic}", topic=state.topic)
@@ -174,7 +175,7 @@ class _Tree:
         self._count.set(text("Looking…"))
         with self._list:
             self._stop = view.follow(
-                "/api/bus/tree", dict[str, Any], self._heard, link=link, filter=filter_, words=words
+                "/api/bus/tree", TreeEvent, self._heard, link=link, filter=filter_, words=words
             )
         self._news.set()
 
@@ -191,21 +192,20 @@ class _Tree:
         self._most = _LINES
         self._news.set()
 
-    def _heard(self, event: Mapping[str, Any]) -> None:
-        if "topics" in event:
-            for last in event["topics"]:
-                self._tree.put(last)
-                self._changed.add(last["topic"])
-        if event.get("full") and not self._is_full:
+    def _heard(self, event: TreeEvent) -> None:
+        for last in event.topics or ():
+            self._tree.put(last)
+            self._changed.add(last.topic)
+        if event.full and not self._is_full:
             self._is_full = True
             # Typed before it was known that the hub has more topics than it sent.
             self.filter(self._wanted)
-        if reason := event.get("refused"):
-            self._warn(text("The home broker does not let the hub see this."), reason)
-        if gap := event.get("gap"):
+        if event.refused:
+            self._warn(text("The home broker does not let the hub see this."), event.refused)
+        if gap := event.gap:
             self._warning.clear()
-            if gap["until"] is None:
-                since = view.at(gap["since"])
+            if gap.until is None:
+                since = view.at(gap.since)
                 self._warn(text("The broker is away since {time}.", time=since), "")
         self._news.set()
 
@@ -312,16 +312,13 @@ class _Topic:
         """Show a topic."""
         self._wanted = state.topic
         async with view.busy():
-            answer = await view.api.get(
-                "/api/bus/history", topic=state.topic, link=self._link(), since="1h", limit=_HISTORY
-            )
+            asked = {"topic": state.topic, "link": self._link(), "since": "1h", "limit": _HISTORY}
+            answer = await view.api.get("/api/bus/history", ShownSamples, **asked)
         if self._wanted != state.topic:
             return  # another one was chosen meanwhile
         self._state, self._field = state, None
         self._history.clear()
-        self._history.extend(
-            (datetime.fromisoformat(each["at"]), each["value"]) for each in answer["samples"]
-        )
+        self._history.extend((each.at, each.value) for each in answer.samples)
         with refilled(self._content):
             with row(wrap=False):
                 Words("h2", state.topic, "sb-h2 sb-mono sb-topic-title").props["tabindex"] = "-1"
@@ -345,7 +342,7 @@ class _Topic:
         if self._state is None or state.topic != self._state.topic:
             return
         self._state = state
-        at = moment(state.last["at"])
+        at = state.last.at
         # What was on its way when the history was read is in it already.
         if not self._history or at > self._history[-1][0]:
             self._history.append((at, state.value))
@@ -356,24 +353,24 @@ class _Topic:
         state, last = self._state, self._state.last
         with refilled(self._body):
             with row():
-                if last["retained"]:
+                if last.retained:
                     badge(text("retained"), "accent", icon="push_pin")
                 badge(_size(last))
                 if rate := _rate(last):
                     badge(rate)
             count = text.count(
-                last["messages"],
+                last.messages,
                 "{n} message since this page was opened",
                 "{n} messages since this page was opened",
             )
-            facts({text("Last message"): _clock(moment(last["at"])), text("Counted"): count})
+            facts({text("Last message"): _clock(last.at), text("Counted"): count})
             self._draw_numbers(state)
             with stack() as values:
                 if isinstance(state.value, str):
                     code(state.value or text("(empty)"), label=text("Value"))
                 else:
                     as_json(state.value, label=text("Value"))
-                if last["cut"]:
+                if last.cut:
                     show_all = partial(self._show_all, values)
                     view.button(text("Show all of it"), show_all, icon="unfold_more")
             if len(self._history) > 1:
@@ -407,10 +404,10 @@ class _Topic:
         self._draw()
 
     async def _show_all(self, place: ui.element) -> None:
-        answer = await view.api.get("/api/bus/latest", topic=self._wanted, link=self._link())
+        answer = await view.api.get("/api/bus/latest", ShownSamples, topic=self._wanted, link=self._link())
         with refilled(place):
-            for sample in answer["samples"]:
-                as_json(sample["value"], label=text("Value"))
+            for sample in answer.samples:
+                as_json(sample.value, label=text("Value"))
 
 
 def _clock(at: datetime) -> str:
@@ -421,12 +418,12 @@ def _clock(at: datetime) -> str:
     return view.at(at)
 
 
-def _size(last: Mapping[str, Any]) -> str:
-    return text("{n} bytes", n=text.number(last["bytes"]))
+def _size(last: ShownTopic) -> str:
+    return text("{n} bytes", n=text.number(last.bytes))
 
 
-def _rate(last: Mapping[str, Any]) -> str:
-    rate = last["per_minute"]
+def _rate(last: ShownTopic) -> str:
+    rate = last.per_minute
     if rate is None or rate < 0.01:
         return ""
     if rate >= 60:

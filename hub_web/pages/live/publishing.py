@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from hub_live.topics.http import PublishBody
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.layout import code, facts, note, problem
@@ -19,14 +20,17 @@ def publish(links: Mapping[str, str], link: str, topic: str) -> None:
     own = f"users/{view.user.id}/events/"
 
     async def send() -> bool:
-        body = {"link": where.value, "topic": name.value, "payload": payload.value, "retain": retain.value}
-        if not await _is_meant({**body, "link": links[where.value]}):
+        body = PublishBody.model_construct(
+            topic=name.value, payload=payload.value, link=where.value, retain=retain.value
+        )
+        if not await _is_meant(body, links[body.link]):
             return False
         try:
             await view.api.post("/api/bus/publish", body)
         except ConfirmationNeeded as needed:
             # The person has just confirmed exactly this.
-            await view.api.post("/api/bus/publish", {**body, "confirmation": needed.confirmation})
+            confirmed = body.model_copy(update={"confirmation": needed.confirmation})
+            await view.api.post("/api/bus/publish", confirmed)
         view.notify(text("Published on {topic}", topic=name.value))
         return True
 
@@ -54,23 +58,21 @@ def publish(links: Mapping[str, str], link: str, topic: str) -> None:
     chosen()
 
 
-async def _is_meant(message: Mapping[str, str]) -> bool:
-    payload = message["payload"]
-
+async def _is_meant(message: PublishBody, broker: str) -> bool:
     def show() -> None:
-        kept = text("Yes, until it is replaced") if message["retain"] else text("No")
+        kept = text("Yes, until it is replaced") if message.retain else text("No")
         facts(
             {
-                text("Broker"): message["link"],
-                text("Topic"): message["topic"],
+                text("Broker"): broker,
+                text("Topic"): message.topic,
                 text("Kept by the broker"): kept,
-                text("Size"): text("{n} bytes", n=text.number(len(payload.encode()))),
+                text("Size"): text("{n} bytes", n=text.number(len(message.payload.encode()))),
             }
         )
         problem(
             text("This is sent as it is, and devices may act on it at once."),
             text("Strawberry checks nothing of it. A skill is the safer way to act on a device."),
         )
-        code(payload or text("(empty)"), label=text("Payload"))
+        code(message.payload or text("(empty)"), label=text("Payload"))
 
     return await view.ask(text("Publish this?"), yes=text("Publish"), danger=True, show=show)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from contracts.access import covers
 from contracts.errors import InvalidTopic
 from contracts.text import shortened
 from contracts.topics import check_filter, is_exact
+from hub_live.topics.tree import ShownTopic
 from hub_web.texts import text
 
 _POINTS: Final = 60
@@ -33,13 +34,13 @@ class TopicState:
     """
 
     topic: str
-    last: Mapping[str, Any]
+    last: ShownTopic
     numbers: deque[float] = field(default_factory=lambda: deque(maxlen=_POINTS))
 
     @property
     def value(self) -> Any:
         """Its last value."""
-        return self.last["value"]
+        return self.last.value
 
 
 @dataclass
@@ -95,15 +96,15 @@ class TopicTree:
         self._root = Branch("")
         self.shape += 1
 
-    def put(self, last: Mapping[str, Any]) -> None:
+    def put(self, last: ShownTopic) -> None:
         """Store a topic as it is now."""
-        name = str(last["topic"])
+        name = last.topic
         state = self.topics.get(name)
         if state is None:
             state = self.topics[name] = TopicState(name, last)
             self._add(state)
         state.last = last
-        if (number := number_in(last["value"])) is not None:
+        if (number := number_in(last.value)) is not None:
             state.numbers.append(number)
 
     def want(self, words: str) -> None:
