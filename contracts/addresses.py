@@ -55,7 +55,8 @@ def broker_endpoint(url: str, *, schemes: Container[str] = BROKER_PORTS) -> Endp
     if found is None or found.scheme not in schemes or "@" in url or urlsplit(url).path.strip("/"):
         shown = f"{url.partition('://')[0]}://…" if "@" in url else url
         raise ConfigError(
-            f"{shown!r} is not the address of a broker",
+            "{text!r} is not the address of a broker",
+            text=shown,
             hint="Write it as mqtt://host:1883, or with TLS as mqtts://host:8883; without a login.",
         )
     return found

@@ -82,4 +82,4 @@ def check_shown(given: str, present: str, *, name: str, hint: str) -> None:
         Conflict: If it is something else by now.
     """
     if given != present:
-        raise Conflict(f"{name} was changed meanwhile", hint=hint)
+        raise Conflict("{name} was changed meanwhile", name=name, hint=hint)

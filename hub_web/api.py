@@ -62,9 +62,15 @@ class ApiError(StrawberryError):
     """
 
     def __init__(
-        self, message: str, *, hint: str = "", code: str = "", more: Mapping[str, Any] | None = None
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        code: str = "",
+        more: Mapping[str, Any] | None = None,
+        **values: Any,
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, **values)
         self.code = code
         self.more = more or {}
 
@@ -345,7 +351,7 @@ def _refusal(status: int, body: bytes) -> StrawberryError:
     except ValueError:
         problem = None
     if problem is None:
-        return ApiError(f"the hub answered with status {status}")
+        return ApiError("the hub answered with status {status}", status=status)
     message = problem.message
     hint = " ".join(each for each in SENTENCES.split(problem.hint) if not _FOR_PROGRAMS.search(each))
     kind = PasswordNeeded if problem.code == "password_needed" else _KINDS.get(status)

@@ -106,7 +106,9 @@ class AgeReader(io.RawIOBase):
             raise ConfigError("this file is not encrypted with a passphrase", hint=_HINT)
         work, second = int(stanza[2]), self._line()
         if work > _MOST_WORK:
-            raise ConfigError(f"opening this file takes more than {1 << (_MOST_WORK - 20)} GiB of memory")
+            raise ConfigError(
+                "opening this file takes more than {most} GiB of memory", most=1 << (_MOST_WORK - 20)
+            )
         third = self._line()
         wrapping = ChaCha20Poly1305(_stretched(passphrase, _decoded(stanza[1]), work))
         try:

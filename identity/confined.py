@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from contracts.errors import Forbidden
+from contracts.phrases import Phrase
 from contracts.text import shortened
 
 _LONGEST_NAME: Final = 120
@@ -44,14 +45,16 @@ def parts_of(path: str) -> tuple[str, ...]:
         Forbidden: If it is absolute or empty, or a name is ``..``, hidden, too long or not portable.
     """
     if PurePosixPath(path).is_absolute():
-        raise Forbidden(f"{_quoted(path)} is an absolute path", hint="Use a path like garage/motion.jsonl.")
+        raise Forbidden(
+            "{path!r} is an absolute path", path=_short(path), hint="Use a path like garage/motion.jsonl."
+        )
     parts = tuple(path.split("/"))
     if len(parts) > _DEEPEST:
-        raise Forbidden(f"{_quoted(path)} has more than {_DEEPEST} levels")
+        raise Forbidden("{path!r} has more than {deepest} levels", path=_short(path), deepest=_DEEPEST)
     for part in parts:
         problem = _problem(part)
         if problem:
-            raise Forbidden(f"{_quoted(path)} cannot be used: {problem}")
+            raise Forbidden("{path!r} cannot be used: {problem}", path=_short(path), problem=problem)
     return parts
 
 
@@ -82,7 +85,7 @@ class Directory:
         except OSError as error:
             # ENXIO: a FIFO without a reader, or a socket.
             if error.errno in (*_LINK_ERRORS, errno.ENXIO, errno.EISDIR):
-                raise Forbidden(f"{self.path / name} is a link or no regular file") from None
+                raise Forbidden("{path} is a link or no regular file", path=self.path / name) from None
             raise
         try:
             if sys.platform == "win32":
@@ -97,7 +100,7 @@ class Directory:
             raise
         if not is_plain:
             os.close(handle)
-            raise Forbidden(f"{self.path / name} is a link or no regular file")
+            raise Forbidden("{path} is a link or no regular file", path=self.path / name)
         return handle
 
     def files(self) -> dict[str, os.stat_result]:
@@ -200,7 +203,7 @@ def _descend(handle: int, part: str, path: Path, *, create: bool) -> int:
         inner = os.open(part, _DIRECTORY | _NOFOLLOW, dir_fd=handle)
     except OSError as error:
         if error.errno in _LINK_ERRORS:
-            raise Forbidden(f"{part!r} in {path} is a link or no directory") from None
+            raise Forbidden("{part!r} in {path} is a link or no directory", part=part, path=path) from None
         raise
     os.close(handle)
     return inner
@@ -217,22 +220,24 @@ def _refuse_links(root: Path, path: Path) -> None:
             return
         # 0x400 is FILE_ATTRIBUTE_REPARSE_POINT: links, junctions and mount points.
         if stat.S_ISLNK(found.st_mode) or getattr(found, "st_file_attributes", 0) & 0x400:
-            raise Forbidden(f"{step} is a link")
+            raise Forbidden("{step} is a link", step=step)
 
 
 def _problem(name: str) -> str:
     if name in ("", ".", ".."):
-        return f"{name!r} is no name of a file"
-    if name.startswith("."):
-        return f"{_quoted(name)} is hidden"
-    if len(name.encode()) > _LONGEST_NAME:
-        return f"{_quoted(name)} is longer than {_LONGEST_NAME} bytes"
-    if not name.isprintable() or not _NOT_IN_NAMES.isdisjoint(name) or name[-1] in ". ":
-        return f"{_quoted(name)} has characters that not every system takes in a name"
-    if name.partition(".")[0].rstrip().casefold() in WINDOWS_DEVICES:
-        return f"{_quoted(name)} is a device on Windows"
-    return ""
+        template = "{name!r} is no name of a file"
+    elif name.startswith("."):
+        template = "{name!r} is hidden"
+    elif len(name.encode()) > _LONGEST_NAME:
+        template = "{name!r} is longer than {most} bytes"
+    elif not name.isprintable() or not _NOT_IN_NAMES.isdisjoint(name) or name[-1] in ". ":
+        template = "{name!r} has characters that not every system takes in a name"
+    elif name.partition(".")[0].rstrip().casefold() in WINDOWS_DEVICES:
+        template = "{name!r} is a device on Windows"
+    else:
+        return ""
+    return Phrase(template, name=_short(name), most=_LONGEST_NAME)
 
 
-def _quoted(text: str) -> str:
-    return repr(shortened(text, _LONGEST_NAME))
+def _short(text: str) -> str:
+    return shortened(text, _LONGEST_NAME)

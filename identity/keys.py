@@ -131,11 +131,13 @@ class KeyPair:
         try:
             key = load_pem_private_key(path.read_bytes(), password=None)
         except OSError as error:
-            raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
+            raise ConfigError(
+                "cannot read the key {path}: {strerror}", path=path, strerror=error.strerror
+            ) from None
         except (ValueError, TypeError):
             key = None
         if not isinstance(key, Ed25519PrivateKey):
-            raise ConfigError(f"{path} is not an Ed25519 key", hint="Restore it from a backup.")
+            raise ConfigError("{path} is not an Ed25519 key", path=path, hint="Restore it from a backup.")
         return cls(key)
 
     @classmethod

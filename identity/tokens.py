@@ -126,7 +126,9 @@ def verify(
     except (jwt.PyJWTError, ValidationError, ValueError, TypeError):
         raise Unauthorized("the token is malformed") from None
     if claims.aud != audience:
-        raise Unauthorized(f"the token is not for {audience.upper()}", hint=_ANOTHER[audience])
+        raise Unauthorized(
+            "the token is not for {audience}", audience=audience.upper(), hint=_ANOTHER[audience]
+        )
     if claims.exp + _LEEWAY_S <= (time.time() if now is None else now):
         raise Unauthorized("the token has expired", hint=new_token_hint(claims))
     if is_revoked(claims):

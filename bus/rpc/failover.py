@@ -65,7 +65,10 @@ def _combined(request: CallRequest, failures: list[CallError]) -> CallError:
     name = f"{request.skill}.{request.method}"
     if not failures:
         return CallError(
-            ErrorCode.OFFLINE, f"no device with {name} is connected", hint="Start a spoke that has it."
+            ErrorCode.OFFLINE,
+            "no device with {name} is connected",
+            name=name,
+            hint="Start a spoke that has it.",
         )
     if len(failures) == 1:
         return failures[0]
@@ -74,4 +77,4 @@ def _combined(request: CallRequest, failures: list[CallError]) -> CallError:
     said = [error.code for error in failures if error.code is not ErrorCode.OFFLINE]
     code = codes.pop() if len(codes) == 1 else said[-1]
     each = "; ".join(f"{error.device}: {error.message}" for error in failures)
-    return CallError(code, f"no device could run {name}: {each}", hint=failures[-1].hint)
+    return CallError(code, "no device could run {name}: {each}", name=name, each=each, hint=failures[-1].hint)

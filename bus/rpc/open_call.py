@@ -196,7 +196,9 @@ class OpenCall:
         """Conclude that the call may or may not have run."""
         error = CallError(
             ErrorCode.OUTCOME_UNKNOWN,
-            f"{self.request.path}: outcome unknown, it may have run: {why}",
+            "{path}: outcome unknown, it may have run: {why}",
+            path=self.request.path,
+            why=why,
             hint="Look at the device before you try again.",
             device=self.request.device,
         )
@@ -224,7 +226,8 @@ def offline(request: CallRequest, what: str) -> CallError:
     """Return the error of a device that cannot be reached, so that nothing has run."""
     return CallError(
         ErrorCode.OFFLINE,
-        f"{request.device} {what}",
+        "{device} {what}",
+        what=what,
         hint="Check that the device is on and that its spoke runs.",
         device=request.device,
     )

@@ -66,7 +66,9 @@ class Replies:
             return sealed
         too_large = CallError(
             ErrorCode.TOO_LARGE,
-            f"the result has {len(sealed):,} bytes; {self._max_payload:,} are allowed",
+            "the result has {count:,} bytes; {max_payload:,} are allowed",
+            count=len(sealed),
+            max_payload=self._max_payload,
             hint="Ask for less at once.",
         )
         return self.failure(incoming, too_large)

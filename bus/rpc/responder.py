@@ -216,7 +216,9 @@ class Responder:
         elif known is not None:
             self._control_known(known, control.kind)
         elif control.kind == "start":
-            missing = CallError(ErrorCode.EXPIRED, f"{self._device} holds no reservation for this call")
+            missing = CallError(
+                ErrorCode.EXPIRED, "{name} holds no reservation for this call", name=self._device
+            )
             self._replies.send(incoming, self._replies.failure(incoming, missing))
         else:
             # The call may still be on its way: this outcome will be waiting for it.
@@ -254,10 +256,10 @@ class Responder:
         if call.epoch != self._epoch:
             return self._stale()
         if self._is_late(incoming, call.ttl_ms):
-            return CallError(ErrorCode.EXPIRED, f"the call reached {self._device} too late")
+            return CallError(ErrorCode.EXPIRED, "the call reached {name} too late", name=self._device)
         if self._seen.forgot(incoming.issued_at):
             return CallError(
-                ErrorCode.EXPIRED, f"{self._device} no longer knows whether it has seen this call"
+                ErrorCode.EXPIRED, "{name} no longer knows whether it has seen this call", name=self._device
             )
         return None
 
@@ -272,7 +274,9 @@ class Responder:
         if self._seen.active >= self._settings.max_active:
             return CallError(
                 ErrorCode.BUSY,
-                f"{self._device} runs {self._settings.max_active} calls already",
+                "{name} runs {max_active} calls already",
+                name=self._device,
+                max_active=self._settings.max_active,
                 hint="Try again when some of them have ended.",
             )
         if self._admission is not None:
@@ -283,7 +287,9 @@ class Responder:
         return None
 
     def _stale(self) -> CallError:
-        return CallError(ErrorCode.STALE_EPOCH, f"{self._device} has restarted since the call was made")
+        return CallError(
+            ErrorCode.STALE_EPOCH, "{name} has restarted since the call was made", name=self._device
+        )
 
     # Stages
 
@@ -295,7 +301,7 @@ class Responder:
         self._replies.send(incoming, incoming.reply)
 
     def _lapse(self, incoming: IncomingCall) -> None:
-        error = CallError(ErrorCode.EXPIRED, f"the reservation on {self._device} lapsed")
+        error = CallError(ErrorCode.EXPIRED, "the reservation on {name} lapsed", name=self._device)
         self._fail(incoming, error)
 
     def _start(self, incoming: IncomingCall, call: Call) -> None:
@@ -352,7 +358,10 @@ class Responder:
             return
         except PydanticSerializationError:
             not_json = CallError(
-                ErrorCode.SKILL_ERROR, f"{incoming.skill}.{incoming.method} gave what is not JSON"
+                ErrorCode.SKILL_ERROR,
+                "{skill}.{method} gave what is not JSON",
+                skill=incoming.skill,
+                method=incoming.method,
             )
             sealed = self._replies.failure(incoming, not_json)
         except asyncio.CancelledError:

@@ -52,7 +52,9 @@ Moment = Annotated[Timestamp, AfterValidator(_whole_milliseconds)]
 
 def unknown_agent(name: str, known: Iterable[str]) -> NotFound:
     """Return the error for the name of no agent; the hint lists those that can be asked."""
-    return NotFound(f"there is no agent {name[:64]!r}", hint=f"The agents are: {', '.join(known)}.")
+    return NotFound(
+        "there is no agent {name!r}", name=name[:64], known=", ".join(known), hint="The agents are: {known}."
+    )
 
 
 class Exchange(Part):

@@ -77,7 +77,7 @@ def unpack(
         return unpacking.summary()
     except _NO_ARCHIVE as error:
         shutil.rmtree(files, ignore_errors=True)
-        raise ConfigError(f"this is not a backup of Strawberry: {error}") from None
+        raise ConfigError("this is not a backup of Strawberry: {error}", error=error) from None
     except BaseException:
         shutil.rmtree(files, ignore_errors=True)
         raise
@@ -132,13 +132,13 @@ class _Unpacking:
         """Unpack one entry."""
         content = archive.extractfile(entry) if entry.isreg() and not entry.issparse() else None
         if content is None:
-            raise ConfigError(f"the backup holds {entry.name[:200]!r}, which is no file")
+            raise ConfigError("the backup holds {name!r}, which is no file", name=entry.name[:200])
         if self._manifest is None:
             self._manifest = _manifest(entry, content.read(_PIECE))
             return
         path = self._checked(entry.name)
         if path.name.endswith(_READ_WHOLE) and entry.size > _MOST_TEXT:
-            raise ConfigError(f"the backup holds {entry.name[:200]!r}, which is too large")
+            raise ConfigError("the backup holds {name!r}, which is too large", name=entry.name[:200])
         self._bytes += entry.size
         if shutil.disk_usage(self._files).free < entry.size + _FREE:
             raise ConfigError("there is not enough space on the disk to unpack the backup", hint="Free some.")
@@ -148,7 +148,7 @@ class _Unpacking:
         except OSError as error:
             why = error.strerror or error
             raise ConfigError(
-                f"the backup holds {entry.name[:200]!r}, which cannot be written: {why}"
+                "the backup holds {name!r}, which cannot be written: {why}", name=entry.name[:200], why=why
             ) from None
 
     def _write(self, target: Path, content: IO[bytes], mode: int) -> None:
@@ -171,11 +171,11 @@ class _Unpacking:
             and _NOT_IN_NAMES.isdisjoint(name)
         )
         if not is_plain or self._rules.kind(path) == "none":
-            raise ConfigError(f"the backup holds {name[:200]!r}, which is no path of a home")
+            raise ConfigError("the backup holds {name!r}, which is no path of a home", name=name[:200])
         # Where capital letters do not count, the second would be written into the first.
         self._folders.update(str(each).casefold() for each in path.parents)
         if name.casefold() in self._names or len(self._names) + len(self._folders) > _MOST_FILES:
-            raise ConfigError(f"the backup holds {name[:200]!r} twice, or too many files")
+            raise ConfigError("the backup holds {name!r} twice, or too many files", name=name[:200])
         self._names.add(name.casefold())
         return path
 
@@ -217,7 +217,8 @@ def _manifest(entry: tarfile.TarInfo, text: bytes) -> dict[str, Any]:
         raise ConfigError("this is not a backup of Strawberry: it does not begin with its description")
     if manifest["format"] != FORMAT:
         raise ConfigError(
-            f"the backup has a format that this version does not know ({str(manifest['format'])[:40]!r})",
+            "the backup has a format that this version does not know ({format!r})",
+            format=str(manifest["format"])[:40],
             hint="Update Strawberry, and restore it then.",
         )
     return manifest

@@ -48,7 +48,12 @@ def complete(home: Home) -> Path | None:
     """
     for directory, what in ((home.broker, "its broker"), (home.spoke, "its spoke")):
         if is_held(directory):
-            raise ConfigError(f"{home.directory} cannot be restored while {what} runs", hint="Stop it first.")
+            raise ConfigError(
+                "{home} cannot be restored while {what} runs",
+                home=home.directory,
+                what=what,
+                hint="Stop it first.",
+            )
     files = staged_files(home)
     decided: dict[str, Any] = json.loads((home.restore_plan).read_bytes())
     aside = home.directory / decided["aside"]
@@ -88,7 +93,8 @@ def _settle(home: Home, files: Path, revoke: Collection[str]) -> None:
         settled = settle(files / "hub" / "hub.db", replaced=old if old.exists() else None, revoke=revoke)
     except sqlite3.Error as error:
         raise ConfigError(
-            f"the restored database cannot be written: {error}",
+            "the restored database cannot be written: {error}",
+            error=error,
             hint="Is the disk full? The next start continues the restore. "
             "'strawberry restore FILE' takes another backup instead.",
         ) from None

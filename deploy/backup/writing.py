@@ -39,7 +39,8 @@ def check_passphrase(passphrase: SecretStr) -> None:
     """
     if len(passphrase.get_secret_value()) < SHORTEST_PASSPHRASE:
         raise ConfigError(
-            f"the passphrase has fewer than {SHORTEST_PASSPHRASE} characters",
+            "the passphrase has fewer than {shortest} characters",
+            shortest=SHORTEST_PASSPHRASE,
             hint="The backup holds all keys of this home: take four or more words that only you know.",
         )
 
@@ -64,7 +65,9 @@ def write_backup(
     check_passphrase(passphrase)
     if not home.has_hub:
         raise ConfigError(
-            f"there is no hub in {home.directory}", hint="Set STRAWBERRY_HOME to its directory."
+            "there is no hub in {directory}",
+            directory=home.directory,
+            hint="Set STRAWBERRY_HOME to its directory.",
         )
     load_hub_key(home.hub)  # a backup without it could not be restored
     with temporary_directory(home) as copies:
@@ -134,7 +137,9 @@ def _add(archive: tarfile.TarFile, file: Found, copies: Path) -> int:
     except OSError as error:
         if error.errno is not None:
             raise
-        raise ConfigError(f"{file.path} became shorter while it was read", hint="Try it again.") from None
+        raise ConfigError(
+            "{file} became shorter while it was read", file=file.path, hint="Try it again."
+        ) from None
     return status.st_size
 
 

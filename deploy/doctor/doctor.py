@@ -117,7 +117,7 @@ def _sandbox(home: Home, *, without: str) -> Check:
     from sandbox_host import PoolSettings, find, open_pool
 
     async def no_calls(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        raise StrawberryError(f"there is no address {path}")
+        raise StrawberryError("there is no address {path}", path=path)
 
     async def run() -> str:
         await find(home.sandbox)

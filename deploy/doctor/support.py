@@ -70,7 +70,7 @@ def write_bundle(file: Path, home: Home, checks: Sequence[Check]) -> list[str]:
         with open(file, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
             stream.write(content.getvalue())
     except FileExistsError:
-        raise ConfigError(f"there is already a file {file}", hint="Name another one.") from None
+        raise ConfigError("there is already a file {file}", file=file, hint="Name another one.") from None
     return list(texts)
 
 

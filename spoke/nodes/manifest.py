@@ -96,7 +96,8 @@ def refuse_own(name: str) -> None:
     if name.lower().startswith(_OWN):
         raise CallError(
             ErrorCode.REFUSED,
-            f"{name[:100]!r} is refused: it is Strawberry itself, which is no node",
+            "{name!r} is refused: it is Strawberry itself, which is no node",
+            name=name[:100],
             hint="'strawberry service' starts and stops it, at its own machine.",
         )
 
@@ -112,22 +113,31 @@ def read_manifest(folder: Path) -> Manifest:
         return parse_yaml(_text(path), Manifest)
     except FileProblem as problem:
         line = f":{problem.line}" if problem.line is not None else ""
-        raise FileProblem(f"{path}{line}: {problem.message}", hint=problem.hint, line=problem.line) from None
+        raise FileProblem(
+            "{path}{line_number}: {text}",
+            path=path,
+            line_number=line,
+            text=problem.message,
+            hint=problem.hint,
+            line=problem.line,
+        ) from None
 
 
 def _text(path: Path) -> str:
     name = path.parent.name
     if not is_node_name(name):
-        raise FileProblem(f"{name!r} is no name of a node: letters, digits, '_' and '-', at most 50")
+        raise FileProblem(
+            "{name!r} is no name of a node: letters, digits, '_' and '-', at most 50", name=name
+        )
     if name.lower().startswith(_OWN):
         raise FileProblem("names that begin with 'strawberry' are for Strawberry itself")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise FileProblem(f"is longer than {MAX_BYTES} bytes")
+            raise FileProblem("is longer than {most} bytes", most=MAX_BYTES)
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FileProblem("is not UTF-8 text") from None
     except OSError as error:
-        raise FileProblem(f"cannot be read: {error.strerror or error}") from None
+        raise FileProblem("cannot be read: {reason}", reason=error.strerror or error) from None

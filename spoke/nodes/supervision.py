@@ -258,8 +258,10 @@ class Nodes:
         if node.status.state == "failed":
             raise CallError(
                 ErrorCode.SKILL_ERROR,
-                f"{name} {node.status.reason}",
-                hint=f"'strawberry nodes logs DEVICE {name}' shows what it wrote.",
+                "{name} {reason}",
+                name=name,
+                reason=node.status.reason,
+                hint="'strawberry nodes logs DEVICE {name}' shows what it wrote.",
             )
         return self._status(name)
 
@@ -298,10 +300,13 @@ class Nodes:
         self._refuse_protected(name, "built")
         if manifest.build is None:
             raise CallError(
-                ErrorCode.REFUSED, f"{name} has no build", hint="Name one in its node.yaml: build: make"
+                ErrorCode.REFUSED,
+                "{name} has no build",
+                name=name,
+                hint="Name one in its node.yaml: build: make",
             )
         if name in self._building:
-            raise CallError(ErrorCode.BUSY, f"{name} is being built already")
+            raise CallError(ErrorCode.BUSY, "{name} is being built already", name=name)
         self._building.add(name)
         last = ""
         try:
@@ -319,13 +324,20 @@ class Nodes:
                 code = await process.wait()
         except OSError as error:
             raise CallError(
-                ErrorCode.SKILL_ERROR, f"the build of {name} cannot be started: {error.strerror or error}"
+                ErrorCode.SKILL_ERROR,
+                "the build of {name} cannot be started: {strerror}",
+                name=name,
+                strerror=error.strerror or error,
             ) from None
         finally:
             self._building.discard(name)
         if code != 0:
             raise CallError(
-                ErrorCode.SKILL_ERROR, f"the build of {name} ended with code {code}", hint=last[:500]
+                ErrorCode.SKILL_ERROR,
+                "the build of {name} ended with code {status}",
+                name=name,
+                status=code,
+                hint=last[:500],
             )
 
     def log(self, name: str, lines: int) -> list[str]:
@@ -424,7 +436,10 @@ class Nodes:
         if name not in folders:
             refuse_own(name)
             raise CallError(
-                ErrorCode.BAD_ARGUMENTS, f"there is no node {name[:100]!r}", hint=suggestion(name, folders)
+                ErrorCode.BAD_ARGUMENTS,
+                "there is no node {name!r}",
+                name=name[:100],
+                hint=suggestion(name, folders),
             )
         return folders[name]
 
@@ -447,7 +462,9 @@ class Nodes:
         if self._is_protected(name):
             raise CallError(
                 ErrorCode.REFUSED,
-                f"{name} is protected: it is {what} only at the machine itself",
+                "{name} is protected: it is {what} only at the machine itself",
+                name=name,
+                what=what,
                 hint="Set 'protected: false' in its node.yaml there; that counts at once.",
             )
 
