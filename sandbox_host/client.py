@@ -1,15 +1,13 @@
 """One sandbox process: started, spoken to line by line, and killed."""
 
 import asyncio
-import contextlib
 import logging
-import os
 import secrets
 import signal
-import sys
 from collections import deque
 from typing import Final
 
+from bus.processes import kill, open_process, tied
 from contracts.errors import CallError, ErrorCode, InvalidMessage, SandboxError
 from sandbox_host import messages
 from sandbox_host.calls import CallHandler, Calls
@@ -66,13 +64,8 @@ class Interpreter:
             reason: Why, in a few words; the first one given is kept.
         """
         self.reason = self.reason or reason
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                if sys.platform == "win32":
-                    self._process.kill()
-                else:
-                    # Process.kill polls first, and may so take the exit code away from asyncio's own wait.
-                    os.kill(self._process.pid, signal.SIGKILL)
+        if self._process is not None:
+            kill(self._process)
 
     async def ready(self) -> None:
         """Wait until the process can run programs.
@@ -154,26 +147,23 @@ class Interpreter:
             async with private_cache(self._installed) as cache:
                 if not self.alive:
                     return
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._installed.command(parent=os.getpid()),
+                running = open_process(
+                    tied(self._installed.command(), ends_by=signal.SIGKILL),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.PIPE,
                     env=self._installed.environment(cache),
                     limit=_MAX_LINE,
-                    # A Ctrl-C in the terminal is for the program that owns this process.
-                    start_new_session=sys.platform != "win32",
                 )
-                try:
-                    if not self.alive:
-                        self.kill(self.reason)
-                    async with asyncio.TaskGroup() as tasks:
-                        tasks.create_task(self._read_log(self._process), name="sandbox log")
-                        await self._read_lines(self._process)
-                finally:
-                    self._end("it was closed")
-                    # What is left in the pipes has to be read, or they are never closed.
-                    await self._process.communicate()
+                async with running as self._process:
+                    try:
+                        if not self.alive:
+                            kill(self._process)
+                        async with asyncio.TaskGroup() as tasks:
+                            tasks.create_task(self._read_log(self._process), name="sandbox log")
+                            await self._read_lines(self._process)
+                    finally:
+                        self._end("it was closed")
         except Exception as error:  # noqa: BLE001 - one bad process must not take the others with it
             _log.exception("a sandbox process failed")
             self.reason = self.reason or str(error) or type(error).__name__

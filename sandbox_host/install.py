@@ -19,7 +19,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from bus.processes import open_process
 from contracts.errors import SandboxError, SandboxMissing
 
 Progress = Callable[[str], None]
@@ -60,17 +60,11 @@ class Installed:
     home: Path
     processes: Path
 
-    def command(self, *, parent: int) -> list[str]:
-        """Return the command line of a sandbox process.
-
-        Args:
-            parent: Id of the process whose end shall end it.
-        """
-        flags = ["--deny-import", f"--allow-read={self.home}"]
-        if sys.platform == "linux":
-            flags.append("--allow-ffi")  # given back once it is tied to its parent
-        flags.append(f"--v8-flags=--disallow-code-generation-from-strings,--wasm-max-mem-pages={WASM_PAGES}")
-        return [*_run(self.home, *flags), str(self.home / "host.ts"), str(self.home / _IMAGE), str(parent)]
+    def command(self) -> list[str]:
+        """Return the command line of a sandbox process."""
+        flags = f"--v8-flags=--disallow-code-generation-from-strings,--wasm-max-mem-pages={WASM_PAGES}"
+        command = _run(self.home, "--deny-import", f"--allow-read={self.home}", flags)
+        return [*command, str(self.home / "host.ts"), str(self.home / _IMAGE)]
 
     def environment(self, cache: Path) -> dict[str, str]:
         """Return the whole environment of a sandbox process; nothing of ours gets into it."""
@@ -121,22 +115,10 @@ async def _call(
     Raises:
         SandboxError: With ``failure`` if it cannot be run, fails or takes longer.
     """
-    errors = b""
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            async with asyncio.timeout(seconds):
-                _, errors = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.communicate()
+        running = open_process(command, env=environment, stderr=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(seconds), running as process:
+            _, errors = await process.communicate()
     except TimeoutError:
         raise SandboxError(
             "{failure}: it takes longer than {seconds:g} s", failure=failure, seconds=seconds, hint=hint
@@ -340,7 +322,7 @@ async def _compile(installed: Installed) -> None:
         # The first start compiles, and only the second one stores the result.
         for _ in range(2):
             await _call(
-                installed.command(parent=os.getpid()),
+                installed.command(),
                 environment=_bare_environment(staging),
                 seconds=_BUILD_SECONDS,
                 failure="the sandbox does not start",

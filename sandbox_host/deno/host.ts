@@ -1,5 +1,5 @@
 // One sandbox process: a Python interpreter with no permissions, driven over stdin and stdout.
-// Usage: host.ts IMAGE PARENT_PID
+// Usage: host.ts IMAGE
 //
 // Every line is one JSON object. In come {type: "run"} and {type: "answer"}; out go "ready", "output",
 // "call" and "done". The guest can forge all that goes out, so nothing here is a gate: the Python program
@@ -40,20 +40,6 @@ const encoder = new TextEncoder();
 const parse = JSON.parse;
 const stringify = JSON.stringify;
 const now = performance.now.bind(performance);
-
-/** Ask Linux to kill this process when its parent dies; a busy guest would not see stdin close. */
-function dieWithParent(parent: number): void {
-  if (Deno.build.os !== "linux") return;
-  const signalOnParentDeath = 1; // PR_SET_PDEATHSIG
-  const sigkill = 9n;
-  const libc = Deno.dlopen("libc.so.6", {
-    prctl: { parameters: ["i32", "u64", "u64", "u64", "u64"], result: "i32" },
-  });
-  const refused = libc.symbols.prctl(signalOnParentDeath, sigkill, 0n, 0n, 0n);
-  libc.close();
-  // A parent that died before the call above sends no signal any more.
-  if (refused !== 0 || Deno.ppid !== parent) exit(1);
-}
 
 function writeAll(bytes: Uint8Array): void {
   for (let sent = 0; sent < bytes.length;) sent += stdout.writeSync(bytes.subarray(sent));
@@ -146,8 +132,7 @@ class Input {
   }
 }
 
-const [imageFile, parent] = Deno.args;
-dieWithParent(Number(parent));
+const [imageFile] = Deno.args;
 
 const options = {
   jsglobals: {},
@@ -206,7 +191,7 @@ guest.destroy();
 await execute.callPromising("", "print(end='')\n[1 + 1]", 1000, 1000);
 
 // Nothing below needs a permission, and the guest must not find a way to ask for one.
-for (const name of ["read", "ffi"] as const) Deno.permissions.revokeSync({ name });
+Deno.permissions.revokeSync({ name: "read" });
 const realm = globalThis as unknown as Record<string, unknown>;
 for (const name of REMOVED) delete realm[name];
 
