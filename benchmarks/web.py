@@ -13,7 +13,7 @@ from playwright.async_api import Browser, Page, async_playwright
 from benchmarks.measure import Effort, sandbox_directory
 from benchmarks.table import Reach, Row, not_measured
 from contracts.errors import SandboxError
-from deploy.home.directory import Home
+from deploy.directory import Home
 from hub_registry.access.bearer import SESSION_COOKIE
 from sandbox_host import install
 from tests.e2e.house import House

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
+from agent_core.schemas.arguments import check_arguments
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
-from agent_core.skills.arguments import check_arguments
 from chat.http.requests import Answer, answer, read_query
 from chat.http.streams import DONE, HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event, farewell
 from chat.tasks import open_tasks

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from agent_core.search.finder import SkillFinder
+from agent_core.finder import SkillFinder
 from contracts.devices.joining import EnrolAnswer
 from contracts.errors import Conflict, NotFound
 from contracts.rates import TokenBuckets

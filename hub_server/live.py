@@ -16,8 +16,8 @@ from contracts.errors import FileProblem
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.calls.own_skills import HubSkill
 from hub_agent.chat.history import Histories
-from hub_agent.own_skills import HubSkill
 from hub_agent.prompt import Contribution
 from hub_agent.settings import HubSettings, ProtobufSettings
 from hub_home_assistant.inward import Inward

@@ -42,13 +42,13 @@ from hub_agent.bus.home_link import HomeLink, HomeTopics, open_home_link, purge_
 from hub_agent.bus.wake_words import open_wake_words
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.calls.own_skills import OwnSkills
 from hub_agent.calls.rate import Quotas
 from hub_agent.chat.agent_skill import AgentSkill
 from hub_agent.chat.assistant import Assistant
 from hub_agent.chat.history import Histories
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.chat.traces import Traces
-from hub_agent.own_skills import OwnSkills
 from hub_agent.prompt import Prompter, open_soul
 from hub_agent.settings import HubSettings, WyomingSettings
 from hub_home_assistant.outward import open_outward

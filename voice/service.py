@@ -18,7 +18,8 @@ from identity.files import write_private
 from voice.engines import Grammar, Transcript
 from voice.opening import Engines, open_engines, open_loudspeaker, open_microphone
 from voice.pipeline import Activity, Chat, MayAnswer, Pipeline
-from voice.satellite import Names, Satellite, listen, open_satellite
+from voice.satellite.opening import open_satellite
+from voice.satellite.satellite import Names, Satellite, listen
 from voice.settings import SatelliteSettings, VoiceSettings
 
 _log = logging.getLogger(__name__)

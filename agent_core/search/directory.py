@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, Protocol, TypeVar
 
-from agent_core.search.nearest import suggestion
-from agent_core.skills.foreign_schema import check_schema
+from agent_core.schemas.foreign_schema import check_schema
+from agent_core.schemas.nearest import suggestion
 from contracts.devices.registration import MAX_SCHEMA, Method, Registration
 from contracts.errors import CallError, ErrorCode, InvalidMessage
 

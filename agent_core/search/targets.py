@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
 
+from agent_core.schemas.nearest import suggestion
 from agent_core.search.catalogue import Target, describe_target, method_info, raised_flags
 from agent_core.search.directory import HUB_KEY, DeviceEntry, Found, RegisteredSkill, SkillDirectory
-from agent_core.search.nearest import suggestion
 from contracts.devices.registration import MethodFlags
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from agent_core.skills.foreign_schema import without_null
+from agent_core.schemas.foreign_schema import without_null
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, StrawberryError
 from contracts.text import shortened

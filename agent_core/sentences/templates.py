@@ -21,6 +21,8 @@ from hassil import (
 from hassil.errors import HassilError
 from hassil.parser import ParseError
 
+from agent_core.schemas.arguments import check_arguments
+from agent_core.schemas.foreign_schema import VALUES, branches, kinds_of, resolved, without_null
 from agent_core.sentences.matching import (
     Match,
     Node,
@@ -31,9 +33,6 @@ from agent_core.sentences.matching import (
     spoken,
     ways,
 )
-from agent_core.skills.arguments import check_arguments
-from agent_core.skills.foreign_schema import branches, kinds_of, resolved, without_null
-from agent_core.skills.skill import VALUES
 from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, SpokenSentence, SpokenSlot, Vocabulary
 from contracts.devices.registration import Method
 from contracts.errors import CallError, StrawberryError

@@ -3,8 +3,6 @@
 ``skill``           base class, decorator and units for authors
 ``schema``          contracts made from signatures and type hints, and arguments read by them
 ``results``         results of methods as JSON
-``arguments``       arguments checked by the contract alone, without the skill's code
-``foreign_schema``  JSON Schemas of other devices made safe to check with
 ``settings``        what the owner of a device sets of a skill
 ``loader``          skills read from instances and folders
 ``execution``       one call of one method

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import aclosing
 from typing import Any, NoReturn, TypeVar
 
-from agent_core.skills.arguments import check_result
+from agent_core.schemas.arguments import check_result
 from agent_core.skills.loader import LoadedMethod
 from agent_core.skills.results import to_json
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag

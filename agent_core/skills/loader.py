@@ -25,19 +25,28 @@ from functools import cached_property
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from agent_core.skills.schema import MethodSchema, SchemaError, method_schema
-from agent_core.skills.settings import settings_methods
-from agent_core.skills.skill import FRAMEWORK_NAMES, HOOKS, Skill, SkillContext, attach, options_of
-from contracts.devices.registration import MAX_METHODS, Method, Registration
+from agent_core.skills.skill import (
+    FRAMEWORK_NAMES,
+    HOOKS,
+    MethodOptions,
+    Skill,
+    SkillContext,
+    attach,
+    options_of,
+)
+from contracts.devices.registration import MAX_METHODS, Method, MethodFlags, Registration
 from contracts.errors import ConfigError
 from contracts.names import HUB_SKILLS
 from contracts.validation import explain
 
 _HOOK: Final = ("(self)", "(self) -> None", "(self) -> 'None'")
+_READ: Final = MethodOptions(MethodFlags(read_only=True))
+_CHANGE: Final = MethodOptions(MethodFlags(idempotent=True, confirm=True))
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 
 ContextFactory = Callable[[str], SkillContext]
@@ -127,7 +136,7 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
         _check_hooks(owner)
     methods: dict[str, LoadedMethod] = {}
     if isinstance(instance, Skill) and instance.Settings is not None:
-        for name, (described, function) in settings_methods(instance).items():
+        for name, (described, function) in _settings_methods(instance).items():
             methods[name] = LoadedMethod(described, function, None)
     problems: list[LoadProblem] = []
     for name, member in vars(owner).items():
@@ -423,3 +432,42 @@ def explained(error: BaseException, entry: Path) -> str:
         if frame.filename.startswith(root):
             return f"{Path(frame.filename).name}, line {frame.lineno}: {text}"
     return text
+
+
+def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..., Any]]]:
+    """Make the methods of a skill that declares settings; none for another.
+
+    Raises:
+        ConfigError: The settings cannot be used.
+        SchemaError: A field cannot be expressed as JSON.
+    """
+    model, stored = skill.Settings, skill.stored_settings
+    if model is None or stored is None:
+        return {}
+
+    def get_settings() -> Any:
+        """Return the settings of this skill."""
+        return stored.value
+
+    def change_settings(**given: Any) -> Any:
+        """Change settings of this skill; what is left out stays as it is."""
+        return stored.change(given)
+
+    get_settings.__annotations__ = {"return": model}
+    hints = {
+        name: Annotated[field.annotation, *field.metadata, Field(description=field.description)]
+        for name, field in model.model_fields.items()
+    }
+    change_settings.__annotations__ = {**hints, "return": model}
+    change_settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(call_default_factory=True)
+            )
+            for name, field in model.model_fields.items()
+        ]
+    )
+    return {
+        "get_settings": (method_schema(get_settings, "get_settings", _READ), get_settings),
+        "change_settings": (method_schema(change_settings, "change_settings", _CHANGE), change_settings),
+    }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from agent_core.search.nearest import suggestion
+from agent_core.schemas.nearest import suggestion
 from agent_core.skills.execution import Execution, ProgressSink
 from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES

@@ -25,8 +25,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
 from pydantic_core import to_json as encode_json
 
+from agent_core.schemas.arguments import bad_arguments, bind
 from agent_core.sentences.responses import BadResponse, check_response
-from agent_core.skills.arguments import bad_arguments, bind
 from agent_core.skills.skill import MethodOptions
 from contracts.devices.registration import Method
 from contracts.errors import StrawberryError

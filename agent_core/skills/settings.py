@@ -4,19 +4,14 @@ A skill with ``Settings`` offers two more methods, ``get_settings`` and ``change
 called, confirmed and audited like any other.
 """
 
-import inspect
 import json
 import logging
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
-from agent_core.skills.schema import MethodSchema, method_schema
-from agent_core.skills.skill import MethodOptions, Skill
-from contracts.devices.registration import MethodFlags
 from contracts.errors import CallError, ConfigError, ErrorCode
 from contracts.validation import explain
 from identity.files import write_private
@@ -24,8 +19,6 @@ from identity.files import write_private
 _log = logging.getLogger(__name__)
 
 _FILE: Final = "settings.json"
-_READ: Final = MethodOptions(MethodFlags(read_only=True))
-_CHANGE: Final = MethodOptions(MethodFlags(idempotent=True, confirm=True))
 
 
 class StoredSettings:
@@ -88,42 +81,3 @@ class StoredSettings:
             write_private(self._path, json.dumps(stored).encode())
             self._given, self.value = stored, value
         return value
-
-
-def settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..., Any]]]:
-    """Make the methods of a skill that declares settings; none for another.
-
-    Raises:
-        ConfigError: The settings cannot be used.
-        SchemaError: A field cannot be expressed as JSON.
-    """
-    model, stored = skill.Settings, skill.stored_settings
-    if model is None or stored is None:
-        return {}
-
-    def get_settings() -> Any:
-        """Return the settings of this skill."""
-        return stored.value
-
-    def change_settings(**given: Any) -> Any:
-        """Change settings of this skill; what is left out stays as it is."""
-        return stored.change(given)
-
-    get_settings.__annotations__ = {"return": model}
-    hints = {
-        name: Annotated[field.annotation, *field.metadata, Field(description=field.description)]
-        for name, field in model.model_fields.items()
-    }
-    change_settings.__annotations__ = {**hints, "return": model}
-    change_settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(call_default_factory=True)
-            )
-            for name, field in model.model_fields.items()
-        ]
-    )
-    return {
-        "get_settings": (method_schema(get_settings, "get_settings", _READ), get_settings),
-        "change_settings": (method_schema(change_settings, "change_settings", _CHANGE), change_settings),
-    }

@@ -13,6 +13,7 @@ from pydantic import BaseModel, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from agent_core.schemas.foreign_schema import VALUES
 from agent_core.skills.results import to_json
 from contracts.devices.registration import MethodFlags
 from contracts.wire import Json
@@ -26,8 +27,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z")
 _CANCEL_FLAG: ContextVar[threading.Event | None] = ContextVar("cancel_flag", default=None)
 """Set by the runner for the time of a call, so that a skill need not be handed it."""
 
-VALUES: Final = "x-values"
-"""Keyword of a schema; one that a device registers does not get through."""
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_TIMEOUT_S: Final = 900.0
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final, Literal, Protocol
 
+from agent_core.schemas.arguments import check_arguments
 from agent_core.search.catalogue import Catalogue, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
-from agent_core.skills.arguments import check_arguments
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.correlation import correlated, ids

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
 from contracts.errors import ConfigError
-from deploy.home.directory import STAGE, Home
+from deploy.directory import STAGE, Home
 from deploy.settings.settings import read_table
 from hub_agent.settings import CaptureSettings
 from identity.files import is_held, only_one

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from contracts.errors import ConfigError, StrawberryError
 from deploy.backup.contents import Rules
 from deploy.backup.writing import FORMAT, MANIFEST, Progress
-from deploy.home.directory import STAGE, Home
+from deploy.directory import STAGE, Home
 from deploy.settings.settings import check_settings
 from hub_registry.storage.restoring import inspect
 from hub_server.system.host import BackupContents

@@ -16,7 +16,7 @@ from broker.embedded.authentication import Revocations
 from contracts.errors import ConfigError
 from deploy.backup.contents import ASIDE, Rules, units
 from deploy.backup.reading import staged_files
-from deploy.home.directory import STAGE, Home
+from deploy.directory import STAGE, Home
 from hub_registry.storage.restoring import settle
 from identity.files import is_held, make_private_directory, write_private
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from contracts.errors import ConfigError
 from contracts.wire import rfc3339
 from deploy.backup.contents import IN_PARTS, Found, find_files, temporary_directory
-from deploy.home.directory import Home
+from deploy.directory import Home
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage.restoring import copy_database, inspect
 from identity.age import AgeWriter

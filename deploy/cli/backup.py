@@ -18,7 +18,7 @@ from deploy.backup.restoring import complete, discard, has_data, is_untouched, p
 from deploy.backup.writing import check_passphrase, write_backup
 from deploy.cli.terminal.asking import is_sure, secret_in, typed_unseen
 from deploy.cli.terminal.output import Output, note, progress_line
-from deploy.home.directory import Home, only_hub
+from deploy.directory import Home, only_hub
 from hub_server.system.host import BackupContents
 from identity.files import make_private_directory
 

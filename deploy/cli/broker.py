@@ -17,6 +17,7 @@ from contracts.errors import ConfigError
 from deploy.cli.terminal.asking import ask_password
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import table
+from deploy.directory import Home
 from deploy.home.brokers.bus import choose_bus, read_authority
 from deploy.home.brokers.processes import load_identity
 from deploy.home.brokers.registry import (
@@ -26,7 +27,6 @@ from deploy.home.brokers.registry import (
     refuse_readable,
     running_broker,
 )
-from deploy.home.directory import Home
 from deploy.logs.terminal import visible
 from deploy.settings.settings import BrokerTable, read_table
 from identity.files import make_private_directory

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from contracts.errors import ConfigError
 from contracts.wire import rfc3339
+from deploy.certificate import provide_certificate
 from deploy.cli.client import find_nearest, hub_of
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.directory import Home
 from deploy.doctor.doctor import examine
-from deploy.home.directory import Home
-from deploy.home.lan import provide_certificate
 from deploy.logs.terminal import visible
 from deploy.update.installation import (
     PACKAGE,

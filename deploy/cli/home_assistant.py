@@ -10,7 +10,7 @@ from pydantic import SecretStr, ValidationError
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.terminal.asking import typed_unseen
 from deploy.cli.terminal.output import Output, waiting
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.settings.settings import HomeAssistantTable, read_table
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StrawberryError as error:
         return _failed(options, error.message, error.hint)
     except OSError as error:
-        from deploy.home.directory import explained
+        from deploy.directory import explained
 
         return _failed(options, *explained(error))
 

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from agent_core.models.looking import FoundOllama, ask_ollamas, look_at, ollamas_of
 from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, ollama_address, open_ollama
 from agent_core.sentences.responses import bytes_text, duration_text
+from agent_core.setup.looking import FoundOllama, ask_ollamas, look_at, ollamas_of
 from contracts.errors import ConfigError, GatewayError, StrawberryError
 from deploy.cli.client import find_hub, find_nearest
 from deploy.cli.terminal.output import Output, note, progress_line, waiting
 from deploy.cli.terminal.tables import table
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.logs.terminal import visible
 
 _HUB_S: Final = 2.0

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from contracts.errors import ConfigError
 from deploy.cli.terminal.asking import secret_in
 from deploy.cli.terminal.output import note
+from deploy.directory import Home, only_hub
 from deploy.home.child import run_child
-from deploy.home.directory import Home, only_hub
 from deploy.home.running import Reporter, Restart, quick_imports, run_until_stopped
 from deploy.logs.logs import set_up_logging
 from deploy.service.notify import ServiceManager

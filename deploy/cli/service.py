@@ -11,7 +11,7 @@ from typing import Final
 from contracts.errors import ConfigError
 from deploy.cli.parser import make_parser
 from deploy.cli.terminal.output import Output, note
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.service.plan import (
     COMMANDS,
     KINDS,

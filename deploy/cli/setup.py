@@ -11,11 +11,11 @@ from typing import Final
 from pydantic import SecretStr, ValidationError
 
 from agent_core.models.entries import Model, ModelEntry, choose, read_entries, read_keys
-from agent_core.models.looking import ask_ollamas, ollama_at
 from agent_core.models.ollama import LocalModel, ollama_address
-from agent_core.models.probe import Probe, probe, with_loading_time
 from agent_core.models.providers import PROVIDERS
-from agent_core.models.writing import (
+from agent_core.setup.looking import ask_ollamas, ollama_at
+from agent_core.setup.probe import Probe, probe, with_loading_time
+from agent_core.setup.writing import (
     own_variable,
     unused_name,
     with_time,
@@ -27,7 +27,7 @@ from contracts.validation import explain
 from deploy.cli.models import pull_model
 from deploy.cli.terminal.asking import agreed, typed_unseen
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.home.directory import Home
+from deploy.directory import Home
 
 _OPENAI_KEY: Final = "OPENAI_API_KEY"
 _UNWRITTEN: Final = "Nothing was written; --no-test writes it anyway."

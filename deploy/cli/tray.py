@@ -8,7 +8,7 @@ from typing import Final
 
 from contracts.errors import ConfigError
 from deploy.cli.client import find_spoke
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.logs.logs import set_up_logging
 from deploy.service.plan import own_program
 

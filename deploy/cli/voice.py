@@ -15,7 +15,7 @@ from contracts.chat.vocabulary import Vocabulary
 from contracts.errors import ConfigError, SpeechError
 from deploy.cli.client import find_spoke
 from deploy.cli.terminal.output import Output
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.logs.terminal import visible
 from deploy.settings.settings import read_household, read_voice
 from voice.engines import Grammar, Transcript
@@ -164,7 +164,7 @@ async def _each(sounds: list[Sound]) -> AsyncIterator[Sound]:
 
 
 async def _measure(options: argparse.Namespace) -> tuple[float, list[str]]:
-    from spoke.speech import MUTED
+    from spoke.chat.speech import MUTED
     from voice.opening import open_engines, open_microphone
 
     home = Home.find()
@@ -221,7 +221,7 @@ async def _test(options: argparse.Namespace) -> dict[str, Any]:
 
 def _vocabulary(home: Home, language: str) -> Vocabulary:
     """Return what the spoke of this machine got to know last."""
-    from spoke.speech import VOCABULARY
+    from spoke.chat.speech import VOCABULARY
 
     try:
         return Vocabulary.model_validate_json((home.spoke / VOCABULARY).read_bytes())

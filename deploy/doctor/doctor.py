@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from contracts.errors import SandboxMissing, StrawberryError
+from deploy.directory import Home
 from deploy.doctor.checks import (
     Check,
     check_database,
@@ -19,7 +20,6 @@ from deploy.doctor.checks import (
     check_python,
 )
 from deploy.doctor.voice_checks import check_voice
-from deploy.home.directory import Home
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
 from deploy.settings.settings import check_settings, read_household, read_models
@@ -191,7 +191,7 @@ def _edited(home: Home) -> Iterator[Check]:
 
 def _certificates(home: Home) -> Iterator[Check]:
     """Look at the server certificate, where one was made."""
-    from deploy.home.lan import days_left, load_certificate
+    from deploy.certificate import days_left, load_certificate
 
     try:
         certificate = load_certificate(home)

@@ -9,8 +9,8 @@ from typing import Final
 from bus.link.tls_failure import connect_failure
 from contracts.addresses import broker_endpoint, host_of
 from contracts.errors import ConfigError, HubUnreachable, InvalidMessage, StrawberryError, Unauthorized
+from deploy.directory import Home
 from deploy.doctor.checks import Check
-from deploy.home.directory import Home
 from identity.certificates import client_context
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment

@@ -17,8 +17,8 @@ from urllib.parse import unquote_plus, urlsplit
 
 from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, read_keys, read_tables
 from contracts.errors import ConfigError, StrawberryError
+from deploy.directory import Home
 from deploy.doctor.checks import Check
-from deploy.home.directory import Home
 from deploy.logs.logs import redact
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from contracts.errors import StrawberryError
+from deploy.directory import Home
 from deploy.doctor.checks import Check
-from deploy.home.directory import Home
 from deploy.settings.settings import read_voice
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from bus.processes import keep_running, kill, open_process, stop
 from contracts.errors import StrawberryError
-from deploy.home.directory import Home, explained
+from deploy.directory import Home, explained
 from deploy.home.running import Reporter, run_until_stopped
 
 _log = logging.getLogger(__name__)

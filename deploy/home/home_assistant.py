@@ -5,8 +5,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from agent_core.models.entries import SETTINGS_FILE, read_tables, read_variable
+from deploy.directory import Home
 from deploy.home.brokers.bus import read_authority
-from deploy.home.directory import Home
 from deploy.settings.settings import HomeAssistantTable, read_table
 from hub_agent.settings import HomeAssistantAccess
 from identity.files import write_private
@@ -43,7 +43,7 @@ def write_home_assistant(directory: Path, url: str, token: SecretStr, *, variabl
     """
     import tomlkit
 
-    from agent_core.models.writing import write_key
+    from agent_core.setup.writing import write_key
 
     read_tables(directory)
     file = directory / SETTINGS_FILE

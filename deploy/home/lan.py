@@ -2,12 +2,10 @@
 
 import asyncio
 import ipaddress
-import json
 import logging
 import socket
 import ssl
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,19 +13,17 @@ from typing import Final
 import psutil
 
 from chat.tasks import open_tasks
-from contracts.errors import ConfigError, StrawberryError
-from deploy.home.directory import Home
+from contracts.errors import StrawberryError
+from deploy.certificate import days_left, provide_certificate, shown
+from deploy.directory import Home
 from deploy.home.running import Reporter
 from deploy.settings.options import LanOptions
-from identity.certificates import Authority, ServerCertificate, own_names, primary_address
-from identity.files import write_private
+from identity.certificates import ServerCertificate, own_names, primary_address
 
 _log = logging.getLogger(__name__)
 
 _BRIDGES: Final = ("docker", "br-", "podman", "cni", "virbr", "lxcbr", "lxdbr", "vethernet")
 
-_NAMES_FILE: Final = "names.json"
-_DAY_S: Final = 24 * 3600
 _LOOK_S: Final = 60.0
 """How often is looked for a certificate that nears its end, lacks a new name of this machine, or was renewed
 by ``strawberry certs``."""
@@ -159,108 +155,3 @@ def _inner_addresses() -> set[str]:
         for each in each_of
         if each.family == socket.AF_INET
     }
-
-
-@dataclass(frozen=True)
-class Provided:
-    """The certificates that lie in ``certs``.
-
-    Attributes:
-        hosts: Names, and addresses, under which this machine is reached today.
-        made_authority: Whether the authority is new.
-        made_certificate: Whether the server certificate is new.
-    """
-
-    authority: Authority
-    certificate: ServerCertificate
-    hosts: tuple[tuple[str, ...], tuple[str, ...]]
-    made_authority: bool
-    made_certificate: bool
-
-    @property
-    def days_left(self) -> int:
-        """Whole days until the server certificate ends."""
-        return days_left(self.certificate)
-
-    def describe(self) -> Iterator[str]:
-        """Return lines for a person: what was made and what exists."""
-        if self.made_authority:
-            yield "made the certificate authority of this home"
-        verb = "made a server certificate" if self.made_certificate else "server certificate"
-        hosts = ", ".join((*self.certificate.names, *self.certificate.addresses))
-        yield f"{verb} for {hosts}; good for {self.days_left} days"
-
-
-def provide_certificate(home: Home, *, more: Sequence[str] = (), renew: bool = False) -> Provided:
-    """See to it that there is a good server certificate for what this machine is called.
-
-    Args:
-        more: Names or addresses besides; kept for every later certificate.
-        renew: Whether to make a new one even if the present one is good.
-
-    Raises:
-        ConfigError: If a file cannot be used, or a name cannot stand in a certificate.
-    """
-    made_authority = not (home.certs / "ca.pem").exists()
-    authority = Authority.load_or_create(home.certs)
-    before = shown(home)
-    kept = _kept_names(home)
-    extra = tuple(dict.fromkeys((*kept, *more)))
-    names, addresses = _sorted_out(extra)
-    make = authority.issue if renew else authority.ensure
-    certificate = make(names, addresses, directory=home.certs)
-    if extra != kept:
-        # Only now: a name that cannot stand in a certificate would spoil all later ones.
-        write_private(home.certs / _NAMES_FILE, json.dumps(extra).encode())
-    return Provided(
-        authority, certificate, (names, addresses), made_authority, made_certificate=shown(home) != before
-    )
-
-
-def load_certificate(home: Home) -> ServerCertificate | None:
-    """Read the server certificate; None where none was made.
-
-    Raises:
-        ConfigError: If it cannot be used.
-    """
-    return ServerCertificate.load(home.certs) if (home.certs / "server.pem").exists() else None
-
-
-def shown(home: Home) -> bytes:
-    """Return what a server shows, to tell one certificate from another; empty where there is none."""
-    try:
-        return (home.certs / "server.pem").read_bytes()
-    except OSError:
-        return b""
-
-
-def days_left(certificate: ServerCertificate) -> int:
-    """Return the whole days until a certificate ends; negative once it has."""
-    return int((certificate.expires_at - time.time()) // _DAY_S)
-
-
-def _sorted_out(extra: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return all names and all addresses: the machine's own, and those that it was told."""
-    names, addresses = own_names()
-    told = tuple(each for each in extra if _is_address(each))
-    return (*names, *(each for each in extra if each not in told)), (*addresses, *told)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _kept_names(home: Home) -> tuple[str, ...]:
-    file = home.certs / _NAMES_FILE
-    try:
-        return tuple(map(str, json.loads(file.read_bytes())))
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, TypeError):
-        raise ConfigError(
-            f"{file} is damaged", hint="Remove it, and give the names again with --name."
-        ) from None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from agent_core.models.entries import SETTINGS_FILE, Models
 from chat.tasks import open_tasks
+from deploy.directory import Home
 from deploy.home.brokers.bus import choose_bus, choose_home_link
 from deploy.home.brokers.registry import is_local
-from deploy.home.directory import Home
 from deploy.home.home_assistant import choose_home_assistant
 from deploy.home.maintenance import Maintenance
 from deploy.home.model_reload import reloaded_models

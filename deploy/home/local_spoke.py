@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError, Conflict, NotFound, StrawberryError, Unauthorized
+from deploy.directory import Home
 from deploy.home.child import Child, keep_child, start_child
-from deploy.home.directory import Home
 from deploy.home.running import Reporter
 
 if TYPE_CHECKING:

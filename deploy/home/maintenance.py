@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError
-from deploy.home.directory import STAGE, Home
+from deploy.directory import STAGE, Home
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
 from hub_server.system.host import BackupContents, CheckAnswer

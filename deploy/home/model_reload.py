@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, GatewayKind, Models
 from chat.tasks import open_tasks
 from contracts.errors import ConfigError
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.home.running import Reporter
 from deploy.settings.settings import read_gateway, read_models
 

@@ -3,7 +3,7 @@
 import time
 
 from contracts.errors import SandboxError
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.home.running import Reporter
 from sandbox_host import install
 

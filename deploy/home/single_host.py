@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
+from deploy.directory import Home, only_hub
 from deploy.home.child import Child, start_broker
-from deploy.home.directory import Home, only_hub
 from deploy.home.local_spoke import local_spoke, start_process
 from deploy.home.running import Reporter, Restart, quick_imports
 from deploy.settings.options import UpOptions, check_broker_ports, check_hub_ports

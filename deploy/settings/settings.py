@@ -22,7 +22,7 @@ from agent_core.turn import TurnLimits
 from contracts.errors import ConfigError
 from contracts.topics import is_filter
 from contracts.validation import Language, TimeZone, VariableName, WebAddress, did_you_mean, explain, matching
-from deploy.home.directory import Home
+from deploy.directory import Home
 from voice.settings import VoiceSettings
 
 _Table = TypeVar("_Table", bound=BaseModel)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+from agent_core.finder import DirectoryCatalogue, SkillFinder
 from agent_core.search.catalogue import FoundMethod, SearchPage, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
-from agent_core.search.finder import DirectoryCatalogue, SkillFinder
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json

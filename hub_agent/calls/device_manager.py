@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from agent_core.schemas.arguments import arguments_digest
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import HUB_KEY, Found, SkillDirectory
 from agent_core.search.targets import strictest
-from agent_core.skills.arguments import arguments_digest
 from bus.rpc import Caller, CallRequest, Served, call_any
 from contracts.devices.registration import MethodFlags
 from contracts.devices.rpc import MAX_TTL_MS, Actor
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 from hub_agent.calls.audit import AuditTrail, CallRecord, Origin
-from hub_agent.own_skills import OwnSkills
+from hub_agent.calls.own_skills import OwnSkills
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
 

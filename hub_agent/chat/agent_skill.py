@@ -8,8 +8,8 @@ from agent_core.skills.skill import skill_method
 from contracts.chat import AGENTS, MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import CallError, ErrorCode, Forbidden
 from contracts.wire import Json
+from hub_agent.calls.own_skills import HubSkill
 from hub_agent.chat.assistant import Assistant
-from hub_agent.own_skills import HubSkill
 from hub_registry.access.bearer import Bearer
 
 _ANSWER_S: Final = 300.0

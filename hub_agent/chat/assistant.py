@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agent_core.conversation import client_tools, messages_of, notes_of, steps_of, take_in
+from agent_core.finder import DirectoryCatalogue
 from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest as ModelTurn
 from agent_core.loop import run_turn
 from agent_core.models.entries import Models
 from agent_core.prompt import context_block, joined
-from agent_core.search.finder import DirectoryCatalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.tools.native import NativeMode, native_mode

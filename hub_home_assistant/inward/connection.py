@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic_core import from_json
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
-from agent_core.search.nearest import suggestion
+from agent_core.schemas.nearest import suggestion
 from chat.tasks import open_tasks
 from contracts.errors import CallError, Disconnected, ErrorCode, LinkError, LoginRefused
 from contracts.wire import Json

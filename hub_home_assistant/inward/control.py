@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from contracts.errors import Forbidden, InvalidMessage
 from contracts.wire import Json
-from hub_agent.own_skills import Asking
+from hub_agent.calls.own_skills import Asking
 from hub_home_assistant.inward.entities import UNKNOWN, Entity, House, clean
 
 _ALWAYS: Final = frozenset({"lock", "alarm_control_panel"})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from agent_core.search.nearest import suggestion
+from agent_core.schemas.nearest import suggestion
 from agent_core.search.words import naming_words
 from agent_core.sentences.matching import spoken
 from contracts.errors import InvalidMessage, NotFound

@@ -9,7 +9,7 @@ from agent_core.skills.skill import Values, skill_method
 from agent_core.times import parse_since
 from contracts.errors import Disconnected, InvalidMessage, NotFound
 from contracts.wire import Json, rfc3339
-from hub_agent.own_skills import HubSkill
+from hub_agent.calls.own_skills import HubSkill
 from hub_home_assistant.inward.control import ANY, Control, Rules
 from hub_home_assistant.inward.entities import Entity, EntityIndex, House
 from hub_home_assistant.inward.topics import number_or_text

@@ -10,9 +10,9 @@ from typing import Final
 
 from pydantic_core import from_json
 
+from agent_core.schemas.arguments import check_arguments
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.targets import on_device
-from agent_core.skills.arguments import check_arguments
 from bus.link import Message
 from contracts.chat import HOME_ASSISTANT
 from contracts.devices.rpc import Actor

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
-from agent_core.search.nearest import suggestion
+from agent_core.schemas.nearest import suggestion
 from chat.http.requests import Answer, answer, read
 from contracts.errors import NotFound
 from contracts.wire import Strict, rfc3339

@@ -34,10 +34,11 @@ from hub_live.captures.files.reading import merged, read_capture
 from hub_live.captures.files.series import Series
 from hub_live.captures.files.writer import FileLimits, Writer
 from hub_live.captures.recording import Change, Recording, Shared
-from hub_live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
+from hub_live.captures.spec import CaptureInfo, CaptureSpec
 from hub_live.captures.tables import CaptureRow, CaptureRows
 from hub_live.events import Events
 from hub_live.topics import Feed, Gap, LinkName, Sample
+from hub_live.topics.samples import TopicChoice
 from hub_live.topics.values import check_visible, visible_to
 from hub_registry.access.accounts import User
 from hub_registry.registry import Registry

@@ -16,9 +16,10 @@ from contracts.errors import Forbidden
 from contracts.rates import Backoff
 from hub_live.captures.files.formats import Missing
 from hub_live.captures.files.writer import Writer
-from hub_live.captures.spec import State, TopicChoice
+from hub_live.captures.spec import State
 from hub_live.captures.tables import CaptureRow
 from hub_live.topics import Feed, Gap, LinkName, Sample, field
+from hub_live.topics.samples import TopicChoice
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from agent_core.skills.skill import skill_method
 from contracts.validation import validated
-from hub_agent.own_skills import HubSkill
+from hub_agent.calls.own_skills import HubSkill
 from hub_live.captures.captures import Captures
 from hub_live.captures.files.formats import FormatName
 from hub_live.captures.spec import CaptureSpec

@@ -9,7 +9,7 @@ from contracts.access import overlaps
 from contracts.topics import is_exact
 from contracts.wire import Strict, Timestamp
 from hub_live.captures.files.formats import FORMATS, FormatName
-from hub_live.topics import LinkName
+from hub_live.topics.samples import TopicChoice
 
 _MAX_TOPICS: Final = 32_000
 """As many as a thousand watchers follow, whose values are recorded in one capture."""
@@ -17,13 +17,6 @@ _FILE_BYTES: Final = 64 * 1024 * 1024
 
 
 State = Literal["active", "stopped", "full", "failed"]
-
-
-class TopicChoice(Strict):
-    """A topic filter on one of the links."""
-
-    topic: Annotated[str, Field(min_length=1, max_length=1_000)]
-    link: LinkName = "bus"
 
 
 class CaptureSpec(Strict):

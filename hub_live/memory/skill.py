@@ -5,8 +5,8 @@ from dataclasses import asdict
 from agent_core.skills.skill import skill_method
 from contracts.errors import Forbidden
 from contracts.wire import Json, rfc3339
+from hub_agent.calls.own_skills import HubSkill
 from hub_agent.chat.history import Histories
-from hub_agent.own_skills import HubSkill
 from hub_live.memory.markdown import MemoryEntry
 from hub_live.memory.memory import Memory, shown
 

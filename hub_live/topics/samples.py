@@ -5,9 +5,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as _field
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from contracts.wire import Json
+from pydantic import Field
+
+from contracts.wire import Json, Strict
 from hub_live.topics.decoding import Decoding
 
 LinkName = Literal["bus", "home", "home_assistant"]
@@ -58,6 +60,13 @@ class Gap:
     link: LinkName
     since: float
     until: float | None = None
+
+
+class TopicChoice(Strict):
+    """A topic filter on one of the links."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=1_000)]
+    link: LinkName = "bus"
 
 
 def field(value: Json, path: str | None) -> Json:

@@ -6,7 +6,7 @@ from agent_core.skills.skill import skill_method
 from agent_core.times import parse_since
 from contracts.topics import check_topic
 from contracts.wire import Json
-from hub_agent.own_skills import HubSkill
+from hub_agent.calls.own_skills import HubSkill
 from hub_live.topics.samples import LinkName
 from hub_live.topics.values import BusValues, described
 

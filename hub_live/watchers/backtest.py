@@ -18,8 +18,8 @@ from hub_agent.settings import WatcherSettings
 from hub_live.captures.captures import Captures
 from hub_live.captures.files.numbers import Line, Lines, rested
 from hub_live.captures.files.reading import each_once
-from hub_live.captures.spec import TopicChoice
 from hub_live.topics import Feed, Gap, Sample, field
+from hub_live.topics.samples import TopicChoice
 from hub_live.topics.values import ShownGap, described_gap, moment
 from hub_live.watchers.decisions.evaluation import Evaluations, WouldDecide
 from hub_live.watchers.decisions.model import Seen

@@ -11,7 +11,7 @@ from agent_core.skills.skill import Unit, skill_method
 from agent_core.times import parse_since
 from contracts.errors import InvalidMessage
 from contracts.validation import validated
-from hub_agent.own_skills import HubSkill
+from hub_agent.calls.own_skills import HubSkill
 from hub_live.watchers.definition import By, Missed, WatcherRequest
 from hub_live.watchers.timers import Timers
 from hub_live.watchers.watchers import Watchers

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from agent_core.search.nearest import suggestion
+from agent_core.schemas.nearest import suggestion
 from agent_core.search.words import naming_words
 from agent_core.skills.skill import skill_method
 from contracts import topics
 from contracts.errors import InvalidMessage, NotFound
 from contracts.text import shortened
 from contracts.wire import Json
-from hub_agent.own_skills import HubSkill
+from hub_agent.calls.own_skills import HubSkill
 from hub_live.topics import Feed, Sample, field
 from hub_live.world.entities import Entities
 from hub_live.world.thing import OWN_KINDS, Thing, state_word

@@ -8,9 +8,9 @@ from typing import Final, cast, get_args
 
 from sqlmodel import Session, col, select
 
-from contracts.errors import Conflict, Forbidden, InvalidMessage, NotFound
+from contracts.errors import Conflict, Forbidden, InvalidMessage
 from contracts.names import device_key
-from hub_registry.access.token_rows import client_names
+from hub_registry.storage.queries import client_names, no_user, require_user
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import HubRow, Role, UserRow, now
 
@@ -187,7 +187,7 @@ class Accounts:
         def work(session: Session) -> User:
             row = find_row(session, name) or (session.get(UserRow, name) if or_removed else None)
             if row is None:
-                raise _nobody(name)
+                raise no_user(name)
             return user_of(row)
 
         return await self._store.read(work)
@@ -199,18 +199,6 @@ def find_row(session: Session, name: str) -> UserRow | None:
     rows = _present(session)
     named = (row for row in rows if _folded(row.display_name) == wanted)
     return next(named, None) or next((row for row in rows if row.id == wanted), None)
-
-
-def require_user(session: Session, user: str) -> UserRow:
-    """Return the row of a person.
-
-    Raises:
-        NotFound: If there is none, or the person was removed.
-    """
-    row = session.get(UserRow, user)
-    if row is None or row.removed_at is not None:
-        raise _nobody(user)
-    return row
 
 
 def require_not_first(user: str) -> None:
@@ -292,12 +280,6 @@ def _is_plain(letter: str) -> bool:
 def _present(session: Session) -> list[UserRow]:
     wanted = select(UserRow).where(col(UserRow.removed_at).is_(None)).order_by(col(UserRow.created_at))
     return list(session.exec(wanted))
-
-
-def _nobody(name: str) -> NotFound:
-    return NotFound(
-        "there is no user {name!r}", name=name[:_MAX_NAME], hint="'strawberry users list' shows all of them."
-    )
 
 
 def _hub_id(session: Session) -> str:

@@ -14,8 +14,9 @@ from contracts.access import Principal
 from contracts.errors import Conflict, InvalidMessage, NotFound
 from contracts.names import RESERVED
 from hub_registry.access.accounts import ADMIN_ID
-from hub_registry.access.token_rows import TokenRequest, client_names, good_clients
+from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import TokenAuthority
+from hub_registry.storage.queries import client_names, good_clients
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import DeviceRow, RetiredDeviceRow, UserRow
 

@@ -23,7 +23,6 @@ from hub_registry.access.accounts import (
     find_row,
     rename_row,
     require_not_first,
-    require_user,
     user_of,
 )
 from hub_registry.access.codes import digest_of, new_code
@@ -31,6 +30,7 @@ from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Device, device_of
 from hub_registry.settings import RegistrySettings
+from hub_registry.storage.queries import require_user
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import DeviceRow, PasswordCodeRow, Role, TokenRow, UserRow, now
 from identity.passwords import Passwords

@@ -124,19 +124,6 @@ def end_replaced(session: Session, used: str) -> list[TokenRow]:
     return _revoked(rows)
 
 
-def good_clients(session: Session) -> list[TokenRow]:
-    """List the tokens of those that may log in on the bus without being devices, by name."""
-    wanted = select(TokenRow).where(
-        TokenRow.kind == "client", col(TokenRow.revoked_at).is_(None), col(TokenRow.expires_at) > now()
-    )
-    return list(session.exec(wanted.order_by(col(TokenRow.subject))))
-
-
-def client_names(session: Session) -> set[str]:
-    """List the user names of those."""
-    return {row.subject for row in good_clients(session)}
-
-
 def _renews(jtis: set[str]) -> ColumnElement[bool]:
     return col(TokenRow.replaces).in_(jtis) & col(TokenRow.used_at).is_(None)
 

@@ -10,8 +10,7 @@ from contracts.claims import DEVICE_SCOPES, DeviceScope, device_scopes
 from contracts.devices.joining import DeviceProfile
 from contracts.errors import Conflict, InvalidMessage, NotFound
 from contracts.names import device_key
-from hub_registry.access.accounts import require_user
-from hub_registry.access.token_rows import client_names
+from hub_registry.storage.queries import client_names, require_user
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import (
     ApprovalRow,

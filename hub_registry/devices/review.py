@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from agent_core.schemas.foreign_schema import without_text
 from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import strictest
 from agent_core.sentences.templates import free_sentences
-from agent_core.skills.foreign_schema import without_text
 from contracts.devices.registration import Method, MethodFlags
 from contracts.wire import Part, shown_digest
 

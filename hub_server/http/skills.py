@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
+from agent_core.schemas.arguments import arguments_digest, check_arguments
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import find_target
 from agent_core.sentences.responses import response_text
-from agent_core.skills.arguments import arguments_digest, check_arguments
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls, all_shown
 from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response

@@ -23,7 +23,7 @@ from chat.tasks import happens, open_tasks
 from contracts.errors import CallError, ConfigError, ErrorCode, StrawberryError
 from contracts.names import HUB_SKILLS
 from contracts.wire import Json
-from hub_agent.own_skills import OwnSkills
+from hub_agent.calls.own_skills import OwnSkills
 from hub_registry.access.bearer import Gate
 from hub_server.mcp.http import load
 

@@ -22,13 +22,11 @@ from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Gate
-from hub_server.mcp.runs import ToolRuns
+from hub_server.mcp.runs import BEARER, ToolRuns
 
 if TYPE_CHECKING:
     from hub_server.mcp.server import McpServer
 
-BEARER: Final = "strawberry.bearer"
-"""Key of a request's scope under which its bearer is."""
 _SESSION: Final = b"mcp-session-id"
 _EACH: Final = 8
 _MOST: Final = 256

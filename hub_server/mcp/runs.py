@@ -20,6 +20,8 @@ from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
 
+BEARER: Final = "strawberry.bearer"
+"""Key of a request's scope under which its bearer is."""
 _WAITING: Final = 8
 """Calls of one token that may wait for an answer with no request of their client."""
 

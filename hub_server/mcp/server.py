@@ -33,8 +33,7 @@ from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import ActingCaller
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer
-from hub_server.mcp.http import BEARER
-from hub_server.mcp.runs import ToolRun, ToolRuns
+from hub_server.mcp.runs import BEARER, ToolRun, ToolRuns
 
 _INSTRUCTIONS: Final = (
     "Strawberry is the assistant of a home. Find skills with search_skills, read how one is called with "

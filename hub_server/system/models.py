@@ -24,11 +24,11 @@ from agent_core.models.entries import (
     read_entries,
     read_keys,
 )
-from agent_core.models.looking import FoundOllama, ask_ollamas, ollamas_of
 from agent_core.models.ollama import open_ollama
-from agent_core.models.probe import ToolUse, probe, with_loading_time
 from agent_core.models.providers import PROVIDERS
-from agent_core.models.writing import own_variable, with_time, write_entries, write_key
+from agent_core.setup.looking import FoundOllama, ask_ollamas, ollamas_of
+from agent_core.setup.probe import ToolUse, probe, with_loading_time
+from agent_core.setup.writing import own_variable, with_time, write_entries, write_key
 from chat.http.requests import Answer, NoBody, answer, read
 from chat.http.streams import Connections, EventStream, event, farewell
 from contracts.addresses import Endpoint, endpoint

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from agent_core.finder import DirectoryCatalogue, SkillFinder
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
-from agent_core.search.finder import DirectoryCatalogue, SkillFinder
 from contracts.devices.joining import DeviceProfile
 from contracts.devices.registration import Registration
 from contracts.devices.rpc import MAX_TTL_MS, Actor, Call

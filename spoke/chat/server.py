@@ -35,17 +35,17 @@ from identity import challenges
 from identity.files import write_private
 from identity.keys import KeyPair
 from spoke.chat.database import FILE_NAME
+from spoke.chat.speech import Speech
 from spoke.membership.enrolment import Enrolment
 from spoke.presence.clock import HubClock
 from spoke.settings import ChatSettings, SpokeSettings
 from spoke.skill_host import SkillHost
-from spoke.speech import Speech
 
 if TYPE_CHECKING:
     from spoke.chat.agent import Agent
     from spoke.chat.hub_health import HubHealth
     from voice.pipeline import MayAnswer
-    from voice.satellite import Names
+    from voice.satellite.satellite import Names
 
 _HOST: Final = "127.0.0.1"
 _TOKEN_FILE: Final = "http.token"  # noqa: S105  the name of a file
@@ -160,7 +160,7 @@ class ChatServer:
 
         def names() -> "Names":
             from voice.engines.wake_word import word_of
-            from voice.satellite import Names
+            from voice.satellite.satellite import Names
 
             enrolment, settings = self.enrolment(), self.settings
             profile = enrolment.profile

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from agent_core.search.nearest import suggestion
+from agent_core.schemas.nearest import suggestion
 from bus.processes import LONG, keep_running, lines_of, output_of
 from chat.tasks import happens
 from contracts.errors import CallError, ErrorCode, FileProblem

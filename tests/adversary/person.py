@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import httpx
 
-from deploy.home.directory import Home
+from deploy.directory import Home
 from tests.adversary.attacks import Plan, Spoils
 from tests.adversary.device import Credentials
 from tests.e2e.house import PATIENCE_S, House, Spoke

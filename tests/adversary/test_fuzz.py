@@ -27,7 +27,7 @@ from websockets.sync.client import connect
 
 from contracts import topics
 from deploy.cli.client import find_nearest
-from deploy.home.directory import Home
+from deploy.directory import Home
 from identity.ids import uuid7
 from tests.adversary.device import Credentials, HostileDevice
 from tests.adversary.hostile import DECLARATIONS, JSON, NAMES, Document, documents, encode

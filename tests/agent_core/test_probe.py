@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent_core.models.entries import GatewayKind, Model, ModelEntry, choose
-from agent_core.models.probe import probe
+from agent_core.setup.probe import probe
 from tests.model_server import Fails, Hangs, Says, ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.home.directory import Home
+from deploy.directory import Home
 from tests.chaos.household import (
     BACK_S,
     Command,

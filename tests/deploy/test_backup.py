@@ -27,7 +27,7 @@ from deploy.backup.reading import staged_files, unpack
 from deploy.backup.restoring import complete, has_data, plan
 from deploy.backup.writing import MANIFEST, write_backup
 from deploy.cli.main import main
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.home.maintenance import Maintenance
 from deploy.home.running import Restart
 from deploy.service.notify import ServiceManager

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from contracts.errors import ConfigError
+from deploy.directory import Home
 from deploy.home.brokers.registry import OurBroker, announced, find_ours, keep_provisioned
-from deploy.home.directory import Home
 from identity import files
 from identity.files import is_held, only_one
 

@@ -7,9 +7,9 @@ import pytest
 from bus.ports import listen
 from contracts.devices.joining import Login
 from contracts.errors import ConfigError
+from deploy.directory import Home
 from deploy.home.brokers.bus import choose_bus, choose_home_link
 from deploy.home.brokers.registry import OurBroker, announced, keep_provisioned
-from deploy.home.directory import Home
 from hub_agent.settings import BusKind, BusSettings
 from identity.certificates import own_names
 from identity.files import only_one

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.home.directory import Home
-from deploy.home.lan import Lan, load_certificate, provide_certificate, shown
+from deploy.certificate import load_certificate, provide_certificate, shown
+from deploy.directory import Home
+from deploy.home.lan import Lan
 from identity.certificates import ServerCertificate, client_context, own_names
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
+from deploy.directory import Home
 from deploy.doctor.checks import Check, check_devices, check_directory, judge_memory
 from deploy.doctor.doctor import _ending, _hub
 from deploy.doctor.spoke_checks import check_spoke, read_enrolment
-from deploy.home.directory import Home
 from spoke.membership.joining import join
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings

@@ -12,7 +12,7 @@ import pytest
 
 from contracts.errors import ConfigError, Unauthorized
 from deploy.cli.client import HubClient, find_nearest, is_local_spoke
-from deploy.home.directory import Home
+from deploy.directory import Home
 from identity.files import only_one
 from identity.keys import KeyPair
 from tests.ports import free_port

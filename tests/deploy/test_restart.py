@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.directory import Home
 from deploy.home import running
 from deploy.home.child import start_child
-from deploy.home.directory import Home
 from deploy.home.running import Restart, forever, run_until_stopped
 from deploy.service.notify import ServiceManager
 

@@ -7,7 +7,7 @@ from agent_core.models.entries import read_variable
 from agent_core.prompt import Household
 from agent_core.turn import TurnLimits
 from contracts.errors import ConfigError
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.settings.settings import (
     BrokerTable,
     HomeBrokerTable,

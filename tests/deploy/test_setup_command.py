@@ -13,9 +13,9 @@ import pytest
 from pydantic import SecretStr
 
 from agent_core.models.entries import ModelEntry, read_entries, read_keys
-from agent_core.models.writing import unused_name, write_entry, write_key
+from agent_core.setup.writing import unused_name, write_entry, write_key
 from contracts.errors import ConfigError, InvalidMessage
-from deploy.home.directory import Home
+from deploy.directory import Home
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
 from tests.model_server import Fails, Says, ScriptedModel, calls

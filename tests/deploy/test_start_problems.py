@@ -12,7 +12,7 @@ import pytest
 
 from contracts.addresses import BROKER_PORTS
 from contracts.errors import PortTaken
-from deploy.home.directory import explained
+from deploy.directory import explained
 from deploy.settings.options import BrokerPorts, LanOptions, check_broker_ports
 from identity.keys import KeyPair
 from tests.deploy.strawberry import environment_of, run

@@ -5,7 +5,7 @@ import os
 import zipfile
 from pathlib import Path
 
-from deploy.home.directory import Home
+from deploy.directory import Home
 from identity.files import write_private
 from tests.deploy.strawberry import environment_of, run
 

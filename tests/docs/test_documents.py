@@ -17,7 +17,7 @@ import pytest
 from contracts import access, topics
 from contracts.access import Principal
 from deploy.cli.parser import make_parser
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.settings.settings import check_settings
 from hub_agent.agents.agent import parse_agent
 from spoke.nodes.manifest import read_manifest

@@ -21,8 +21,8 @@ import psutil
 
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient, find_nearest
+from deploy.directory import Home
 from deploy.home.brokers.registry import running_broker
-from deploy.home.directory import Home
 from tests.forkserver import COMMAND
 from tests.ports import free_port
 

@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from deploy.home.directory import Home
+from deploy.directory import Home
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.model_server import Reply, Says, ScriptedModel, SeenRequest, calls
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto

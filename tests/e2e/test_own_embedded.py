@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deploy.directory import Home
 from deploy.home.brokers.processes import load_identity
 from deploy.home.brokers.registry import running_broker
-from deploy.home.directory import Home
 from identity import tokens
 from tests.broker.embedded_world import Client
 from tests.e2e.house import PATIENCE_S, House, runs, wait_for

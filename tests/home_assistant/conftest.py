@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.search import finder
+from agent_core import finder
 from tests.home_assistant.server import HINT, HomeAssistant, find_home_assistant
 from tests.mosquitto import Mosquitto
 from tests.requirements import require

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.search import finder
-from deploy.home.directory import Home as Installation
+from agent_core import finder
+from deploy.directory import Home as Installation
 from deploy.home.maintenance import Maintenance
 from deploy.logs.logs import _PACKAGES
 from tests.hub_agent.home import Home, open_home

@@ -9,7 +9,7 @@ from sqlmodel import col, select
 from agent_core.sentences.templates import sentence_problems
 from agent_core.skills.loader import expose
 from agent_core.skills.skill import skill_method
-from hub_agent.own_skills import Asking, HubSkill
+from hub_agent.calls.own_skills import Asking, HubSkill
 from hub_registry.storage.tables import AuditRow
 from tests.hub_agent.home import Home, says, wait_for
 from tests.hub_agent.skills import FeedSkill

@@ -15,7 +15,7 @@ from bus.link import LinkSettings
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, Forbidden
 from deploy.cli.main import main
-from hub_agent.own_skills import Asking
+from hub_agent.calls.own_skills import Asking
 from hub_agent.settings import HomeAssistantAccess, HomeLinkSettings
 from hub_home_assistant.inward import client as inward
 from hub_home_assistant.inward.client import services_in

@@ -21,7 +21,7 @@ from contracts import topics
 from contracts.devices.rpc import Actor
 from contracts.errors import Forbidden
 from hub_agent.calls.audit import Origin
-from hub_agent.own_skills import Asking
+from hub_agent.calls.own_skills import Asking
 from hub_agent.settings import HomeLinkSettings, ProtobufSettings
 from hub_live.topics import Sample
 from hub_live.topics.values import described_all

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from contextlib import nullcontext
 from hub_live.captures.recording import Recording, Shared
-from hub_live.captures.spec import TopicChoice
 from hub_live.captures.tables import CaptureRow
 from hub_live.captures.files.series import Series
 from hub_live.captures.files.writer import FileLimits, Writer

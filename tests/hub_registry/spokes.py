@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from agent_core.finder import SkillFinder
 from agent_core.search.catalogue import FoundMethod
-from agent_core.search.finder import SkillFinder
 from bus.link import Link
 from contracts import topics
 from contracts.claims import Claims

@@ -3,8 +3,8 @@ from datetime import timedelta
 
 import pytest
 
+from agent_core.finder import SkillFinder
 from agent_core.search.directory import RegisteredSkill
-from agent_core.search.finder import SkillFinder
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from contracts.devices.presence import DeviceStatus
 from contracts.devices.registration import Method, Registration

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from sqlmodel import select
 
+from agent_core.finder import SkillFinder
+from agent_core.schemas.foreign_schema import without_text
 from agent_core.search.directory import RegisteredSkill
-from agent_core.search.finder import SkillFinder
 from agent_core.search.targets import describe, find_named, find_target
 from agent_core.sentences import templates
 from agent_core.sentences.index import SentenceCall
-from agent_core.skills.foreign_schema import without_text
 from contracts.devices.presence import DeviceStatus
 from contracts.devices.registration import Method, MethodFlags, Registration
 from contracts.errors import Conflict, InvalidMessage

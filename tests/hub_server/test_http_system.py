@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from deploy.backup.reading import unpack
-from deploy.home.directory import Home as Installation
+from deploy.directory import Home as Installation
 from deploy.home.maintenance import Maintenance
 from identity import age
 from tests.hub_agent.home import Home, open_home

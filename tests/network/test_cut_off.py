@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from deploy.home.directory import Home
+from deploy.directory import Home
 from tests.e2e.house import House, Spoke, wait_for
 from tests.network.wires import Machine, Network, why_not
 from tests.ports import free_port

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.chat import TurnError
 from contracts.errors import HubUnreachable
-from spoke.speech import SpokenChat
+from spoke.chat.speech import SpokenChat
 from tests.hub_agent.home import open_home
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import Place, wait_for

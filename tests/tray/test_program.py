@@ -7,7 +7,7 @@ from shutil import which
 import pytest
 
 from deploy.cli.client import find_spoke
-from deploy.home.directory import Home
+from deploy.directory import Home
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.requirements import require
 from tests.tray.desktop import HINT, Desktop

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication
 from contracts.devices.presence import SpokeSummary
 from contracts.errors import ConfigError, NotFound, StrawberryError
 from deploy.cli.client.finding import _no_spoke
-from deploy.home.directory import Home
+from deploy.directory import Home
 from tests.tray.test_window import Person
 from tray.app import Tray, TraySettings
 from tray.autostart import Autostart

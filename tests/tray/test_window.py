@@ -12,7 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel
 
 from deploy.cli.client import find_spoke
-from deploy.home.directory import Home
+from deploy.directory import Home
 from tests.e2e.house import PATIENCE_S, House, Spoke
 from tests.model_server import Hangs, Says, Script, ScriptedModel, calls
 from tests.tray.desktop import PICTURES

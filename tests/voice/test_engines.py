@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.settings.settings import read_voice
 from voice.engines import text_to_speech
 from voice.opening import open_engines

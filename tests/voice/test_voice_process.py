@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.cli.client import find_spoke
-from deploy.home.directory import Home
+from deploy.directory import Home
 from tests.e2e.house import House, Spoke, wait_for
 from tests.ports import free_port
 from tests.voice.card import Card, sound_card

@@ -19,7 +19,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from deploy.home.directory import Home
+from deploy.directory import Home
 from hub_registry.access.bearer import SESSION_COOKIE
 from tests.e2e.house import House
 from tests.model_server import Says, ScriptedModel, SeenRequest

@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from deploy.home.directory import Home
+from deploy.directory import Home
 from hub_registry.access.bearer import SESSION_COOKIE
 from tests.e2e.house import PATIENCE_S, House, wait_for
 

@@ -14,7 +14,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from playwright.sync_api import Browser, Page, expect
 
-from deploy.home.directory import Home
+from deploy.directory import Home
 from hub_registry.access.bearer import SESSION_COOKIE
 from tests.e2e.house import House, wait_for
 from tests.model_server import Hangs, Says, ScriptedModel, calls

@@ -15,7 +15,7 @@ from contracts.validation import did_you_mean
 from deploy.cli.chat.conversation import Conversation
 from deploy.cli.client import HubClient
 from deploy.cli.terminal.output import note
-from deploy.home.directory import Home
+from deploy.directory import Home
 
 _COMMANDS: Final = {
     "/help": "show these commands",

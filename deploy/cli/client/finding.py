@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError
 from deploy.cli.client.http import HubClient
-from deploy.home.directory import Home
+from deploy.directory import Home
 from identity.files import is_held
 
 _HEALTH_TIMEOUT_S: Final = 1.0

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from contracts.errors import ConfigError
 from deploy.cli.terminal.asking import agreed, number_up_to
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.logs.logs import set_up_logging
 from identity.files import make_private_directory
 from spoke.membership.enrolment import Enrolment

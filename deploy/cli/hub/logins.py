@@ -9,8 +9,8 @@ from deploy.cli.client import api, hub_of
 from deploy.cli.hub.tokens import lifetime_of
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import moment
+from deploy.directory import Home
 from deploy.home.brokers.registry import OurBroker, running_broker
-from deploy.home.directory import Home
 
 _COLUMNS: Final = ("name", "chat", "home_assistant", "created", "expires")
 

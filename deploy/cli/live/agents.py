@@ -6,7 +6,7 @@ from typing import Any, Final
 from contracts.errors import ConfigError, FileProblem, NotFound
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
-from deploy.home.directory import Home
+from deploy.directory import Home
 
 _COLUMNS: Final = ("name", "description", "models", "tools", "allow", "problems")
 

@@ -13,7 +13,7 @@ from contracts.errors import ConfigError
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import cell, moment
-from deploy.home.directory import Home
+from deploy.directory import Home
 
 _COLUMNS: Final = ("kind", "name", "area", "device", "state", "since")
 

@@ -11,6 +11,7 @@ from bus.link.tls_failure import connect_failure
 from contracts.addresses import BROKER_PORTS, LOOPBACK, broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import ConfigError
+from deploy.directory import Home
 from deploy.home.brokers.registry import (
     OurBroker,
     by_number,
@@ -19,7 +20,6 @@ from deploy.home.brokers.registry import (
     refuse_readable,
     running_broker,
 )
-from deploy.home.directory import Home
 from deploy.settings.settings import BrokerTable, HomeBrokerTable, LoginTable, read_broker_port, read_table
 from hub_agent.settings import BusSettings, HomeLinkSettings
 

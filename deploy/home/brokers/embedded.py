@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
+from deploy.directory import Home
 from deploy.home.brokers.registry import (
     OurBroker,
     announced,
@@ -17,7 +18,6 @@ from deploy.home.brokers.registry import (
     only_broker,
     report_broker,
 )
-from deploy.home.directory import Home
 from deploy.home.running import Reporter, forever
 from deploy.settings.options import PORT_OPTIONS, BrokerPorts, LanOptions, chosen_by
 from identity.keys import PublicKey

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from chat.tasks import open_tasks
 from contracts.addresses import broker_endpoint
 from contracts.errors import ConfigError, StrawberryError
+from deploy.directory import Home
 from deploy.home.brokers.registry import (
     OurBroker,
     announced,
@@ -23,7 +24,6 @@ from deploy.home.brokers.registry import (
     running_broker,
 )
 from deploy.home.child import Child, keep_child, start_broker
-from deploy.home.directory import Home
 from deploy.home.running import Reporter
 from deploy.settings.options import PORT_OPTIONS, BrokerPorts, Exposure, chosen_by
 from hub_registry.access.accounts import Accounts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from contracts.addresses import LOOPBACK, Endpoint, broker_endpoint, is_loopback
 from contracts.errors import ConfigError
-from deploy.home.directory import Home
+from deploy.directory import Home
 from deploy.home.running import Reporter
 from deploy.settings.options import ANY, BrokerPorts
 from identity.certificates import own_names

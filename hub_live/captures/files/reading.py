@@ -20,9 +20,8 @@ from contracts.topics import is_exact
 from contracts.wire import Json
 from hub_live.captures.files.formats import OWN_COLUMNS
 from hub_live.captures.files.series import Series, read_lines
-from hub_live.captures.spec import TopicChoice
 from hub_live.topics.decoding import guess
-from hub_live.topics.samples import Gap, LinkName, Sample
+from hub_live.topics.samples import Gap, LinkName, Sample, TopicChoice
 
 _log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ watcher that makes any.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from agent_core.schemas.arguments import check_arguments
+from agent_core.schemas.nearest import suggestion
 from agent_core.search.catalogue import SkillCall, Target
-from agent_core.search.nearest import suggestion
 from agent_core.search.targets import AnyDirectory, find_path
-from agent_core.skills.arguments import check_arguments
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode, InvalidMessage, StrawberryError
 from contracts.text import shortened

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from agent_core.models.writing import name_for, own_variable
+from agent_core.setup.writing import name_for, own_variable
 from hub_web.api import part
 from hub_web.parts.files import size
 from hub_web.parts.forms import choice, refuse, text_field

@@ -6,7 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
-from agent_core.models.writing import name_for
+from agent_core.setup.writing import name_for
 from hub_web.api import part
 from hub_web.pages.models.adding import Adding, bare, show_result
 from hub_web.pages.models.ollama import Ollama

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agent_core.skills.foreign_schema import TooLong, check_schema, worst_misfit
+from agent_core.schemas.foreign_schema import TooLong, check_schema, worst_misfit
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from agent_core.skills.arguments import (
+from agent_core.schemas.arguments import (
     arguments_digest,
     check_arguments,
     check_result,

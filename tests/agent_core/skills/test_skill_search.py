@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from agent_core.schemas.nearest import nearest, suggestion
 from agent_core.search.catalogue import raised_flags
 from agent_core.search.index import IndexedDevice, SkillIndex
-from agent_core.search.nearest import nearest, suggestion
 from contracts.devices.registration import Method, MethodFlags, Registration
 
 

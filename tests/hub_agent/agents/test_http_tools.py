@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agent_core.skills.arguments import check_arguments
+from agent_core.schemas.arguments import check_arguments
 from contracts.errors import CallError
 from hub_agent.agents.http_tools import _is_public, _tls, http_method
 from hub_agent.agents.profile import HttpTool

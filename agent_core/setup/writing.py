@@ -17,7 +17,7 @@ from agent_core.models.entries import (
     read_keys,
     read_tables,
 )
-from agent_core.models.probe import Probe
+from agent_core.setup.probe import Probe
 from contracts.errors import ConfigError, InvalidMessage
 from identity.files import write_private
 

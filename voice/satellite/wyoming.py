@@ -1,4 +1,4 @@
-"""This device as a Wyoming satellite of Home Assistant; see `voice.satellite`."""
+"""This device as a Wyoming satellite of Home Assistant; see `voice.satellite.satellite`."""
 
 import asyncio
 import logging
@@ -15,8 +15,8 @@ from wyoming.snd import Played
 from wyoming.wake import Detection
 
 from chat.tasks import open_tasks
-from voice.satellite import Names, phrase_of
-from voice.satellite import Satellite as Device
+from voice.satellite.satellite import Names, phrase_of
+from voice.satellite.satellite import Satellite as Device
 from voice.serving import Serve
 from voice.sound.audio import RATE, Sound
 from voice.wyoming.connection import WyomingConnection, chunk_of, read_as, sound_of
@@ -35,7 +35,7 @@ def wyoming_satellite(device: Device, names: Names) -> Serve:
 
 
 class _Server:
-    """One connection of a server; see `voice.satellite.Server`."""
+    """One connection of a server; see `voice.satellite.satellite.Server`."""
 
     def __init__(self, device: Device, connection: WyomingConnection, info: Info) -> None:
         self._device = device

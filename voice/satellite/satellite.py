@@ -8,14 +8,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
 from contracts.errors import InvalidMessage, SoundError
 from voice.engines import WakeWord
 from voice.pipeline import MayAnswer
-from voice.serving import open_server
-from voice.settings import SatelliteSettings
 from voice.sound.audio import FRAME_S, LOUDNESS_FRAMES, Loudspeaker, Microphone, Sound, level
 
 _log = logging.getLogger(__name__)
@@ -26,9 +23,6 @@ _MOST_UNPLAYED: Final = 64 * 1024 * 1024
 """Bytes of an answer that wait for the loudspeaker: half an hour, sent at once."""
 _PIECE: Final = 128
 """Bytes that a piece of it takes beside its sound: a server may send millions of empty ones."""
-
-_PORTS: Final = {"wyoming": 10_700, "esphome": 6_053}
-"""Those that Home Assistant expects."""
 
 
 class Names(NamedTuple):
@@ -211,29 +205,6 @@ async def _report(playing: asyncio.Task[None], server: Server) -> None:
         await server.played()
     except OSError:
         server.close()
-
-
-@asynccontextmanager
-async def open_satellite(settings: SatelliteSettings, device: Satellite, names: Names) -> AsyncIterator[int]:
-    """Serve for as long as the context is open; it yields its port.
-
-    Raises:
-        ConfigError: If it cannot listen there, or others than those allowed could use it.
-        SpeechError: If a package is not installed.
-    """
-    if settings.protocol == "wyoming":
-        from voice.wyoming.satellite import wyoming_satellite
-
-        serve, protocol = wyoming_satellite(device, names), "Wyoming"
-    else:
-        from voice.esphome import esphome_satellite
-
-        serve, protocol = esphome_satellite(device, names), "ESPHome"
-    port = _PORTS[settings.protocol] if settings.port is None else settings.port
-    async with open_server(
-        serve, host=settings.host, port=port, allow=settings.allow, protocol=protocol
-    ) as opened:
-        yield opened
 
 
 async def listen(device: Satellite, microphone: Callable[[], Microphone]) -> None:

@@ -26,7 +26,7 @@ from voice.settings import VoiceSettings
 if TYPE_CHECKING:
     from spoke.chat.agent import Agent
     from voice.pipeline import MayAnswer
-    from voice.satellite import Names
+    from voice.satellite.satellite import Names
     from voice.service import VoiceService
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_core.models.entries import Model, ModelEntry, Models, choose, read_entries, read_keys
 from agent_core.models.ollama import LocalModel, ollama_address, open_ollama
-from agent_core.models.probe import Probe, probe
+from agent_core.setup.probe import Probe, probe
 from contracts.errors import GatewayError
 
 

@@ -1,4 +1,4 @@
-"""This device as a voice assistant of Home Assistant's ESPHome integration; see `voice.satellite`.
+"""This device as a voice assistant of Home Assistant's ESPHome integration; see `voice.satellite.satellite`.
 
 The messages are those of `aioesphomeapi`, which itself is a client only. They travel unencrypted, and without
 a login: Home Assistant is allowed by its address.
@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from chat.tasks import open_tasks
 from contracts.errors import InvalidMessage, SpeechError
-from voice.satellite import Names, Satellite, phrase_of
+from voice.satellite.satellite import Names, Satellite, phrase_of
 from voice.serving import Serve, peer_of
 from voice.sound.audio import RATE, Sound
 
@@ -70,7 +70,7 @@ def esphome_satellite(device: Satellite, names: Names) -> Serve:
 
 
 class _Server:
-    """One connection of Home Assistant; see `voice.satellite.Server`."""
+    """One connection of Home Assistant; see `voice.satellite.satellite.Server`."""
 
     def __init__(
         self,

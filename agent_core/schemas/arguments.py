@@ -9,8 +9,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_core.search.nearest import suggestion
-from agent_core.skills.foreign_schema import TooLong, kinds_of, resolved, worst_misfit
+from agent_core.schemas.foreign_schema import TooLong, kinds_of, resolved, worst_misfit
+from agent_core.schemas.nearest import suggestion
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json

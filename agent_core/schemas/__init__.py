@@ -1,0 +1,1 @@
+"""JSON schemas of methods: those of others made safe, arguments checked by them, and the nearest name."""

@@ -1,0 +1,1 @@
+"""Models of a home: found, tried, and written into its settings."""
