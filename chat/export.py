@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from contracts.chat import TurnRecord
 from contracts.names import Token
+from contracts.wire import Part
 
 
 class ConversationTurn(TurnRecord):
@@ -15,7 +15,7 @@ class ConversationTurn(TurnRecord):
     conversation: Token = Field(exclude=True)
 
 
-class ConversationTitle(TypedDict):
+class ConversationTitle(Part):
     """A conversation, and what a person called it."""
 
     id: str
@@ -31,7 +31,7 @@ class Conversation(ConversationTitle):
 def exported(conversation: str, title: str | None, turns: Iterable[TurnRecord]) -> Conversation:
     """Return a conversation as it becomes JSON."""
     shown = [ConversationTurn.model_construct(**vars(turn)) for turn in turns]
-    return {"id": conversation, "title": title, "exchanges": shown}
+    return Conversation(id=conversation, title=title, exchanges=shown)
 
 
 def as_markdown(conversation: str, title: str | None, turns: Sequence[TurnRecord]) -> str:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from contracts.errors import StrawberryError
 from contracts.names import Token
-from contracts.wire import Json, Part
+from contracts.wire import Json, OrAbsent, Part
 
 MAX_SPANS: Final = 200
 """Spans of one turn; those that come later are only counted."""
@@ -31,6 +31,35 @@ the model called, ``sandbox`` a program and the wait for its process, ``skill`` 
 SpanOutcome = Literal["running", "ok", "failed", "cancelled"]
 
 
+class SpanDetail(Part):
+    """What is known of a span, bounded in size.
+
+    Arguments, results and errors are what a model, a device or a person said: data, never markup.
+
+    Attributes:
+        first_ms: Until the first piece of a model's answer.
+        run_ms: Of a program, without the wait for its process.
+        ran_ms: Of a call, on its device.
+        cost: In the currency of the provider.
+        stop: Why a model ended its answer.
+        lost: Why the variables of earlier programs are gone.
+    """
+
+    arguments: OrAbsent[Json] = None
+    result: OrAbsent[Json] = None
+    error: OrAbsent[str] = None
+    first_ms: OrAbsent[float] = None
+    run_ms: OrAbsent[float] = None
+    ran_ms: OrAbsent[float] = None
+    provider: OrAbsent[str] = None
+    model: OrAbsent[str] = None
+    input_tokens: OrAbsent[int] = None
+    output_tokens: OrAbsent[int] = None
+    cost: OrAbsent[float] = None
+    stop: OrAbsent[str] = None
+    lost: OrAbsent[str] = None
+
+
 class TurnSpan(Part):
     """A span as it is shown and kept.
 
@@ -38,8 +67,6 @@ class TurnSpan(Part):
         start_ms: After the turn began.
         parent: Index of the span within which it ran, among those of the turn.
         device: Id of the device that worked, where one did.
-        detail: What is known of it, bounded in size. Arguments, results and errors in it are what a model, a
-            device or a person said: data, never markup.
     """
 
     kind: SpanKind
@@ -49,7 +76,7 @@ class TurnSpan(Part):
     parent: int | None = None
     device: Token | None = None
     outcome: SpanOutcome = "ok"
-    detail: dict[str, Json] = {}
+    detail: SpanDetail = SpanDetail()
 
 
 class Span:
@@ -163,7 +190,7 @@ class Trace:
                 parent=each.parent,
                 device=each.device,
                 outcome=each.outcome,
-                detail=dict(each.detail),
+                detail=SpanDetail.model_construct(**each.detail),
             )
             for each in self._spans
         ]

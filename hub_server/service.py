@@ -32,7 +32,7 @@ from contracts.addresses import bracketed, reachable
 from contracts.devices.joining import Login
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError, StorageError
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json
 from hub_agent.address import announced, provide_token
 from hub_agent.agents.agents import open_agents
 from hub_agent.bus.bus_chat import open_bus_chat
@@ -67,7 +67,7 @@ from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
 from hub_server.seeing.metrics import Metrics
 from hub_server.system.host import Host
-from hub_server.system.http import Health, HubState, SystemRoutes
+from hub_server.system.http import DatabaseState, Health, HubState, SystemRoutes
 from sandbox_host import Pool, PoolSettings, open_pool
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 about=partial(_about, settings, health, pool, now()),
                 health=health,
                 devices=partial(_devices, registry),
-                servers=lambda: [dict(each) for each in servers.state()["servers"]],
+                servers=lambda: [vars(each) for each in servers.state().servers],
                 may_confirm=assistant.may_confirm,
             )
         mcp = Mcp(assistant, gate, connections, tasks, _version())
@@ -428,16 +428,16 @@ def _health(
 ) -> Health:
     names = [model.entry.name for model in gateway.models.usable]
     connected = bus.link.connected and (home is None or home.link.connected)
-    return {
-        "status": "ok" if connected else "degraded",
-        "version": _version(),
-        "instance": settings.instance,
-        "broker": bus.health(),
-        "home_broker": home.health() if home is not None else None,
-        "home_assistant": live.home_assistant.client.health(),
-        "without_values": len(live.without_values()),
-        "model": names[0] if names else None,
-    }
+    return Health(
+        status="ok" if connected else "degraded",
+        version=_version(),
+        instance=settings.instance,
+        broker=bus.health(),
+        home_broker=home.health() if home is not None else None,
+        home_assistant=live.home_assistant.client.health(),
+        without_values=len(live.without_values()),
+        model=names[0] if names else None,
+    )
 
 
 def _about(
@@ -448,19 +448,18 @@ def _about(
 
     files = (settings.database, settings.database.with_name(f"{settings.database.name}-wal"))
     opened: Pool | None = pool.opened
-    return {
-        **health(),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "home": str(settings.home),
-        "started_at": rfc3339(started_at),
-        "memory_mb": round(psutil.Process().memory_info().rss / 1024**2),
-        "database": {
-            "bytes": sum(int(each.stat().st_size) for each in files if each.exists()),
-            "revision": HEAD,
-        },
-        "sandbox": opened.state() if opened is not None else None,
-    }
+    return HubState(
+        **vars(health()),
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.machine()}",
+        home=str(settings.home),
+        started_at=started_at,
+        memory_mb=round(psutil.Process().memory_info().rss / 1024**2),
+        database=DatabaseState(
+            bytes=sum(int(each.stat().st_size) for each in files if each.exists()), revision=HEAD
+        ),
+        sandbox=opened.state() if opened is not None else None,
+    )
 
 
 def _devices(registry: Registry) -> list[dict[str, Json]]:

@@ -26,6 +26,17 @@ _SPARE_DELAY_SECONDS: Final = 0.25
 """Starting a process keeps a small machine busy: the run that took the last spare goes first."""
 
 
+@dataclass(frozen=True)
+class PoolState:
+    """How many processes there may be, are, run programs and are kept ready; and how many programs wait."""
+
+    most: int
+    processes: int
+    busy: int
+    spares: int
+    waiting: int
+
+
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
     """How many sandbox processes there may be, and for how long.
@@ -192,15 +203,15 @@ class Pool:
             self._forget()
         return session
 
-    def state(self) -> dict[str, int]:
-        """Return how many processes there may be, are, and run programs; and how many programs wait."""
-        return {
-            "most": self._settings.processes,
-            "processes": len(self._processes),
-            "busy": sum(session.busy for session in self._seated),
-            "spares": len(self._spares),
-            "waiting": len(self._waiting),
-        }
+    def state(self) -> PoolState:
+        """Return how many processes and programs there are."""
+        return PoolState(
+            most=self._settings.processes,
+            processes=len(self._processes),
+            busy=sum(session.busy for session in self._seated),
+            spares=len(self._spares),
+            waiting=len(self._waiting),
+        )
 
     def forget(self, conversation: str) -> None:
         """End a conversation: what it runs, its process, and with that all its variables."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from typing_extensions import TypedDict
-
 from agent_core.gateway.backend import Backend
 from agent_core.gateway.fallback import FallbackGateway, RetryPolicy
 from agent_core.gateway.ollama import open_ollama_backend
@@ -18,9 +16,10 @@ from agent_core.gateway.tensorzero import has_tensorzero, open_tensorzero
 from agent_core.lazy import Lazy
 from agent_core.models.entries import GatewayKind, Models, ToolMode
 from contracts.trace import span
+from contracts.wire import Part
 
 
-class ModelState(TypedDict):
+class ModelState(Part):
     """A model and whether it is ``ready`` or ``skipped``, why, and how many seconds that lasts yet."""
 
     name: str
@@ -122,15 +121,15 @@ class LiveGateway:
             entry = model.entry
             skip = gateway.breaker.skipped(entry.name) if gateway is not None else None
             states.append(
-                {
-                    "name": entry.name,
-                    "provider": entry.provider,
-                    "model": entry.model,
-                    "tools": entry.tools,
-                    "state": "skipped" if skip else "ready",
-                    "detail": skip[0] if skip else "",
-                    "skipped_s": round(skip[1]) if skip else 0,
-                }
+                ModelState(
+                    name=entry.name,
+                    provider=entry.provider,
+                    model=entry.model,
+                    tools=entry.tools,
+                    state="skipped" if skip else "ready",
+                    detail=skip[0] if skip else "",
+                    skipped_s=round(skip[1]) if skip else 0,
+                )
             )
         return states
 

@@ -12,11 +12,11 @@ from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from typing_extensions import TypedDict
 
 from chat.http.limits import WITH_TOKEN, Budget
 from contracts.errors import InvalidMessage
 from contracts.validation import check_numbers, explain_mistake, first_mistake, location
+from contracts.wire import Part
 
 Model = TypeVar("Model", bound=BaseModel)
 Answered = TypeVar("Answered")
@@ -52,7 +52,7 @@ Download = Annotated[Response, "application/octet-stream"]
 """The type of an endpoint that answers with a file; other media types are declared likewise."""
 
 
-class Uploaded(TypedDict):
+class Uploaded(Part):
     """How many bytes of an upload there are."""
 
     bytes: int

@@ -7,7 +7,6 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from typing_extensions import TypedDict
 
 from chat.export import Conversation, ConversationTitle, as_markdown, exported
 from chat.http.completions import (
@@ -41,7 +40,7 @@ from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.text import shortened
 from contracts.validation import explain
-from contracts.wire import Strict
+from contracts.wire import Part, Strict
 
 Caller = TypeVar("Caller")
 
@@ -83,7 +82,7 @@ class _Rename(Strict):
     title: Annotated[str, AfterValidator(_one_line), Field(max_length=120)] | None
 
 
-class ChatAnswer(TypedDict):
+class ChatAnswer(Part):
     """A turn that has ended, with as many of its events as are shown."""
 
     answer: str
@@ -94,7 +93,7 @@ class ChatAnswer(TypedDict):
     turn: str
 
 
-class CancelledTurn(TypedDict):
+class CancelledTurn(Part):
     """What a turn was when it was cancelled."""
 
     state: TurnState
@@ -197,14 +196,14 @@ class ChatRoutes(Generic[Caller]):
             if isinstance(last, TurnError):
                 return _failed(request, turn, last)
             return answer(
-                {
-                    "answer": last.answer,
-                    "mode": last.mode,
-                    "device": last.device,
-                    "events": events,
-                    "conversation": turn.conversation_name,
-                    "turn": turn.id,
-                }
+                ChatAnswer(
+                    answer=last.answer,
+                    mode=last.mode,
+                    device=last.device,
+                    events=events,
+                    conversation=turn.conversation_name,
+                    turn=turn.id,
+                )
             )
         return farewell(client)
 
@@ -253,7 +252,7 @@ class ChatRoutes(Generic[Caller]):
         caller, conversation = await self._authenticate(request), _path_token(request, "conversation")
         title = (await read(request, _Rename)).title
         await (await self._service()).rename(conversation, title or None, caller)
-        return answer({"id": conversation, "title": title or None})
+        return answer(ConversationTitle(id=conversation, title=title or None))
 
     async def _delete(self, request: Request) -> NoBody:
         caller = await self._authenticate(request)
@@ -262,7 +261,7 @@ class ChatRoutes(Generic[Caller]):
 
     async def _cancel(self, request: Request) -> Answer[CancelledTurn]:
         caller, turn = await self._authenticate(request), _path_token(request, "turn")
-        return answer({"state": await (await self._service()).cancel(turn, caller)})
+        return answer(CancelledTurn(state=await (await self._service()).cancel(turn, caller)))
 
     async def _confirm(self, request: Request) -> Answer[Approval]:
         caller, turn = await self._authenticate(request), _path_token(request, "turn")

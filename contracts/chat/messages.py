@@ -239,13 +239,26 @@ class SkillCalled(Part):
     declined: bool = False
 
 
-class ConfirmationWanted(Part):
+class CallToConfirm(Part):
+    """A call as a person sees it who is asked whether it may be made.
+
+    Attributes:
+        summary: First sentence of the method's documentation, as it was approved.
+        arguments: The real ones, by name.
+    """
+
+    device: str
+    device_name: str
+    method: str
+    summary: str = ""
+    arguments: dict[str, Json]
+
+
+class ConfirmationWanted(CallToConfirm):
     """A person must say yes or no before the call goes out.
 
     Attributes:
         id: Answer to ``POST /api/turns/{turn}/confirmations/{id}``.
-        summary: First sentence of the method's documentation, as it was approved.
-        arguments: The real ones, by name.
         cut: Whether they were too long: some are missing, or are the beginning of their text.
         lasting: Digest of the method, for ``PUT /api/devices/{name}/allowed``; empty where that cannot be.
         expires_s: Seconds until no answer counts as no.
@@ -254,11 +267,6 @@ class ConfirmationWanted(Part):
     kind: Literal["confirmation"] = "confirmation"
     id: str
     turn: str
-    device: str
-    device_name: str
-    method: str
-    summary: str = ""
-    arguments: dict[str, Json]
     cut: bool = False
     lasting: str = ""
     expires_s: float

@@ -18,7 +18,7 @@ from deploy.backup.writing import FORMAT, MANIFEST, Progress
 from deploy.directory import STAGE, Home
 from deploy.settings.settings import check_settings
 from hub_registry.storage.restoring import inspect
-from hub_server.system.host import BackupContents
+from hub_server.system.host import BackupContents, BackupDevice
 from identity.age import AgeReader
 from identity.files import make_private_directory
 from identity.keys import KeyPair
@@ -198,7 +198,7 @@ class _Unpacking:
             version=str(self._manifest["version"])[:40],
             created_at=str(self._manifest["created_at"])[:40],
             hub_id=contents.hub_id,
-            devices=[{"id": device, "name": name} for device, name in contents.devices.items()],
+            devices=[BackupDevice(id=device, name=name) for device, name in contents.devices.items()],
             people=list(contents.people),
             conversations=contents.conversations,
             files=len(self._names),

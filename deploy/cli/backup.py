@@ -114,25 +114,25 @@ def _named(summary: BackupContents, wanted: list[str]) -> list[str]:
     """Find devices by id or name."""
     found = []
     for each in wanted:
-        ids = [device["id"] for device in summary["devices"] if each in device.values()]
+        ids = [device.id for device in summary.devices if each in (device.id, device.name)]
         if not ids:
-            known = ", ".join(device["name"] for device in summary["devices"]) or "none"
+            known = ", ".join(device.name for device in summary.devices) or "none"
             raise ConfigError(f"the backup has no device {each!r}", hint=f"It has: {known}.")
         found += ids
     return found
 
 
 def _described(summary: BackupContents) -> str:
-    people, devices = ", ".join(summary["people"]), ", ".join(each["name"] for each in summary["devices"])
-    size = f"{summary['files']} files, {bytes_text(summary['bytes'])}"
+    people, devices = ", ".join(summary.people), ", ".join(each.name for each in summary.devices)
+    size = f"{summary.files} files, {bytes_text(summary.bytes)}"
     lines = [
-        f"A backup of {summary['created_at']}, by Strawberry {summary['version']}: {size}",
+        f"A backup of {summary.created_at}, by Strawberry {summary.version}: {size}",
         f"  people         {people}",
         f"  devices        {devices or 'none'}",
-        f"  conversations  {summary['conversations']}",
+        f"  conversations  {summary.conversations}",
         "Devices that were revoked since then, and are not known as such here, come back: see --revoke.",
     ]
-    return "\n".join([*lines, *(f"  problem        {problem}" for problem in summary["problems"])])
+    return "\n".join([*lines, *(f"  problem        {problem}" for problem in summary.problems)])
 
 
 def _passphrase(file: str | None, *, twice: bool) -> SecretStr:

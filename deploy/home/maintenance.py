@@ -48,7 +48,7 @@ class Maintenance:
         answers = {"/api/health": health, "/api/devices": devices, "/api/mcp/servers": {"servers": servers}}
         found = examine(self._home, ask=lambda path: answers.get(path, []), from_inside=True)
         return [
-            {"check": each.check, "ok": each.ok, "detail": each.detail, "hint": each.hint} for each in found
+            CheckAnswer(check=each.check, ok=each.ok, detail=each.detail, hint=each.hint) for each in found
         ]
 
     def write_backup(self, target: BinaryIO, passphrase: SecretStr, *, captures: bool) -> None:
@@ -76,7 +76,7 @@ class Maintenance:
                 hint="Stop them, and run 'strawberry restore FILE --replace'.",
             )
         summary = self._unpack(passphrase)
-        unknown = sorted(set(revoke) - {device["id"] for device in summary["devices"]})
+        unknown = sorted(set(revoke) - {device.id for device in summary.devices})
         if unknown:
             shutil.rmtree(staged_files(self._home), ignore_errors=True)
             raise ConfigError(f"the backup has no device {unknown[0]!r}")

@@ -68,7 +68,7 @@ class BuiltInTools:
             folder: Only those in it and below.
         """
         with self._told(folder):
-            return list(self._files.list(folder))
+            return [each.model_dump() for each in self._files.list(folder)]
 
     @contextmanager
     def _told(self, path: str = "") -> Iterator[None]:

@@ -6,12 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final, NotRequired, Self
-
-from typing_extensions import TypedDict
+from typing import Final, Self
 
 from contracts.errors import Conflict, FileProblem, Forbidden
 from contracts.text import storable
+from contracts.wire import OrAbsent, Part
 from hub_agent.agents.profile import DATA, AgentProfile
 from identity.confined import open_below, parts_of
 
@@ -24,12 +23,12 @@ _ONE: Final = Lock()
 """Held by who writes: two that look at a quota at once would both find room."""
 
 
-class ListedFile(TypedDict):
+class ListedFile(Part):
     """A file of an agent; the last one has only a note, where there are too many."""
 
-    path: NotRequired[str]
-    bytes: NotRequired[int]
-    note: NotRequired[str]
+    path: OrAbsent[str] = None
+    bytes: OrAbsent[int] = None
+    note: OrAbsent[str] = None
 
 
 @dataclass(frozen=True)
@@ -178,11 +177,9 @@ class AgentFiles:
         parts = parts_of(folder) if folder not in ("", ".") else ()
         with open_below(self.root, (*self.below, *parts), create=not parts) as directory:
             found = sorted((path, size) for path, size in directory.walk() if not _is_hidden(path))
-        listed: list[ListedFile] = [
-            {"path": "/".join((*parts, path)), "bytes": size} for path, size in found[:_LISTED]
-        ]
-        if len(found) > _LISTED:
-            listed.append({"note": f"and {len(found) - _LISTED} more; name a folder to see those in it"})
+        listed = [ListedFile(path="/".join((*parts, path)), bytes=size) for path, size in found[:_LISTED]]
+        if (more := len(found) - _LISTED) > 0:
+            listed.append(ListedFile(note=f"and {more} more; name a folder to see those in it"))
         return listed
 
     def _check_quota(self, growth: int, *, is_new: bool) -> None:

@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Annotated, NotRequired, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from chat.http.requests import Answer, Download, NoBody, Uploaded, answer, download, read, read_query
 from contracts.errors import ConfigError, Conflict, FileProblem, Forbidden, InvalidMessage, NotFound
-from contracts.wire import Strict
+from contracts.wire import OrAbsent, Part, Strict
 from hub_agent.agents.agent import SUFFIX, AgentState, parse_agent, template
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.files import AgentFiles, ListedFile
@@ -45,7 +44,7 @@ class _New(Strict):
     source: str | None = None
 
 
-class AgentProblem(TypedDict):
+class AgentProblem(Part):
     """What is wrong with a profile, and in which line."""
 
     message: str
@@ -53,18 +52,18 @@ class AgentProblem(TypedDict):
     line: int | None
 
 
-class AgentSummary(TypedDict):
+class AgentSummary(Part):
     """An agent as programs read it; paths are for admins, and the rest needs that there was a good file."""
 
     name: str
-    file: NotRequired[str]
-    description: NotRequired[str]
-    models: NotRequired[list[str]]
-    tools: NotRequired[list[str]]
-    sentences: NotRequired[bool]
-    allow: NotRequired[list[str]]
-    read_only: NotRequired[bool]
-    data_dir: NotRequired[str]
+    file: OrAbsent[str] = None
+    description: OrAbsent[str] = None
+    models: OrAbsent[list[str]] = None
+    tools: OrAbsent[list[str]] = None
+    sentences: OrAbsent[bool] = None
+    allow: OrAbsent[list[str]] = None
+    read_only: OrAbsent[bool] = None
+    data_dir: OrAbsent[str] = None
     problems: list[AgentProblem]
 
 
@@ -74,7 +73,7 @@ class AgentFile(AgentSummary):
     source: str
 
 
-class CheckedProfile(TypedDict):
+class CheckedProfile(Part):
     """The problem that the text of a profile has, if any."""
 
     problems: list[AgentProblem]
@@ -101,7 +100,7 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
     async def show(request: Request) -> Answer[AgentFile]:
         await gate.require_admin(request)
         state, source = await asyncio.to_thread(_read, agents, request.path_params["name"])
-        return answer({**_shown(state), "source": source})
+        return answer(AgentFile(**vars(_shown(state)), source=source))
 
     async def add(request: Request) -> Answer[AgentSummary]:
         await may_write(request)
@@ -128,7 +127,7 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
             await asyncio.to_thread(parse_agent, agents.home, request.path_params["name"], body.source)
         except FileProblem as problem:
             problems.append(_shown_problem(problem))
-        return answer({"problems": problems})
+        return answer(CheckedProfile(problems=problems))
 
     async def files(request: Request) -> Answer[list[ListedFile]]:
         await gate.require_admin(request)
@@ -151,7 +150,7 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
         await gate.require_admin(request)
         at, piece = read_query(request, _Piece).at, await request.body()
         size: int = await with_file(request, lambda own, path: own.store(path, piece, at=at))
-        return answer({"bytes": size})
+        return answer(Uploaded(bytes=size))
 
     async def drop(request: Request) -> NoBody:
         await with_file(request, AgentFiles.remove)
@@ -191,33 +190,35 @@ def _written(agents: Agents, name: str, source: str) -> AgentState:
 
 def _shown(state: AgentState) -> AgentSummary:
     problems = [_shown_problem(each) for each in state.problems]
-    made: AgentSummary = {"name": state.name, "file": str(state.file), "problems": problems}
     profile = state.agent.profile if state.agent is not None else None
-    if state.agent is not None and profile is not None:
-        own = state.agent.own_model
-        made |= {
-            "description": profile.description,
-            "models": [f"{own.provider}: {own.model}"] if own else list(state.agent.model_names),
-            "tools": [tool if isinstance(tool, str) else tool.name for tool in profile.tools],
-            "sentences": profile.sentences,
-            "allow": list(profile.skills.allow),
-            "read_only": profile.skills.read_only,
-            "data_dir": profile.data_dir or f"data/{state.name}",
-        }
-    return made
+    if state.agent is None or profile is None:
+        return AgentSummary(name=state.name, file=str(state.file), problems=problems)
+    own = state.agent.own_model
+    return AgentSummary(
+        name=state.name,
+        file=str(state.file),
+        description=profile.description,
+        models=[f"{own.provider}: {own.model}"] if own else list(state.agent.model_names),
+        tools=[tool if isinstance(tool, str) else tool.name for tool in profile.tools],
+        sentences=profile.sentences,
+        allow=list(profile.skills.allow),
+        read_only=profile.skills.read_only,
+        data_dir=profile.data_dir or f"data/{state.name}",
+        problems=problems,
+    )
 
 
 def _without_paths(state: AgentState) -> AgentSummary:
-    made = _shown(state)
-    made.pop("file", None), made.pop("data_dir", None)
-    for problem in made["problems"]:
-        problem["message"] = problem["message"].rpartition("/")[2]
-    return made
+    shown = _shown(state)
+    problems = [
+        each.model_copy(update={"message": each.message.rpartition("/")[2]}) for each in shown.problems
+    ]
+    return shown.model_copy(update={"file": None, "data_dir": None, "problems": problems})
 
 
 def _shown_problem(problem: ConfigError) -> AgentProblem:
     line: int | None = problem.line if isinstance(problem, FileProblem) else None
-    return {"message": problem.message, "hint": problem.hint, "line": line}
+    return AgentProblem(message=problem.message, hint=problem.hint, line=line)
 
 
 def _read(agents: Agents, name: str) -> tuple[AgentState, str]:

@@ -5,15 +5,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NotRequired
-
-from typing_extensions import TypedDict
+from typing import Final
 
 from broker.embedded.logins import EmbeddedLogins
 from broker.logins import BrokerLogins
 from bus.link import Link, open_link
 from bus.rpc import Caller, CallRequest
 from chat.tasks import open_tasks, supervise
+from contracts.wire import OrAbsent, Part
 from hub_agent.bus.bus_login import link_settings
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.settings import BusKind, BusSettings, HubSettings
@@ -32,12 +31,12 @@ CONNECT_S: Final = 2.0
 _VERSIONS: Final = {4: "3.1.1", 5: "5"}
 
 
-class LinkHealth(TypedDict):
+class LinkHealth(Part):
     """Whether a link is connected, its MQTT version, and its last error while it is not."""
 
     connected: bool
     mqtt: str | None
-    error: NotRequired[str]
+    error: OrAbsent[str] = None
 
 
 class BusHealth(LinkHealth):
@@ -64,7 +63,7 @@ class Bus:
 
     def health(self) -> BusHealth:
         """Return the kind of the broker and whether it is connected."""
-        return {"kind": self.settings.kind, **link_health(self.link)}
+        return BusHealth(kind=self.settings.kind, **vars(link_health(self.link)))
 
 
 @asynccontextmanager
@@ -135,13 +134,11 @@ async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> Brok
 
 def link_health(link: Link) -> LinkHealth:
     """Return whether a link is connected, its MQTT version, and the last error."""
-    health: LinkHealth = {
-        "connected": link.connected,
-        "mqtt": _VERSIONS[link.protocol] if link.protocol else None,
-    }
-    if not link.connected and link.last_error is not None:
-        health["error"] = link.last_error.message
-    return health
+    return LinkHealth(
+        connected=link.connected,
+        mqtt=_VERSIONS[link.protocol] if link.protocol else None,
+        error=link.last_error.message if not link.connected and link.last_error is not None else None,
+    )
 
 
 def _warn_of_shared(bus: BusSettings) -> None:

@@ -51,7 +51,7 @@ class AuditFilter(Strict):
     before: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
-class AuditEntry(Part, from_attributes=True):
+class AuditEntry(Part):
     """A record as it is shown; see `hub_agent.calls.audit.CallRecord`."""
 
     id: int
@@ -68,6 +68,26 @@ class AuditEntry(Part, from_attributes=True):
     token_name: str
     through: str | None
     confirmed_by: str | None
+
+    @classmethod
+    def of(cls, row: AuditRow) -> "AuditEntry":
+        """Make it of a row."""
+        return cls(
+            id=row.id or 0,
+            at=row.at,
+            user=row.user,
+            device=row.device,
+            skill=row.skill,
+            method=row.method,
+            outcome=row.outcome,
+            actor=row.actor,
+            arguments=row.arguments,
+            call=row.call,
+            token=row.token,
+            token_name=row.token_name,
+            through=row.through,
+            confirmed_by=row.confirmed_by,
+        )
 
 
 class AuditPage(Part):
@@ -136,7 +156,7 @@ class AuditLog:
 
         def work(session: Session) -> AuditPage:
             rows = session.exec(chosen).all()
-            entries = readable(rows[:limit], AuditEntry.model_validate)
+            entries = readable(rows[:limit], AuditEntry.of)
             return AuditPage(entries=entries, before=rows[limit - 1].id if len(rows) > limit else None)
 
         return await self._store.read(work)

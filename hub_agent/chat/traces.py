@@ -18,8 +18,8 @@ from chat.turns import Turn, Turns
 from contracts.chat import Mode, TurnOutcome, TurnState
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
-from contracts.trace import TurnSpan, own_ms
-from contracts.wire import Json, Part, Strict, Timestamp, rfc3339
+from contracts.trace import SpanDetail, TurnSpan, own_ms
+from contracts.wire import Part, Strict, Timestamp, rfc3339
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, readable
@@ -28,9 +28,9 @@ _KEPT: Final = 2_000
 """Turns of one person of which it is kept where their time went; that is some 5 MB, and at most 30."""
 _QUESTION_CHARS: Final = 200
 """Characters of a question in a list."""
-_PLAIN: Final = frozenset(
-    {"provider", "model", "first_ms", "run_ms", "ran_ms", "input_tokens", "output_tokens", "cost", "stop"}
-)
+_PLAIN: Final = {
+    *("provider", "model", "first_ms", "run_ms", "ran_ms", "input_tokens", "output_tokens", "cost", "stop")
+}
 """Details in which there is nothing of what anybody said."""
 
 _SPANS: TypeAdapter[list[TurnSpan]] = TypeAdapter(list[TurnSpan])
@@ -133,11 +133,16 @@ class Traces:
         rows = found[: wanted.limit]
 
         def summary(row: Any) -> TurnSummary:
-            turn, *costs = row
-            given = dict(zip(_Costs.model_fields, costs, strict=True))
+            turn, model, input_tokens, output_tokens, cost, ms = row
             # A turn that ran elsewhere, or long ago, has none of them.
-            known = {name: value for name, value in given.items() if value is not None}
-            return TurnSummary(**_told(turn, known, user))
+            costs = _Costs(
+                model=model,
+                input_tokens=input_tokens or 0,
+                output_tokens=output_tokens or 0,
+                cost=cost,
+                ms_by_kind=ms or {},
+            )
+            return _summary(turn, costs, user)
 
         return TurnPage(
             turns=readable(rows, summary), next=_cursor(rows[-1][0]) if len(found) > len(rows) else None
@@ -173,10 +178,16 @@ class Traces:
             spans, left_out = _SPANS.validate_json(zlib.decompress(kept.spans)), kept.left_out
         elif running is not None:
             spans, left_out = running.trace.spans(), running.trace.left_out
-        told = _told(row, _costs(spans).model_dump(), user)
-        if spans is not None and row.user != user:
+        is_own = row.user == user
+        if spans is not None and not is_own:
             spans = [each.model_copy(update={"detail": plain_detail(each)}) for each in spans]
-        return TurnShown(**told, spans=spans, left_out=left_out)
+        return TurnShown(
+            **vars(_summary(row, _costs(spans), user)),
+            answer=row.answer if is_own else None,
+            did=row.did if is_own else [],
+            spans=spans,
+            left_out=left_out,
+        )
 
     async def trim(self) -> None:
         """Forget where the time of old turns went."""
@@ -226,33 +237,43 @@ _ORDER: Final = (col(TurnRow.at), col(TurnRow.user), col(TurnRow.turn))
 def _costs(spans: Sequence[TurnSpan] | None) -> _Costs:
     models = [span for span in spans or () if span.kind == "model"]
     answered = [span.name for span in models if span.outcome == "ok"]
-    said = [span.detail["cost"] for span in models if "cost" in span.detail]
+    said = [span.detail.cost for span in models if span.detail.cost is not None]
     return _Costs(
         model=answered[-1] if answered else None,
-        input_tokens=sum(span.detail.get("input_tokens", 0) for span in models),
-        output_tokens=sum(span.detail.get("output_tokens", 0) for span in models),
+        input_tokens=sum(span.detail.input_tokens or 0 for span in models),
+        output_tokens=sum(span.detail.output_tokens or 0 for span in models),
         cost=sum(said) if said else None,
         ms_by_kind=dict(own_ms(spans or ())),
     )
 
 
-def _told(row: TurnRow, costs: dict[str, Any], user: str) -> dict[str, Any]:
-    """Return the report of a turn for a person, with what its models took."""
-    ended = row.ended_at
-    told = {
-        **row.model_dump(),
-        **costs,
-        "question": row.question[:_QUESTION_CHARS],
-        "ms": None if ended is None else round((ended - row.at).total_seconds() * 1000),
-    }
-    if row.user != user:
-        told |= {"conversation": None, "question": None, "problem": "", "answer": None, "did": []}
-    return told
+def _summary(row: TurnRow, costs: _Costs, user: str) -> TurnSummary:
+    """Return a turn for a person, with what its models took."""
+    is_own, ended = row.user == user, row.ended_at
+    return TurnSummary(
+        **vars(costs),
+        turn=row.turn,
+        conversation=row.conversation if is_own else None,
+        user=row.user,
+        agent=row.agent,
+        device=row.device,
+        origin=row.origin,
+        question=row.question[:_QUESTION_CHARS] if is_own else None,
+        at=row.at,
+        ended_at=ended,
+        ms=None if ended is None else round((ended - row.at).total_seconds() * 1000),
+        state=cast("TurnState", row.state),
+        outcome=cast("TurnOutcome | None", row.outcome),
+        problem=row.problem if is_own else "",
+        reason=row.reason,
+        replaced_by=row.replaced_by,
+        mode=cast("Mode | None", row.mode),
+    )
 
 
-def plain_detail(span: TurnSpan) -> dict[str, Json]:
+def plain_detail(span: TurnSpan) -> SpanDetail:
     """Return the details of a span without anything that anybody said."""
-    return {name: value for name, value in span.detail.items() if name in _PLAIN}
+    return SpanDetail.model_construct(**span.detail.model_dump(include=_PLAIN))
 
 
 def _same_turn() -> ColumnElement[bool]:

@@ -8,12 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from typing_extensions import TypedDict
-
 from chat.tasks import open_tasks
 from contracts.errors import Disconnected, LinkError, LoginRefused, NotFound
 from contracts.rates import Backoff
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json, Part, rfc3339
 from hub_agent.settings import HomeAssistantAccess
 from hub_home_assistant.inward.connection import HomeAssistantConnection, Refused, open_connection
 from hub_home_assistant.inward.entities import UNKNOWN, Entity, EntityIndex, State
@@ -46,7 +44,7 @@ _PLACES: Final = frozenset({"area_id", "device_id", "floor_id", "label_id"})
 """Targets with entities that are only known when a service is called."""
 
 
-class HomeAssistantHealth(TypedDict):
+class HomeAssistantHealth(Part):
     """Whether Home Assistant is connected, and what was wrong last."""
 
     connected: bool
@@ -94,7 +92,7 @@ class HomeAssistant:
         if self.settings is None:
             return None
         error = self._error.message if self._error is not None else None
-        return {"connected": self._connection is not None, "error": error}
+        return HomeAssistantHealth(connected=self._connection is not None, error=error)
 
     async def run(self) -> None:
         """Keep up with it until cancelled."""

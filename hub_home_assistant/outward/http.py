@@ -198,7 +198,7 @@ def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> OutwardSta
     ]
     own += [_item(exposures, path, f"Watcher {name}", "event") for path, name in _watchers(outward)]
     return {
-        "broker": {"url": home.broker, **home.health()} if home is not None else None,
+        "broker": HomeBroker(url=home.broker, **vars(home.health())) if home is not None else None,
         "home_assistant": publishing.status if publishing is not None else "",
         "discovery": outward.discovery,
         "published": publishing.entities if publishing is not None else 0,

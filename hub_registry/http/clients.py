@@ -1,6 +1,6 @@
 """Logins on the bus for people and their programs."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
@@ -51,7 +51,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def list_clients(request: Request) -> Answer[list[ClientAnswer]]:
         await gate.require_admin(request)
-        return answer([ClientAnswer(**_shown(client)) for client in await clients.list()])
+        return answer([_shown(client) for client in await clients.list()])
 
     async def add_client(request: Request) -> Answer[LoginAnswer]:
         bearer = await gate.require_admin(request)
@@ -72,7 +72,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         )
         return answer(
             LoginAnswer(
-                **_shown(client),
+                **vars(_shown(client)),
                 password=password.get_secret_value(),
                 brokers=settings.brokers,
                 prefix=settings.topic_prefix,
@@ -92,5 +92,13 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     ]
 
 
-def _shown(client: BusClient) -> dict[str, Any]:
-    return {**vars(client), "username": client.name}
+def _shown(client: BusClient) -> ClientAnswer:
+    return ClientAnswer(
+        name=client.name,
+        username=client.name,
+        owner=client.owner,
+        chat=client.chat,
+        home_assistant=client.home_assistant,
+        created_at=client.created_at,
+        expires_at=client.expires_at,
+    )

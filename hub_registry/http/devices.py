@@ -6,14 +6,13 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from agent_core.search.directory import SkillDirectory
 from chat.http.requests import Answer, answer, answer_each, read, read_query
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import DeviceScope
 from contracts.errors import Forbidden
-from contracts.wire import Strict, Timestamp, rfc3339
+from contracts.wire import Part, Strict, Timestamp
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.bus.purging import Purged
 from hub_registry.devices.devices import Device, DeviceChange
@@ -54,6 +53,13 @@ class ChangeBody(Strict):
     scopes: list[DeviceScope] | None = None
 
 
+class DeviceProblem(Part):
+    """Something that a device sent and the hub refused."""
+
+    at: Timestamp
+    message: str
+
+
 class DeviceAnswer(Strict):
     """A device as people see it.
 
@@ -89,7 +95,7 @@ class DeviceAnswer(Strict):
     awaited: list[str]
     trusted: bool
     to_review: int
-    problems: list[dict[str, str]]
+    problems: list[DeviceProblem]
     version: str
     mode: str | None
     load: float | None
@@ -159,12 +165,12 @@ class InvitationAnswer(Strict):
     reachable: bool
 
 
-class RemovedAnswer(TypedDict):
+class RemovedAnswer(Part):
     """A device that is no more."""
 
     id: str
     name: str
-    state: Literal["removed"]
+    state: Literal["removed"] = "removed"
 
 
 def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
@@ -299,7 +305,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         await gate.require_admin(request)
         entry = find(request)
         await remover.remove_device(entry.id)
-        return answer({"id": entry.id, "name": entry.device.display_name, "state": "removed"})
+        return answer(RemovedAnswer(id=entry.id, name=entry.device.display_name))
 
     async def purge(request: Request) -> Answer[Purged]:
         await gate.require_admin(request)
@@ -365,7 +371,7 @@ def _device(entry: Entry, bearer: Bearer, *, loads: bool = False) -> DeviceAnswe
         awaited=sorted(set(entry.listed or ()) - set(entry.skills)),
         trusted=device.trusted,
         to_review=entry.to_review,
-        problems=[{"at": rfc3339(problem.at), "message": problem.message} for problem in problems],
+        problems=[DeviceProblem(at=problem.at, message=problem.message) for problem in problems],
         version=entry.version,
         mode=heartbeat.mode if heartbeat else None,
         load=heartbeat.load if heartbeat else None,

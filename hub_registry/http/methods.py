@@ -41,8 +41,12 @@ class MethodBody(Strict):
     def of(cls, method: Method, path: str) -> "MethodBody":
         """Make it of what is registered."""
         return cls(
-            **{name: getattr(method, name) for name in ("name", "signature", "summary", "doc", "parameters")},
+            name=method.name,
             path=path,
+            signature=method.signature,
+            summary=method.summary,
+            doc=method.doc,
+            parameters=method.parameters,
             result=method.result,
             flags=raised_flags(method.flags),
             digest=method.digest,

@@ -7,12 +7,11 @@ from typing import Annotated
 from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from chat.http.requests import Answer, answer
 from contracts.devices.joining import DeviceBus, EnrolAnswer, HubCard, ca_document
 from contracts.errors import InvalidMessage
-from contracts.wire import Json, Strict
+from contracts.wire import Json, Part, Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import read_open, source_of
 from hub_registry.registry import Registry
@@ -27,7 +26,7 @@ class EnrolBody(Strict):
     public_key: dict[str, Json]
 
 
-class KeySet(TypedDict):
+class KeySet(Part):
     """The hub's key as a JWK Set (RFC 7517)."""
 
     keys: list[dict[str, str]]
@@ -51,7 +50,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         return answer(DeviceBus(**registry.settings.bus.model_dump(), profile=profile))
 
     async def show_keys(_: Request) -> Answer[KeySet]:
-        return answer({"keys": [{**registry.key.public.jwk(), "use": "sig", "alg": "EdDSA"}]})
+        return answer(KeySet(keys=[{**registry.key.public.jwk(), "use": "sig", "alg": "EdDSA"}]))
 
     async def show_hub(request: Request) -> Answer[HubCard]:
         challenge = request.query_params.get("challenge")

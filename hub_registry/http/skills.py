@@ -7,12 +7,11 @@ from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from agent_core.search import targets
 from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
 from chat.http.requests import Answer, answer, answer_joined, read, read_query
-from contracts.wire import Strict
+from contracts.wire import Part, Strict
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.review import APPROVED_RANK
 from hub_registry.registry import Registry
@@ -83,7 +82,7 @@ class SearchBody(Strict):
         return cls(results=results, more=page.more, hint=hint, silent=silent)
 
 
-class Description(TypedDict):
+class Description(Part):
     """What a device, a skill or a method is, in words."""
 
     path: str
@@ -154,7 +153,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         bearer, path = await may_look(request), read_query(request, _Describe).path
         directory = registry.directory.seen_by(bearer.user.id)
         text = targets.describe(directory, path, current=bearer.device)
-        return answer({"path": path, "text": text})
+        return answer(Description(path=path, text=text))
 
     async def list_providers(request: Request) -> Answer[list[ProviderAnswer]]:
         await gate.require_admin(request)

@@ -74,8 +74,19 @@ class TokenSummary(Strict):
     @classmethod
     def of(cls, token: TokenRow, bearer: Bearer) -> "TokenSummary":
         """Make it of a token, for the bearer of one."""
-        shown = {"session": token.is_session, "current": token.jti == bearer.claims.jti}
-        return cls.model_validate({**token.model_dump(include=set(cls.model_fields)), **shown})
+        return cls(
+            jti=token.jti,
+            kind=token.kind,
+            subject=token.subject,
+            owner=token.owner,
+            name=token.name,
+            scope=token.scope,
+            issued_at=token.issued_at,
+            expires_at=token.expires_at,
+            revoked_at=token.revoked_at,
+            session=token.is_session,
+            current=token.jti == bearer.claims.jti,
+        )
 
 
 class TokenAnswer(Strict):

@@ -126,4 +126,4 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
 
 
 def _user(user: User) -> UserAnswer:
-    return UserAnswer(**PersonAnswer.of(user).model_dump(), has_password=user.has_password)
+    return UserAnswer(**vars(PersonAnswer.of(user)), has_password=user.has_password)

@@ -4,13 +4,11 @@ import asyncio
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cache
-from typing import NotRequired
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
-from typing_extensions import TypedDict
 
 from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
@@ -19,6 +17,7 @@ from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from chat.operations import Operations
 from contracts.errors import Forbidden, Unauthorized
+from contracts.wire import OrAbsent, Part
 from hub_agent.agents.http import agent_routes
 from hub_agent.bus.connection import LinkHealth
 from hub_agent.calls.audit_log import AuditLog
@@ -80,18 +79,18 @@ class Services:
     metrics: MetricsRoute
 
 
-class LinkUp(TypedDict):
+class LinkUp(Part):
     """Whether a link is connected."""
 
     connected: bool
 
 
-class PublicHealth(TypedDict):
+class PublicHealth(Part):
     """The health of the hub for anybody: the links that there are, and whether all is well."""
 
     broker: LinkUp
-    home_broker: NotRequired[LinkUp]
-    home_assistant: NotRequired[LinkUp]
+    home_broker: OrAbsent[LinkUp] = None
+    home_assistant: OrAbsent[LinkUp] = None
     status: str
 
 
@@ -115,7 +114,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
 
     @cache
     def document() -> OpenApi:
-        return openapi_document(app.routes, version=services.health()["version"])
+        return openapi_document(app.routes, version=services.health().version)
 
     async def service() -> Assistant:
         return assistant
@@ -166,16 +165,16 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
 
 
 def _for_anybody(health: Health) -> PublicHealth:
-    shown: PublicHealth = {"broker": _up(health["broker"]), "status": health["status"]}
-    if health["home_broker"] is not None:
-        shown["home_broker"] = _up(health["home_broker"])
-    if health["home_assistant"] is not None:
-        shown["home_assistant"] = _up(health["home_assistant"])
-    return shown
+    return PublicHealth(
+        broker=LinkUp(connected=health.broker.connected),
+        home_broker=_up(health.home_broker),
+        home_assistant=_up(health.home_assistant),
+        status=health.status,
+    )
 
 
-def _up(link: LinkHealth | HomeAssistantHealth) -> LinkUp:
-    return {"connected": link["connected"]}
+def _up(link: LinkHealth | HomeAssistantHealth | None) -> LinkUp | None:
+    return None if link is None else LinkUp(connected=link.connected)
 
 
 def guarded(app: ASGIApp, settings: HttpSettings, *, names: Callable[[], Container[str]] = tuple) -> ASGIApp:

@@ -5,13 +5,12 @@ from typing import Annotated
 from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import Route
-from typing_extensions import TypedDict
 
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from chat.http.requests import Answer, answer, read_query
 from contracts.chat.vocabulary import Vocabulary
-from contracts.wire import Json, Strict
+from contracts.wire import Json, Part, Strict
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.directory import Entry
@@ -34,7 +33,7 @@ class _VocabularyQuery(Strict):
     language: Annotated[str | None, Field(max_length=35)] = None
 
 
-class CallOfSentence(TypedDict):
+class CallOfSentence(Part):
     """A call that a sentence would make; ``unavailable`` is why it cannot be made now, or empty."""
 
     path: str
@@ -46,7 +45,7 @@ class CallOfSentence(TypedDict):
     unavailable: str
 
 
-class SentenceTried(TypedDict):
+class SentenceTried(Part):
     """What a sentence would call; several calls come with a question, none with examples."""
 
     language: str
@@ -73,12 +72,12 @@ def sentence_routes(assistant: Assistant, gate: Gate) -> list[Route]:
             matched.calls if isinstance(matched, SentenceChoice) else () if matched is None else (matched,)
         )
         return answer(
-            {
-                "language": language,
-                "calls": [_shown(each, directory.get(each.target.device)) for each in calls],
-                "question": matched.question if isinstance(matched, SentenceChoice) else None,
-                "examples": [] if calls else registry.search.examples(language, user),
-            }
+            SentenceTried(
+                language=language,
+                calls=[_shown(each, directory.get(each.target.device)) for each in calls],
+                question=matched.question if isinstance(matched, SentenceChoice) else None,
+                examples=[] if calls else registry.search.examples(language, user),
+            )
         )
 
     async def vocabulary(request: Request) -> Answer[Vocabulary]:
@@ -93,12 +92,12 @@ def sentence_routes(assistant: Assistant, gate: Gate) -> list[Route]:
 
 def _shown(call: SentenceCall, entry: Entry | None) -> CallOfSentence:
     target = call.target
-    return {
-        "path": target.path,
-        "device_name": target.device_name,
-        "signature": target.method.signature,
-        "summary": target.method.summary,
-        "arguments": call.arguments,
-        "flags": raised_flags(target.method.flags),
-        "unavailable": (entry.unavailable or "") if entry is not None else "",
-    }
+    return CallOfSentence(
+        path=target.path,
+        device_name=target.device_name,
+        signature=target.method.signature,
+        summary=target.method.summary,
+        arguments=call.arguments,
+        flags=raised_flags(target.method.flags),
+        unavailable=(entry.unavailable or "") if entry is not None else "",
+    )

@@ -3,12 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Annotated, Any, Final, Never, NotRequired
+from typing import Annotated, Final, Never
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from agent_core.schemas.arguments import arguments_digest, check_arguments
 from agent_core.search.catalogue import SkillCall, Target
@@ -19,11 +18,11 @@ from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
 from chat.http.requests import Answer, answer, read
 from chat.http.streams import Client, Connections, farewell
-from contracts.chat import TurnEvent
+from contracts.chat import CallToConfirm, TurnEvent
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode
 from contracts.names import MethodName, SkillName, Token
-from contracts.wire import Json, Strict
+from contracts.wire import Json, OrAbsent, Part, Strict
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.confirmations import Act, ConfirmationTokens
 from hub_agent.calls.device_manager import ActingCaller
@@ -63,14 +62,14 @@ class ExecBody(Strict):
     device: Annotated[str | None, Field(max_length=64)] = None
 
 
-class CallResult(TypedDict):
+class CallResult(Part):
     """What a method returned, in words where they were asked for."""
 
     result: Json
-    text: NotRequired[str]
+    text: OrAbsent[str] = None
 
 
-class RunSummary(TypedDict):
+class RunSummary(Part):
     """What a program gave; the ``notice`` says why the variables of earlier ones are gone."""
 
     status: RunStatus
@@ -153,13 +152,11 @@ class DirectCalls:
                 actor = _actor(bearer)
                 call = SkillCall(target, arguments, confirmed=confirmed)
                 value = await manager.call(actor, call, origin=origin)
-                given: CallResult = {"result": value}
+                words = None
                 if body.text:
                     language = bearer.user.language or self._assistant.settings.household.language
-                    given["text"] = response_text(
-                        target.method, value, arguments, language=language, limit=None
-                    )
-                return answer(given)
+                    words = response_text(target.method, value, arguments, language=language, limit=None)
+                return answer(CallResult(result=value, text=words))
         except CallError as error:
             if error.code is not ErrorCode.NEEDS_CONFIRMATION:
                 raise
@@ -206,36 +203,36 @@ def _actor(bearer: Bearer, device: str | None = None) -> Actor:
 
 
 def _asks(
-    path: str, error: CallError, target: Target, arguments: dict[str, Any], confirmation: str
+    path: str, error: CallError, target: Target, arguments: dict[str, Json], confirmation: str
 ) -> Answer[Never]:
     """Make the answer that a person must approve, with all that the person should see."""
+    shown = CallToConfirm(
+        device=target.device,
+        device_name=target.device_name,
+        method=f"{target.skill}.{target.method.name}",
+        summary=target.method.summary,
+        arguments=all_shown(arguments, error),
+    )
     return error_response(
         path,
         CALL_STATUS[error.code],
         error.code.value,
         error.message,
         "Ask the person, then send the same call again with this confirmation.",
-        more={
-            "confirmation": confirmation,
-            "device": target.device,
-            "device_name": target.device_name,
-            "method": f"{target.skill}.{target.method.name}",
-            "summary": target.method.summary,
-            "arguments": all_shown(arguments, error),
-        },
+        more={"confirmation": confirmation, **vars(shown)},
     )
 
 
 def _ran(result: RunResult) -> RunSummary:
-    return {
-        "status": result.status,
-        "stdout": result.stdout,
-        "value": result.value if result.plain else result.repr,
-        "error": result.traceback or result.problem or None,
-        "truncated": result.truncated,
-        "fresh": result.fresh,
-        "notice": f"The variables of earlier runs are gone: {result.lost}." if result.lost else None,
-    }
+    return RunSummary(
+        status=result.status,
+        stdout=result.stdout,
+        value=result.value if result.plain else result.repr,
+        error=result.traceback or result.problem or None,
+        truncated=result.truncated,
+        fresh=result.fresh,
+        notice=f"The variables of earlier runs are gone: {result.lost}." if result.lost else None,
+    )
 
 
 def _unwatched(_: TurnEvent) -> None:

@@ -2,12 +2,11 @@
 
 from starlette.requests import Request
 from starlette.routing import Route
-from typing_extensions import TypedDict
 
 from chat.http.requests import Answer, answer, read, read_query
 from contracts.chat import PushedTurns
 from contracts.errors import Forbidden
-from contracts.wire import rfc3339
+from contracts.wire import Part, Timestamp
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import key_of
 from hub_agent.chat.record import ConversationRecord
@@ -17,24 +16,24 @@ from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import AuditRow
 
 
-class RecordedTurns(TypedDict):
+class RecordedTurns(Part):
     """The turns of a device that the hub has now."""
 
     recorded: list[str]
 
 
-class TurnChange(TypedDict):
+class TurnChange(Part):
     """A call of a turn that changed something, or may have."""
 
     device: str
     skill: str
     method: str
     outcome: str
-    at: str
+    at: Timestamp
     device_name: str
 
 
-class TurnChanges(TypedDict):
+class TurnChanges(Part):
     """All of them, the oldest first."""
 
     changes: list[TurnChange]
@@ -53,7 +52,7 @@ def turn_routes(
             raise Forbidden("only devices hand in turns", hint="Use the token of a device.")
         body = await read(request, PushedTurns)
         recorded = await record.take(caller.user.id, device, key, body.turns)
-        return answer({"recorded": recorded})
+        return answer(RecordedTurns(recorded=recorded))
 
     async def look(request: Request) -> Answer[TurnPage]:
         bearer, wanted = await may_look(request), read_query(request, TurnFilter)
@@ -66,18 +65,18 @@ def turn_routes(
     async def changes(request: Request) -> Answer[TurnChanges]:
         user = (await may_look(request)).user.id
         found = await log.changes(user, await record.from_on(user, request.path_params["turn"]))
-        return answer({"changes": [shown(each) for each in found]})
+        return answer(TurnChanges(changes=[shown(each) for each in found]))
 
     def shown(row: AuditRow) -> TurnChange:
         entry: Entry | None = directory.get(row.device)
-        return {
-            "device": row.device,
-            "skill": row.skill,
-            "method": row.method,
-            "outcome": row.outcome,
-            "at": rfc3339(row.at),
-            "device_name": row.device if entry is None else entry.display_name,
-        }
+        return TurnChange(
+            device=row.device,
+            skill=row.skill,
+            method=row.method,
+            outcome=row.outcome,
+            at=row.at,
+            device_name=row.device if entry is None else entry.display_name,
+        )
 
     return [
         Route("/api/turns", push, methods=["POST"]),

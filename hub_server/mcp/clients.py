@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Never, TextIO
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from agent_core.edited_file import EditedFile
 from agent_core.models.entries import filled
@@ -22,7 +21,7 @@ from chat.http.requests import Answer, answer
 from chat.tasks import happens, open_tasks
 from contracts.errors import CallError, ConfigError, ErrorCode, StrawberryError
 from contracts.names import HUB_SKILLS
-from contracts.wire import Json
+from contracts.wire import Json, Part
 from hub_agent.calls.own_skills import OwnSkills
 from hub_registry.access.bearer import Gate
 from hub_server.mcp.http import load
@@ -111,7 +110,7 @@ class _Server:
             ) from None
 
 
-class McpServerState(TypedDict):
+class McpServerState(Part):
     """A server as ``strawberry mcp list`` shows it."""
 
     name: str
@@ -121,7 +120,7 @@ class McpServerState(TypedDict):
     detail: str
 
 
-class McpServers(TypedDict):
+class McpServers(Part):
     """All servers, and what is wrong with the file."""
 
     servers: list[McpServerState]
@@ -145,19 +144,19 @@ class McpClients:
     def state(self) -> McpServers:
         """Return what ``strawberry mcp list`` shows."""
         problem = self._file.problem
-        return {
-            "servers": [
-                {
-                    "name": each.name,
-                    "skill": each.skill,
-                    "state": each.state,
-                    "methods": len(each.methods) if each.client is not None else 0,
-                    "detail": each.detail,
-                }
+        return McpServers(
+            servers=[
+                McpServerState(
+                    name=each.name,
+                    skill=each.skill,
+                    state=each.state,
+                    methods=len(each.methods) if each.client is not None else 0,
+                    detail=each.detail,
+                )
                 for each in self._servers.values()
             ],
-            "problem": problem.message if problem is not None else "",
-        }
+            problem=problem.message if problem is not None else "",
+        )
 
     def routes(self, gate: Gate) -> list[BaseRoute]:
         """Make the route."""

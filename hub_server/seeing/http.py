@@ -105,12 +105,12 @@ class MetricsRoute:
         yield many("Gauge", "waiting", "Requests that wait for their turn", "queue", waiting.items())
         states = {"online": online, "offline": len(entries) - online}
         yield many("Gauge", "devices", "Devices", "state", states.items())
-        sandboxes = pool.state() if pool is not None else {}
+        sandboxes = vars(pool.state()) if pool is not None else {}
         yield many("Gauge", "sandboxes", "Processes and programs of the sandbox", "state", sandboxes.items())
         yield many("Gauge", "watchers", "Watchers", "state", watchers)
         connected = {name: float(link.connected) for name, link in links.items()}
         if (house := self.home_assistant.health()) is not None:
-            connected["home_assistant"] = float(house["connected"])
+            connected["home_assistant"] = float(house.connected)
         yield many("Gauge", "broker_connected", "Whether a broker is connected", "link", connected.items())
 
 

@@ -75,8 +75,8 @@ class Metrics:
             self.parts[kind] += ms / 1000
         for each in spans:
             if each.kind == "model":
-                for direction in ("input", "output"):
-                    count = each.detail.get(f"{direction}_tokens")
-                    if isinstance(count, int):
+                tokens = {"input": each.detail.input_tokens, "output": each.detail.output_tokens}
+                for direction, count in tokens.items():
+                    if count is not None:
                         known = (each.name, direction) in self.tokens or len(self.tokens) < 2 * _MODELS
                         self.tokens[each.name if known else "other", direction] += count

@@ -142,7 +142,7 @@ def _attributes(span: TurnSpan) -> dict[str, str | int | float]:
         made["strawberry.device"] = span.device
     return made | {
         f"strawberry.{name}": value
-        for name, value in plain_detail(span).items()
+        for name, value in plain_detail(span).model_dump().items()
         if isinstance(value, str | int | float)
     }
 

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from pydantic import SecretStr
-from typing_extensions import TypedDict
 
-from contracts.wire import Json
+from contracts.wire import Json, Part
 from hub_server.system.logs import LogRing
 
 
-class CheckAnswer(TypedDict):
+class CheckAnswer(Part):
     """What was looked at, whether it works, how it is, and what to do about it."""
 
     check: str
@@ -20,14 +19,14 @@ class CheckAnswer(TypedDict):
     hint: str
 
 
-class BackupDevice(TypedDict):
+class BackupDevice(Part):
     """A device that may log in after a backup is restored."""
 
     id: str
     name: str
 
 
-class BackupContents(TypedDict):
+class BackupContents(Part):
     """What a backup holds, for a person who decides whether to restore it.
 
     Attributes:

@@ -16,18 +16,18 @@ from pydantic import Field, SecretStr
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from chat.http.requests import Answer, NoBody, Uploaded, answer, read, read_query
 from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from contracts.errors import ConfigError, Conflict, InvalidMessage
-from contracts.wire import Json, Strict, rfc3339
+from contracts.wire import Json, Part, Strict, Timestamp
 from hub_agent.bus.connection import BusHealth, LinkHealth
 from hub_home_assistant.inward.client import HomeAssistantHealth
 from hub_registry.access.bearer import Bearer, Gate, cannot_confirm
 from hub_server.system.host import BackupContents, CheckAnswer, Host
 from hub_server.system.logs import LogLine
 from identity.files import make_private_directory
+from sandbox_host.pool import PoolState
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _LEVELS: Final[dict[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "err
 _NAMES: Final = {number: name for name, number in _LEVELS.items()}
 
 
-class Health(TypedDict):
+class Health(Part):
     """Whether the hub has its links, for all who have a token; a link is None where there is none.
 
     Attributes:
@@ -57,7 +57,7 @@ class Health(TypedDict):
     model: str | None
 
 
-class DatabaseState(TypedDict):
+class DatabaseState(Part):
     """The size of the database, and the revision of its schema."""
 
     bytes: int
@@ -74,10 +74,10 @@ class HubState(Health):
     python: str
     system: str
     home: str
-    started_at: str
+    started_at: Timestamp
     memory_mb: int
     database: DatabaseState
-    sandbox: dict[str, int] | None
+    sandbox: PoolState | None
 
 
 class SystemState(HubState):
@@ -86,11 +86,11 @@ class SystemState(HubState):
     can_restart: bool
 
 
-class ShownLine(TypedDict):
+class ShownLine(Part):
     """A line of the log."""
 
     id: int
-    at: str
+    at: Timestamp
     level: Level
     logger: str
     text: str
@@ -172,12 +172,15 @@ class SystemRoutes:
 
         async def system(request: Request) -> Answer[SystemState]:
             await self.gate.require_admin(request)
-            return answer({**self.about(), "can_restart": self.host.can_restart})
+            return answer(SystemState(**vars(self.about()), can_restart=self.host.can_restart))
 
         async def checks(request: Request) -> Answer[list[CheckAnswer]]:
             await self.gate.require_admin(request)
             found = await asyncio.to_thread(
-                self.host.check, health=self.health(), devices=self.devices(), servers=self.servers()
+                self.host.check,
+                health=self.health().model_dump(mode="json"),
+                devices=self.devices(),
+                servers=self.servers(),
             )
             return answer(found)
 
@@ -238,7 +241,7 @@ class SystemRoutes:
             piece = await request.body()
             async with _alone(at_work):
                 size = await asyncio.to_thread(_append, self.host.upload, at, piece)
-            return answer({"bytes": size})
+            return answer(Uploaded(bytes=size))
 
         async def restore(request: Request) -> Answer[RestorableBackup] | NoBody:
             bearer = await person(request)
@@ -247,9 +250,9 @@ class SystemRoutes:
                 with _explained():
                     if not body.apply:
                         found = await asyncio.to_thread(self.host.read_backup, body.passphrase)
-                        return answer({**found, "can_restart": self.host.can_restart})
+                        return answer(RestorableBackup(**vars(found), can_restart=self.host.can_restart))
                     found = await asyncio.to_thread(self.host.restore, body.passphrase, body.revoke)
-            _log.warning("a backup of %s is restored, by %s", found["created_at"], bearer.user.id)
+            _log.warning("a backup of %s is restored, by %s", found.created_at, bearer.user.id)
             return NoBody(status=202, background=BackgroundTask(self.host.restart))
 
         return [
@@ -264,7 +267,7 @@ class SystemRoutes:
 
 def _shown(line: LogLine) -> ShownLine:
     level = _NAMES.get(line.level // 10 * 10, "error")
-    return {"id": line.id, "at": rfc3339(line.at), "level": level, "logger": line.logger, "text": line.text}
+    return ShownLine(id=line.id, at=line.at, level=level, logger=line.logger, text=line.text)
 
 
 @asynccontextmanager

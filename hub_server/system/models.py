@@ -5,14 +5,12 @@ import re
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field, SecretStr
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from agent_core.gateway.opening import LiveGateway, ModelState
 from agent_core.models.entries import (
@@ -33,7 +31,7 @@ from chat.http.requests import Answer, NoBody, answer, read
 from chat.http.streams import Connections, EventStream, event, farewell
 from contracts.addresses import Endpoint, endpoint
 from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryError
-from contracts.wire import Strict
+from contracts.wire import OrAbsent, Part, Strict
 from hub_registry.access.bearer import Gate
 
 _KEY_NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
@@ -75,14 +73,32 @@ class _Pull(Strict):
     address: str | None = None
 
 
-class ModelStates(TypedDict):
+class ModelStates(Part):
     """The models that are asked, in this order, and why others are not."""
 
     models: list[ModelState]
     problems: list[str]
 
 
-class TriedModel(TypedDict):
+class PullError(Part):
+    """Why a model was not downloaded."""
+
+    message: str
+    hint: str
+
+
+class PullEvent(Part):
+    """A step of a download, see `PullStep`; the last one has ``done`` or ``error``."""
+
+    status: OrAbsent[str] = None
+    digest: OrAbsent[str] = None
+    completed: OrAbsent[int] = None
+    total: OrAbsent[int] = None
+    error: OrAbsent[PullError] = None
+    done: OrAbsent[bool] = None
+
+
+class TriedModel(Part):
     """What came of trying a model, see `Probe`; and the time that it needs to begin."""
 
     problem: str
@@ -94,7 +110,7 @@ class TriedModel(TypedDict):
     first_token_s: float
 
 
-class ModelProvider(TypedDict):
+class ModelProvider(Part):
     """A provider that an entry may name."""
 
     name: str
@@ -108,12 +124,12 @@ class ShownModelEntry(ModelEntry):
     """An entry, whether its key is there, and why it is not asked."""
 
     # A field of its name would hide the property.
-    variable: Annotated[str | None, Field(serialization_alias="key_variable")]
+    variable: str | None = Field(alias="key_variable")
     has_key: bool
     problem: str
 
 
-class ModelSettings(TypedDict):
+class ModelSettings(Part):
     """The entries with what a form for them needs, and the keys that the environment holds."""
 
     entries: list[ShownModelEntry]
@@ -150,7 +166,9 @@ class ModelRoutes:
 
     async def _states(self, request: Request) -> Answer[ModelStates]:
         await self._gate.require("chat")(request)
-        return answer({"models": self._gateway.states(), "problems": list(self._gateway.models.problems)})
+        return answer(
+            ModelStates(models=self._gateway.states(), problems=list(self._gateway.models.problems))
+        )
 
     async def _settings(self, request: Request) -> Answer[ModelSettings]:
         await self._gate.require_admin(request)
@@ -183,17 +201,16 @@ class ModelRoutes:
         model = self._located(entry, body.key)
         async with self._connections.hold(request.receive, token=bearer.claims.jti) as client:
             tried = await probe(with_loading_time(model), kind=self._gateway.kind)
-            advised = with_time(entry, tried).first_token_s
             return answer(
-                {
-                    "problem": tried.problem,
-                    "tools": tried.tools,
-                    "first_s": tried.first_s,
-                    "seconds": tried.seconds,
-                    "serves": tried.serves,
-                    "advice": tried.advice,
-                    "first_token_s": advised,
-                }
+                TriedModel(
+                    problem=tried.problem,
+                    tools=tried.tools,
+                    first_s=tried.first_s,
+                    seconds=tried.seconds,
+                    serves=tried.serves,
+                    advice=tried.advice,
+                    first_token_s=with_time(entry, tried).first_token_s,
+                )
             )
         return farewell(client)
 
@@ -240,30 +257,30 @@ class ModelRoutes:
         entries = read_entries(self._home)
         keys = read_keys(self._home, os.environ)
         models = choose(entries, keys, home=self._home)
-        return {
-            "entries": [
+        return ModelSettings(
+            entries=[
                 ShownModelEntry(
-                    **entry.model_dump(),
-                    variable=entry.key_variable,
+                    **vars(entry),
+                    key_variable=entry.key_variable,
                     has_key=bool(entry.key_variable and keys.get(entry.key_variable)),
                     problem=models.reason(entry.name),
                 )
                 for entry in entries
             ],
-            "providers": [
-                {
-                    "name": each.name,
-                    "about": each.about,
-                    "address": each.address,
-                    "key_variable": each.key_variable or own_variable(each.name),
-                    "needs_key": bool(each.key_variable),
-                }
+            providers=[
+                ModelProvider(
+                    name=each.name,
+                    about=each.about,
+                    address=each.address,
+                    key_variable=each.key_variable or own_variable(each.name),
+                    needs_key=bool(each.key_variable),
+                )
                 for each in PROVIDERS.values()
             ],
-            "file": str(self._home / SETTINGS_FILE),
+            file=str(self._home / SETTINGS_FILE),
             # Those of the environment have precedence over what is written here.
-            "fixed_keys": sorted(name for name in self._variables() if os.environ.get(name)),
-        }
+            fixed_keys=sorted(name for name in self._variables() if os.environ.get(name)),
+        )
 
     async def _require_bound(self, request: Request, entries: Sequence[ModelEntry]) -> None:
         """Require that stored keys, and what people say, go where they went before, or the password again.
@@ -312,8 +329,8 @@ def _unknown(name: str | None) -> ModelEntry:
 
 
 async def _steps(server: Model, name: str) -> AsyncGenerator[bytes, None]:
-    """Yield the steps of a pull as events; the last one has ``done`` or ``error``."""
-    yield event({"status": "", "completed": 0, "total": 0})
+    """Yield the steps of a pull as events."""
+    yield event(PullEvent(status="", completed=0, total=0))
     last = ""
     try:
         async with (
@@ -322,12 +339,12 @@ async def _steps(server: Model, name: str) -> AsyncGenerator[bytes, None]:
         ):
             async for step in steps:
                 last = step.status
-                yield event(asdict(step))
+                yield event(PullEvent(**vars(step)))
         if last != "success":
             raise ConfigError(
                 "Ollama stopped before {name} was complete", name=name, hint="Pull it again to go on."
             )
     except StrawberryError as error:
-        yield event({"error": {"message": error.message, "hint": error.hint}})
+        yield event(PullEvent(error=PullError(message=error.message, hint=error.hint)))
         return
-    yield event({"done": True})
+    yield event(PullEvent(done=True))

@@ -121,7 +121,7 @@ class ChatServer:
 
             async def models(request: Request) -> Response:
                 await authenticate(request)
-                states = [state for agent in self._agents for state in agent.model_states()]
+                states = [vars(state) for agent in self._agents for state in agent.model_states()]
                 return JSONResponse({"models": states})
 
             async def summary(request: Request) -> Response:

@@ -473,7 +473,7 @@ async def test_other_models_are_asked_after_a_reload_and_a_begun_answer_is_compl
         gateway.reload(models_of(new), kind="direct")
         assert text(await ask(gateway)) == "New."
         assert text([begun, *[event async for event in answer]]) == "one two three"
-        assert [state["name"] for state in gateway.states()] == [new.name]
+        assert [state.name for state in gateway.states()] == [new.name]
 
 
 async def test_models_are_changed_while_a_request_that_was_left_goes_on(serve: Serve) -> None:

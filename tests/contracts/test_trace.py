@@ -67,8 +67,8 @@ def test_however_much_is_said_a_trace_stays_small(trace: Trace) -> None:
     spans = trace.spans()
     assert (len(spans), trace.left_out) == (MAX_SPANS, 5)
     assert sum(len(str(each.detail)) for each in spans) < 2 * MAX_CHARS
-    assert spans[0].detail["arguments"]["text"].endswith("…")
-    assert spans[0].detail["result"] == "?"
+    assert spans[0].detail.arguments["text"].endswith("…")
+    assert spans[0].detail.result == "?"
 
 
 def test_time_counts_for_the_innermost_part_and_once_where_parts_run_together(trace: Trace) -> None:

@@ -633,9 +633,9 @@ def test_the_summary_says_what_comes_back(home):
     in_registry(home, lambda registry: registry.revoke_device("radio"))
     (home.directory / "strawberry.toml").write_text("[captures]\nfolders = 3\n")
     found = unpack(home, io.BytesIO(backup_of(home)), PASSPHRASE)
-    assert found["devices"] == [{"id": "tv", "name": "TV"}]
-    assert len(found["people"]) == 1
-    assert "folders" in found["problems"][0]
+    assert [each.name for each in found.devices] == ["TV"]
+    assert len(found.people) == 1
+    assert "folders" in found.problems[0]
 
 
 # -- the commands -------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ async def hub_beside(
 
 async def connected(home: Home) -> None:
     """Wait until the hub has the entities."""
-    await eventually(lambda: home.hub.live.home_assistant.client.health()["connected"])
+    await eventually(lambda: home.hub.live.home_assistant.client.health().connected)
     await eventually(lambda: home.hub.registry.search.sync() is None)
 
 
@@ -314,7 +314,7 @@ async def test_each_side_may_restart(assistant: HomeAssistant, tmp_path: Path) -
         await connected(home)
         health = home.hub.live.home_assistant.client.health
         assistant.kill()
-        await eventually(lambda: not health()["connected"])
+        await eventually(lambda: not health().connected)
         status, error = await post(client, call("hub", "HomeAssistantSkill.turn_on", name="Kitchen Light"))
         assert (status, error["code"]) == (503, "offline")
         assert "tried again" in error["hint"]
@@ -331,7 +331,7 @@ async def test_each_side_may_restart(assistant: HomeAssistant, tmp_path: Path) -
         await assistant.until("light.kitchen", "off")
     await assistant.stop()
     async with hub_beside(assistant, tmp_path / "home") as home:
-        assert not home.hub.live.home_assistant.client.health()["connected"]
+        assert not home.hub.live.home_assistant.client.health().connected
         await assistant.start()
         await connected(home)
         await eventually(lambda: "light.kitchen" in home.hub.live.home_assistant.client.entities.by_id)

@@ -72,7 +72,7 @@ async def assistant() -> AsyncIterator[Recorded]:
 async def home(assistant: Recorded, tmp_path: Path) -> AsyncIterator[Home]:
     access = HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN))
     async with open_home(tmp_path / "home", home_assistant_access=access) as opened:
-        await eventually(lambda: opened.hub.live.home_assistant.client.health()["connected"])
+        await eventually(lambda: opened.hub.live.home_assistant.client.health().connected)
         await eventually(lambda: opened.hub.registry.search.sync() is None)
         yield opened
 
@@ -175,13 +175,13 @@ async def test_a_refused_token_is_told_and_stands_in_no_log(
     access = HomeAssistantAccess(url=assistant.url, token=SecretStr("wrong-token-of-ann"))
     async with open_home(tmp_path / "home", home_assistant_access=access) as home:
         health = home.hub.live.home_assistant.client.health
-        await eventually(lambda: health()["error"] == "Home Assistant refuses the token")
+        await eventually(lambda: health().error == "Home Assistant refuses the token")
         # The same settings are tried again at once, and others count at once.
         tried = assistant.refused
         home.hub.live.home_assistant.client.use(access)
         await eventually(lambda: assistant.refused > tried)
         home.hub.live.home_assistant.client.use(access.model_copy(update={"token": SecretStr(TOKEN)}))
-        await eventually(lambda: health()["connected"])
+        await eventually(lambda: health().connected)
         home.hub.live.home_assistant.client.use(None)
         await eventually(lambda: "HomeAssistantSkill" not in home.hub.registry.directory.hub.skills)
         assert health() is None
@@ -206,7 +206,7 @@ async def test_a_notification_goes_to_an_entity_where_there_is_one_else_to_a_ser
         access = HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN))
         async with open_home(tmp_path / "home", home_assistant_access=access) as home:
             client = home.hub.live.home_assistant.client
-            await eventually(lambda: home.hub.live.home_assistant.client.health()["connected"])
+            await eventually(lambda: home.hub.live.home_assistant.client.health().connected)
             for name in ("notify.phone", "notify.mobile_app_phone"):
                 await client.notify(name, {"message": "Rain."})
     entity, service = assistant.called

@@ -92,7 +92,7 @@ async def test_a_backup_comes_as_a_file_and_what_is_uploaded_says_what_it_holds(
     assert int(made.headers["content-length"]) == len(made.content)
     other = Installation(tmp_path / "other")
     other.directory.mkdir()
-    assert unpack(other, io.BytesIO(made.content), SecretStr(WORDS))["hub_id"] == home.hub.registry.hub_id
+    assert unpack(other, io.BytesIO(made.content), SecretStr(WORDS)).hub_id == home.hub.registry.hub_id
 
     await upload(client, made.content)
     wrong = await client.post("/api/system/restore", json={"passphrase": "five words for nobody"})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import FileProblem, Forbidden
-from hub_agent.agents.files import AgentFiles
+from hub_agent.agents.files import AgentFiles, ListedFile
 from hub_agent.agents.profile import AgentProfile, Quota
 
 SECRET = "the key of the hub"
@@ -124,7 +124,7 @@ def test_what_is_no_plain_file_is_refused(home: Path, kind: str, monkeypatch: py
     ):
         with pytest.raises((Forbidden, IsADirectoryError)):
             attempt()
-    assert [each["path"] for each in files.list("")] == ["plain.txt"]
+    assert [each.path for each in files.list("")] == ["plain.txt"]
     assert secret.read_text() == SECRET
     assert not (home / "hub" / "new").exists()
 
@@ -163,8 +163,8 @@ def test_files_are_written_read_in_pages_and_listed(home: Path) -> None:
     assert files.read("reports/june.txt", 2) == "two\n"
     with suppress(OSError, ValueError):  # systems that have only names which are text
         Path(os.fsdecode(os.fsencode(home / "data" / "finance" / "reports") + b"/caf\xe9")).touch()
-    assert files.list("reports") == [{"path": "reports/june.txt", "bytes": 8}]
-    assert [each["path"] for each in files.list("")] == ["plain.txt", "reports/june.txt"]
+    assert files.list("reports") == [ListedFile(path="reports/june.txt", bytes=8)]
+    assert [each.path for each in files.list("")] == ["plain.txt", "reports/june.txt"]
     files.write("long.txt", "".join(f"line {number}\n" for number in range(2_000)), append=False)
     page = files.read("long.txt", 1)
     assert page.startswith("line 0\n")
@@ -242,7 +242,7 @@ def test_no_moment_leads_out_while_another_process_swaps_links(home: Path) -> No
                         refused += 1
                 try:
                     for each in files.list("d"):
-                        assert each["bytes"] != len(SECRET)
+                        assert each.bytes != len(SECRET)
                 except (Forbidden, OSError):
                     refused += 1
                 assert secret.read_text() == SECRET
