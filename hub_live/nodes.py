@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from agent_core.schemas.arguments import check_arguments
 from agent_core.search.catalogue import SkillCall
@@ -24,7 +23,7 @@ from contracts.devices.rpc import Actor
 from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.rates import TokenBuckets
 from contracts.topics import is_exact
-from contracts.wire import Json, Strict
+from contracts.wire import Json, OrAbsent, Part, Strict
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_live.events import Events
@@ -65,29 +64,32 @@ class NodeSummary(BaseModel):
     health: str
     device: str
     device_name: str
+    restarts: OrAbsent[Json] = None
+    buildable: OrAbsent[Json] = None
+    protected: OrAbsent[Json] = None
 
 
-class DeviceProblem(TypedDict):
+class DeviceProblem(Part):
     """Why the nodes of a device are missing."""
 
     device: str
     problem: str
 
 
-class NodeList(TypedDict):
+class NodeList(Part):
     """The nodes of all devices, and why those of some are missing."""
 
     nodes: list[NodeSummary]
     problems: list[DeviceProblem]
 
 
-class NodeLogs(TypedDict):
+class NodeLogs(Part):
     """The last lines that a node wrote, as its device gives them."""
 
     lines: Json
 
 
-class NodeResult(TypedDict):
+class NodeResult(Part):
     """What a device answers to a change of a node."""
 
     result: Json
@@ -115,14 +117,14 @@ class Nodes:
         problems: list[DeviceProblem] = []
         for entry, nodes in zip(having, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(nodes, StrawberryError):
-                problems.append({"device": entry.key, "problem": str(nodes)})
+                problems.append(DeviceProblem(device=entry.key, problem=str(nodes)))
             elif isinstance(nodes, BaseException):
                 raise nodes
             elif isinstance(nodes, list):
                 found += await asyncio.gather(
                     *(self._shown(entry, node) for node in nodes[:_MOST] if isinstance(node, dict))
                 )
-        return {"nodes": found, "problems": problems}
+        return NodeList(nodes=found, problems=problems)
 
     async def call(
         self,
@@ -213,7 +215,7 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
             arguments |= {} if query.after is None else {"after": query.after}
             chunks = _following(nodes, bearer, device, "follow_logs", arguments)
             return streams.answer(bearer.claims.jti, chunks)
-        return answer({"lines": await nodes.call(bearer, device, "get_logs", arguments)})
+        return answer(NodeLogs(lines=await nodes.call(bearer, device, "get_logs", arguments)))
 
     async def act(request: Request) -> Answer[NodeResult] | EventStream:
         bearer = await may_call(request)
@@ -229,7 +231,8 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
             chunks = _following(nodes, bearer, device, _METHODS[action], {"name": name})
             return EventStream(chunks, connections=connections, token=bearer.claims.jti)
         async with connections.hold(request.receive, token=bearer.claims.jti) as client:
-            return answer({"result": await nodes.call(bearer, device, _METHODS[action], {"name": name})})
+            result = await nodes.call(bearer, device, _METHODS[action], {"name": name})
+            return answer(NodeResult(result=result))
         return farewell(client)
 
     return [

@@ -1,10 +1,12 @@
 """Agents: their profiles, with what is wrong in which line, and their files."""
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from nicegui import ui
 
+from hub_agent.agents.files import ListedFile
+from hub_agent.agents.http import AgentFile, AgentProblem, AgentSummary, CheckedProfile
 from hub_web.api import part
 from hub_web.parts.files import FileField, download_link, size
 from hub_web.parts.forms import text_field
@@ -35,7 +37,7 @@ _LEAST_LINES: Final = 12
 @page("/agents", title="Agents", icon="smart_toy", menu=70)
 async def agents() -> None:
     """Show the agents of the home."""
-    found = await view.api.get("/api/agents")
+    found = await view.api.get("/api/agents", list[AgentSummary])
     with row():
         note(text("Assistants with their own instructions, files and rights."))
         ui.element("div").classes("sb-grow")
@@ -55,34 +57,34 @@ async def agents() -> None:
             _card(agent)
 
 
-def _card(agent: dict[str, Any]) -> None:
-    with card(agent["name"], icon="smart_toy") as tools:
+def _card(agent: AgentSummary) -> None:
+    with card(agent.name, icon="smart_toy") as tools:
         with tools:
-            if agent["problems"]:
+            if agent.problems:
                 badge(text("to be mended"), "bad")
-        if agent.get("description"):
-            Words("p", agent["description"])
-        for each in agent["problems"]:
-            problem(each["message"].rpartition("/")[2], each["hint"])
-        if "models" in agent:
+        if agent.description:
+            Words("p", agent.description)
+        for each in agent.problems:
+            problem(each.message.rpartition("/")[2], each.hint)
+        if agent.models is not None:
             facts(
                 {
-                    text("Models"): ", ".join(agent["models"]) or text("all, in their order"),
-                    text("Tools"): ", ".join(agent["tools"]),
-                    text("May call"): ", ".join(agent["allow"]) or text("nothing"),
-                    text("Files"): agent.get("data_dir", ""),
+                    text("Models"): ", ".join(agent.models) or text("all, in their order"),
+                    text("Tools"): ", ".join(agent.tools or ()),
+                    text("May call"): ", ".join(agent.allow or ()) or text("nothing"),
+                    text("Files"): agent.data_dir or "",
                 }
             )
         with actions():
             if view.is_admin:
-                view.button(text("Edit"), lambda: view.go(f"/agents/{part(agent['name'])}"), icon="edit")
+                view.button(text("Edit"), lambda: view.go(f"/agents/{part(agent.name)}"), icon="edit")
 
 
 async def _ask() -> None:
 
     async def make() -> None:
-        made = await view.api.post("/api/agents", {"name": name.value})
-        view.go(f"/agents/{part(made['name'])}")
+        made = await view.api.post("/api/agents", {"name": name.value}, AgentSummary)
+        view.go(f"/agents/{part(made.name)}")
 
     with view.form(text("New agent"), make, yes=text("Write its file")):
         name = text_field(text("Name"), hint=text("Letters, digits, - and _"))
@@ -104,8 +106,8 @@ class _Editor:
 
     async def open(self) -> None:
         """Build the page."""
-        shown = await view.api.get(self._path)
-        self._saved = shown["source"]
+        shown = await view.api.get(self._path, AgentFile)
+        self._saved = shown.source
         with card(text("Profile"), icon="description"):
             note(text("What you save counts from the next message on; with a mistake it is not saved."))
             with ui.element("div").classes("sb-editor"):
@@ -120,34 +122,34 @@ class _Editor:
                 view.button(text("As it was"), self._reset, icon="undo", kind="flat")
                 view.button(text("Save"), self._save, icon="save", kind="primary")
         self._files = ui.element("div")
-        self._say(shown["problems"])
-        await self._show_files(is_usable=not shown["problems"])
+        self._say(shown.problems)
+        await self._show_files(is_usable=not shown.problems)
 
     async def _check(self) -> None:
-        source = self._source.value or ""
-        self._say((await view.api.post(f"{self._path}/check", {"source": source}))["problems"])
+        source = {"source": self._source.value or ""}
+        self._say((await view.api.post(f"{self._path}/check", source, CheckedProfile)).problems)
 
-    def _say(self, problems: list[dict[str, Any]]) -> None:
-        wrong = {each["line"] for each in problems}
+    def _say(self, problems: list[AgentProblem]) -> None:
+        wrong = {each.line for each in problems}
         count = (self._source.value or "").count("\n") + 1
         self._numbers.set("\n".join(f"▸{n:>3}" if n in wrong else f"{n:>4}" for n in range(1, count + 1)))
         self._source.props(f"rows={max(count, _LEAST_LINES)}")
         with refilled(self._problems):
             for each in problems:
                 # As in "/home/agents/name.yml:3: expected ']'".
-                message = each["message"].rpartition("/")[2]
-                said = text.message(message.partition(f":{each['line']}: ")[2] or message)
-                line = text("Line {n}: {message}", n=each["line"], message=said)
-                problem(line if each["line"] else said, each["hint"])
+                message = each.message.rpartition("/")[2]
+                said = text.message(message.partition(f":{each.line}: ")[2] or message)
+                line = text("Line {n}: {message}", n=each.line, message=said)
+                problem(line if each.line else said, each.hint)
             if not problems:
                 dot("good", text("No mistake."))
 
     async def _save(self) -> None:
-        written = await view.api.put(self._path, {"source": self._source.value or ""})
+        written = await view.api.put(self._path, {"source": self._source.value or ""}, AgentSummary)
         self._saved = self._source.value
-        self._say(written["problems"])
+        self._say(written.problems)
         view.notify(text("Saved"))
-        await self._show_files(is_usable=not written["problems"])
+        await self._show_files(is_usable=not written.problems)
 
     def _reset(self) -> None:
         self._source.value = self._saved
@@ -162,7 +164,7 @@ class _Editor:
         if not is_usable:
             self._files.clear()  # which folder is its own, only a profile without mistakes says
             return
-        found: list[dict[str, Any]] = await view.api.get(f"{self._path}/files")
+        found = await view.api.get(f"{self._path}/files", list[ListedFile])
         with refilled(self._files), card(text("Its files"), icon="folder_open"):
             note(text("What it reads and writes with its file tools, and nothing else of this machine."))
             with row():
@@ -171,22 +173,20 @@ class _Editor:
             if not found:
                 note(text("It has no file yet."))
                 return
-            rows = [self._file(each) for each in found if "path" in each]
+            rows = [self._file(each.path, each.bytes or 0) for each in found if each.path is not None]
             table((text("Name"), text("Size"), ""), rows, label=text("Its files"))
             for each in found:
-                if "note" in each:
-                    note(text.message(each["note"]))
+                if each.note is not None:
+                    note(text.message(each.note))
 
-    def _file(self, file: dict[str, Any]) -> tuple[Cell, ...]:
-        name = file["path"]
-
+    def _file(self, name: str, count: int) -> tuple[Cell, ...]:
         def tools() -> None:
             with row().classes("sb-end"):
                 download_link(name, self._file_path(name))
                 tip = text("Delete {name}", name=name)
                 view.button("", partial(self._drop, name), icon="delete", kind="flat", tip=tip)
 
-        return name, size(file["bytes"]), tools
+        return name, size(count), tools
 
     def _file_path(self, name: str) -> str:
         return f"{self._path}/files/{'/'.join(map(part, name.split('/')))}"

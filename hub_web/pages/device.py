@@ -8,7 +8,20 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from contracts.claims import DeviceScope
 from contracts.errors import NotFound, StrawberryError
+from hub_live.nodes import NodeList, NodeLogs, NodeSummary
+from hub_registry.devices.review import Item
+from hub_registry.http.devices import (
+    ChangeBody,
+    DecisionBody,
+    DeviceAnswer,
+    InvitationAnswer,
+    InvitationBody,
+    ReviewAnswer,
+)
+from hub_registry.http.methods import MethodBody, MethodsBody, SkillBody
+from hub_registry.http.users import UserAnswer
 from hub_web.api import part
 from hub_web.pages.devices import load_words, place_and_owner, state_of
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
@@ -57,18 +70,18 @@ class _Device:
     def __init__(self, name: str, place: ui.element) -> None:
         self._place = place
         self._path = f"/api/devices/{part(name)}"
-        self._device: dict[str, Any] = {}
-        self._shape: dict[str, Any] = {}
+        self._device: DeviceAnswer
+        self._shape: object = None
         self._folds: dict[str, ui.element] = {}
         self._refresh = one_at_a_time(self._read)
         self._show_nodes = one_at_a_time(self._read_nodes)
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
-        self._device = await view.api.get(self._path)
+        self._device = await view.api.get(self._path, DeviceAnswer)
         # Its name may change while the page is open.
-        self._path = f"/api/devices/{part(self._device['id'])}"
-        view.title(self._device["name"])
+        self._path = f"/api/devices/{part(self._device.id)}"
+        view.title(self._device.name)
         may_manage = view.is_admin
         self._head = row()
         if may_manage:
@@ -80,7 +93,7 @@ class _Device:
             with card(text("Load"), icon="show_chart"):
                 self._plots = stack()
             self._rights = ui.element("div")
-            if may_manage or self._device["owner"] == view.user.id:
+            if may_manage or self._device.owner == view.user.id:
                 with self._rights:
                     self._show_rights()
         self._problems = ui.element("div")
@@ -93,15 +106,15 @@ class _Device:
 
     async def _read(self) -> None:
         try:
-            before, self._device = self._device, await view.api.get(self._path)
+            before, self._device = self._device, await view.api.get(self._path, DeviceAnswer)
         except NotFound:
             with refilled(self._place), empty("delete_outline", text("This device was removed")):
                 view.link(text("All devices"), "/devices")
             return
         self._show()
-        if view.is_admin and before["to_review"] != self._device["to_review"]:
+        if view.is_admin and before.to_review != self._device.to_review:
             await self._show_review()
-        if before["skills"] != self._device["skills"]:
+        if before.skills != self._device.skills:
             # A device that has just joined registers its skills one by one.
             await self._show_skills()
 
@@ -109,38 +122,38 @@ class _Device:
 
     def _show(self) -> None:
         device = self._device
-        shape = {name: device[name] for name in ("name", "state", "area", "shared", "owner", "aliases")}
+        shape = (device.name, device.state, device.area, device.shared, device.owner, device.aliases)
         if shape != self._shape:
             self._shape = shape
             self._show_head()
         with refilled(self._facts):
-            uptime = device["uptime_s"]
+            uptime = device.uptime_s
             modes = {"hub": text("with the hub"), "alone": text("alone")}
-            memory = device["memory_mb"]
+            memory = device.memory_mb
             facts(
                 {
-                    text("Last heartbeat"): view.ago(device["last_seen"]) or text("never"),
-                    text("Version"): device["version"],
-                    text("Mode"): modes.get(device["mode"], ""),
+                    text("Last heartbeat"): view.ago(device.last_seen) or text("never"),
+                    text("Version"): device.version,
+                    text("Mode"): modes.get(device.mode or "", ""),
                     text("Runs for"): lasting(uptime) if uptime is not None else "",
-                    text("Load"): load_words(device["load"]),
+                    text("Load"): load_words(device.load),
                     text("Memory"): "" if memory is None else f"{text.number(memory)} MiB",
-                    text("Name in code"): f"devices.{device['key']}",
-                    text("Id"): device["id"],
+                    text("Name in code"): f"devices.{device.key}",
+                    text("Id"): device.id,
                 }
             )
         with refilled(self._plots):
             self._plot()
         with refilled(self._problems):
-            if device["problems"] or device["awaited"]:
+            if device.problems or device.awaited:
                 self._show_problems()
 
     def _show_head(self) -> None:
         device = self._device
         with refilled(self._head):
-            dot(*state_of(device["state"]))
+            dot(*state_of(device.state))
             place_and_owner(device)
-            for alias in device["aliases"]:
+            for alias in device.aliases:
                 badge(alias)
             ui.element("div").classes("sb-grow")
             if view.is_admin:
@@ -148,12 +161,12 @@ class _Device:
                     view.button(text("Edit"), self._edit, icon="edit")
                     with icon_button("more_vert", text("More")), ui.menu():
                         view.menu_item(text("New invitation"), self._invite)
-                        if device["state"] != "revoked":
+                        if device.state != "revoked":
                             view.menu_item(text("Revoke …"), self._revoke)
                         view.menu_item(text("Remove …"), self._remove)
 
     def _plot(self) -> None:
-        loads = self._device["loads"] or ()
+        loads = self._device.loads or ()
         if len(loads) < 2:
             note(text("A plot of the last hour appears here after a minute."))
             return
@@ -165,62 +178,65 @@ class _Device:
     def _show_problems(self) -> None:
         device = self._device
         with card(text("Problems"), icon="error_outline"):
-            if device["awaited"]:
-                note(text("Skills that did not come: {names}", names=", ".join(device["awaited"])))
-            for each in device["problems"]:
+            if device.awaited:
+                note(text("Skills that did not come: {names}", names=", ".join(device.awaited)))
+            for each in device.problems:
                 with row(wrap=False):
-                    Words("span", view.at(each["at"]), "sb-muted sb-small")
-                    Words("span", text.message(each["message"]), "sb-text")
+                    Words("span", view.at(each.at), "sb-muted sb-small")
+                    Words("span", text.message(each.message), "sb-text")
 
     # -- what it may ------------------------------------------------------------------------------
 
     def _show_rights(self) -> None:
         device = self._device
         with card(text("Rights"), icon="verified_user"):
-            rows = [
-                ("shared", text("For everybody at home"), text("Otherwise only its owner sees and calls it."))
-            ]
+            self._right(
+                text("For everybody at home"),
+                text("Otherwise only its owner sees and calls it."),
+                device.shared,
+                lambda value: ChangeBody(shared=value),
+            )
             if view.is_admin:
-                rows += [
-                    (
-                        "confirm",
-                        text("May confirm calls"),
-                        text("People use it directly and can answer questions."),
-                    ),
-                    (
-                        "trusted",
-                        text("Skills are trusted"),
-                        text("What its skills declare needs no approval, now and later."),
-                    ),
-                ]
-            for name, label, more in rows:
-                self._right(label, more, bool(device[name]), partial(self._change, name))
-            for scope, label, more in (
-                ("chat", text("Chats"), text("It talks to the assistant as its owner.")),
-                (
-                    "call",
-                    text("Calls skills of other devices"),
-                    text("By itself, without the assistant, as its owner."),
-                ),
-            ):
-                self._right(label, more, scope in device["scopes"], partial(self._set_scope, scope))
-
-            link = f"/audit?device={part(device['id'])}"
+                self._right(
+                    text("May confirm calls"),
+                    text("People use it directly and can answer questions."),
+                    bool(device.confirm),
+                    lambda value: ChangeBody(confirm=value),
+                )
+                self._right(
+                    text("Skills are trusted"),
+                    text("What its skills declare needs no approval, now and later."),
+                    device.trusted,
+                    lambda value: ChangeBody(trusted=value),
+                )
+            self._right(
+                text("Chats"),
+                text("It talks to the assistant as its owner."),
+                "chat" in device.scopes,
+                partial(self._with_scope, "chat"),
+            )
+            self._right(
+                text("Calls skills of other devices"),
+                text("By itself, without the assistant, as its owner."),
+                "call" in device.scopes,
+                partial(self._with_scope, "call"),
+            )
+            link = f"/audit?device={part(device.id)}"
             view.link(text("Who called it: the audit log"), link, classes="sb-small")
 
-    def _right(self, label: str, more: str, value: bool, change: Callable[[bool], Any]) -> None:
+    def _right(self, label: str, more: str, value: bool, change: Callable[[bool], ChangeBody]) -> None:
         with stack().classes("sb-tight"):
-            switch(label, value, change).classes("sb-wide-switch")
+            switch(label, value, lambda on: self._change(change(on))).classes("sb-wide-switch")
             Words("p", more, "sb-muted sb-small")
 
-    async def _set_scope(self, scope: str, value: bool) -> None:
-        others = [each for each in self._device["scopes"] if each != scope]
-        await self._change("scopes", [*others, scope] if value else others)
+    def _with_scope(self, scope: DeviceScope, value: bool) -> ChangeBody:
+        others = [each for each in self._device.scopes if each != scope]
+        return ChangeBody(scopes=[*others, scope] if value else others)
 
-    async def _change(self, name: str, value: bool | list[str]) -> None:
+    async def _change(self, change: ChangeBody) -> None:
         async with view.busy():
             try:
-                await view.api.patch(self._path, {name: value})
+                await view.api.patch(self._path, change)
             except StrawberryError as error:
                 view.fail(error)
                 with refilled(self._rights):
@@ -231,37 +247,36 @@ class _Device:
 
     async def _edit(self) -> None:
         device = self._device
-        people = await view.api.get("/api/users")
+        people = await view.api.get("/api/users", list[UserAnswer])
 
         async def save() -> None:
-            given = {
-                "name": name.value.strip(),
-                "area": area.value.strip(),
-                "floor": floor.value.strip(),
-                "aliases": [each.strip() for each in aliases.value.splitlines() if each.strip()],
-            }
-            if owner.value != device["owner"]:
-                given["owner"] = owner.value
+            given = ChangeBody(
+                name=name.value.strip(),
+                area=area.value.strip(),
+                floor=floor.value.strip(),
+                aliases=[each.strip() for each in aliases.value.splitlines() if each.strip()],
+                owner=owner.value if owner.value != device.owner else None,
+            )
             await view.api.patch(self._path, given)
-            view.title(given["name"])
+            view.title(name.value.strip())
             await self._refresh()
 
-        with view.form(text("Edit {name}", name=device["name"]), save):
-            name = text_field(text("Name"), device["name"])
-            area = text_field(text("Room"), device["area"] or "")
-            floor = text_field(text("Floor"), device["floor"] or "")
+        with view.form(text("Edit {name}", name=device.name), save):
+            name = text_field(text("Name"), device.name)
+            area = text_field(text("Room"), device.area or "")
+            floor = text_field(text("Floor"), device.floor or "")
             aliases = text_field(
-                text("Other names"), "\n".join(device["aliases"]), hint=text("One in each line"), lines=True
+                text("Other names"), "\n".join(device.aliases), hint=text("One in each line"), lines=True
             )
-            names = {each["id"]: each["name"] for each in people}
-            owner = choice(text("Owner"), names, device["owner"])
+            names = {each.id: each.name for each in people}
+            owner = choice(text("Owner"), names, device.owner)
 
     async def _invite(self) -> None:
-        invitation = await view.api.post(f"{self._path}/invitations", {})
-        show_invitation(self._device["name"], invitation)
+        invitation = await view.api.post(f"{self._path}/invitations", InvitationBody(), InvitationAnswer)
+        show_invitation(self._device.name, invitation)
 
     async def _revoke(self) -> None:
-        name = self._device["name"]
+        name = self._device.name
         more = text("It is disconnected at once and can join again only by a new invitation.")
         if await view.ask(text("Revoke {name}?", name=name), more, yes=text("Revoke"), danger=True):
             await view.api.post(f"{self._path}/revoke")
@@ -269,7 +284,7 @@ class _Device:
             await self._refresh()
 
     async def _remove(self) -> None:
-        name = self._device["name"]
+        name = self._device.name
         more = text("It is forgotten with its skills, and its topics are cleared.")
         if await view.ask(text("Remove {name}?", name=name), more, yes=text("Remove"), danger=True):
             await view.api.delete(self._path)
@@ -278,24 +293,24 @@ class _Device:
     # -- what waits for approval ------------------------------------------------------------------
 
     async def _show_review(self) -> None:
-        review = await view.api.get(f"{self._path}/review")
+        review = await view.api.get(f"{self._path}/review", ReviewAnswer)
         self._review.clear()
-        if not review["items"]:
+        if not review.items:
             return
         with self._review, card(text("To approve"), icon="rule", classes="sb-attention"):
             note(text("Its skills declare this. Until you approve it, what is stricter counts."))
-            for item in review["items"]:
+            for item in review.items:
                 self._item(item)
             with actions():
-                view.button(text("Deny"), partial(self._decide, review["digest"], False), kind="danger")
+                view.button(text("Deny"), partial(self._decide, review.digest, False), kind="danger")
                 view.button(
                     text("Approve all"),
-                    partial(self._decide, review["digest"], True),
+                    partial(self._decide, review.digest, True),
                     icon="check",
                     kind="primary",
                 )
 
-    def _item(self, item: dict[str, Any]) -> None:
+    def _item(self, item: Item) -> None:
         kinds = {
             "flags": text("may do more than before"),
             "sentence": text("hears a sentence with free text on every device"),
@@ -304,22 +319,22 @@ class _Device:
         }
         with stack().classes("sb-tight"):
             with row():
-                Words("span", ".".join(filter(None, (item["skill"], item["method"]))), "sb-mono sb-strong")
-                Words("span", kinds.get(item["kind"], item["kind"]))
-                if item["denied"]:
+                Words("span", ".".join(filter(None, (item.skill, item.method))), "sb-mono sb-strong")
+                Words("span", kinds[item.kind])
+                if item.denied:
                     badge(text("denied"), "bad")
-            _difference(item["before"], item["after"], label=text("What changes"))
+            _difference(item.before, item.after, label=text("What changes"))
 
     async def _decide(self, digest: str, approve: bool) -> None:
-        await view.api.post(f"{self._path}/review", {"digest": digest, "approve": approve})
+        await view.api.post(f"{self._path}/review", DecisionBody(digest=digest, approve=approve))
         await self._show_review()
         await self._refresh()
 
     # -- what it can do ---------------------------------------------------------------------------
 
     async def _show_skills(self) -> None:
-        found = await view.api.get("/api/skills/methods", device=self._device["id"])
-        skills = {each["skill"]: each for each in found["skills"]}
+        found = await view.api.get("/api/skills/methods", MethodsBody, device=self._device.id)
+        skills = {each.skill: each for each in found.skills}
         with self._skills:
             if skills and not self._skills.default_slot.children:
                 heading(text("Skills"))
@@ -337,21 +352,21 @@ class _Device:
                 view.on_event(lambda _: self._show_nodes(), "node")
             await self._show_nodes()
 
-    def _skill(self, skill: dict[str, Any]) -> ui.element:
-        methods = {each["name"]: each for each in skill["methods"]}
+    def _skill(self, skill: SkillBody) -> ui.element:
+        methods = {each.name: each for each in skill.methods}
         has_settings = {"get_settings", "change_settings"} <= methods.keys()
         with ui.element("details").classes("sb-card sb-fold") as fold:
             with ui.element("summary"):
                 with stack().classes("sb-tight sb-grow"):
-                    Words("h3", human(skill["skill"]), "sb-h3")
-                    Words("p", skill["doc"].partition("\n")[0], "sb-muted sb-cut")
+                    Words("h3", human(skill.skill), "sb-h3")
+                    Words("p", skill.doc.partition("\n")[0], "sb-muted sb-cut")
                 ui.icon("expand_more")
             if has_settings:
                 view.button(
                     text("Settings"), partial(_settings, skill, methods["change_settings"]), icon="tune"
                 )
             for method in methods.values():
-                if has_settings and method["name"] in ("get_settings", "change_settings"):
+                if has_settings and method.name in ("get_settings", "change_settings"):
                     continue
                 method_row(skill, method)
         return fold
@@ -359,11 +374,11 @@ class _Device:
     # -- its programs -----------------------------------------------------------------------------
 
     async def _read_nodes(self) -> None:
-        found = await view.api.get("/api/nodes", device=self._device["id"])
+        found = await view.api.get("/api/nodes", NodeList, device=self._device.id)
         with refilled(self._nodes):
-            for each in found["problems"]:
-                problem(each["problem"])
-            if not found["nodes"] and not found["problems"]:
+            for each in found.problems:
+                problem(each.problem)
+            if not found.nodes and not found.problems:
                 note(text("No programs: a folder with a node.yaml makes one."))
                 return
             columns = [text("Program"), text("State"), text("Health"), text("Restarts"), ""]
@@ -376,19 +391,19 @@ class _Device:
                 columns,
                 [
                     [
-                        node["name"],
+                        node.name,
                         partial(_node_state, node),
-                        healths.get(node["health"], node["health"]),
-                        str(node["restarts"]),
+                        healths.get(node.health, node.health),
+                        str(node.restarts),
                         partial(self._node, node),
                     ]
-                    for node in found["nodes"]
+                    for node in found.nodes
                 ],
                 label=text("Programs"),
             )
 
-    def _node(self, node: dict[str, Any]) -> None:
-        path = f"/api/nodes/{part(node['device'])}/{part(node['name'])}"
+    def _node(self, node: NodeSummary) -> None:
+        path = f"/api/nodes/{part(node.device)}/{part(node.name)}"
         words = {
             "start": text("Start"),
             "stop": text("Stop"),
@@ -404,23 +419,23 @@ class _Device:
             return run
 
         with row():
-            running = node["state"] in ("running", "waiting")
+            running = node.state in ("running", "waiting")
             for action, label in words.items():
-                if action == "build" and not node["buildable"]:
+                if action == "build" and not node.buildable:
                     continue
                 if action in (("start",) if running else ("stop", "restart")) or (
-                    node["protected"] and action != "start"
+                    node.protected and action != "start"
                 ):
                     continue
                 view.button(label, act(action))
-            view.button(text("Log"), partial(self._log, node["name"], path), icon="subject", kind="flat")
+            view.button(text("Log"), partial(self._log, node.name, path), icon="subject", kind="flat")
 
     async def _log(self, name: str, path: str) -> None:
         with view.dialog(text("Log of {name}", name=name), wide=True, close=text("Close")):
             place = ui.element("div")
 
             async def read() -> None:
-                lines = (await view.api.get(f"{path}/logs", lines=_MOST_LINES))["lines"]
+                lines = (await view.api.get(f"{path}/logs", NodeLogs, lines=_MOST_LINES)).lines
                 with refilled(place):
                     if lines:
                         code("\n".join(lines), label=text("Log of {name}", name=name))
@@ -431,7 +446,7 @@ class _Device:
             view.button(text("Read again"), read, icon="refresh")
 
 
-def _node_state(node: dict[str, Any]) -> None:
+def _node_state(node: NodeSummary) -> None:
     states: dict[str, tuple[str, Tone]] = {
         "running": (text("running"), "good"),
         "waiting": (text("is started again"), "warn"),
@@ -439,31 +454,31 @@ def _node_state(node: dict[str, Any]) -> None:
         "failed": (text("failed"), "bad"),
         "broken": (text("to be mended"), "bad"),
     }
-    badge(*states.get(node["state"], (str(node["state"]), "plain")))
-    if node["reason"]:
-        Words("p", text.message(node["reason"]), "sb-muted sb-small")
+    badge(*states.get(node.state, (node.state, "plain")))
+    if node.reason:
+        Words("p", text.message(node.reason), "sb-muted sb-small")
 
 
-def method_row(skill: dict[str, Any], method: dict[str, Any]) -> None:
+def method_row(skill: SkillBody, method: MethodBody) -> None:
     """Show a method with its flags, and the button that opens its form."""
     with ui.element("div").classes("sb-method"):
         with stack().classes("sb-tight sb-grow"):
-            Words("p", method["signature"], "sb-mono sb-text")
-            Words("p", method["summary"], "sb-muted")
+            Words("p", method.signature, "sb-mono sb-text")
+            Words("p", method.summary, "sb-muted")
             with row():
-                flags(method["flags"])
-        if view.may_change or "read_only" in method["flags"]:
+                flags(method.flags)
+        if view.may_change or "read_only" in method.flags:
             view.button(
                 text("Run"),
                 partial(run_by_form, skill, method),
                 icon="play_arrow",
-                tip=text("Run {method}", method=method["name"]),
+                tip=text("Run {method}", method=method.name),
             )
 
 
-async def _settings(skill: dict[str, Any], method: dict[str, Any]) -> None:
+async def _settings(skill: SkillBody, method: MethodBody) -> None:
     """Open the form of a skill's settings, with their present values."""
-    present = await call(skill["device"], skill["skill"], "get_settings", {})
+    present = await call(skill.device, skill.skill, "get_settings", {})
 
     async def save() -> bool:
         if await call_by_form(form, skill, method) is None:
@@ -471,8 +486,8 @@ async def _settings(skill: dict[str, Any], method: dict[str, Any]) -> None:
         view.notify(text("Saved"))
         return True
 
-    with view.form(text("Settings of {skill}", skill=human(skill["skill"])), save):
-        form = SchemaForm(method["parameters"], present["result"] if present else None)
+    with view.form(text("Settings of {skill}", skill=human(skill.skill)), save):
+        form = SchemaForm(method.parameters, present.result if present else None)
 
 
 def _difference(before: str, after: str, *, label: str) -> None:

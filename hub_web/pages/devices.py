@@ -6,6 +6,9 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import NotFound
+from hub_registry.access.joining import Waiting
+from hub_registry.http.devices import ChangeBody, DeviceAnswer, DeviceBody, InvitationAnswer
+from hub_registry.http.joining import ApproveBody, ApprovedAnswer
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field
 from hub_web.parts.invitation import show_invitation
@@ -13,7 +16,7 @@ from hub_web.parts.layout import Tone, Words, badge, card, dot, empty, facts, gr
 from hub_web.parts.plots import show_sparkline, sparkline
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import Show, one_at_a_time, view
 
 _REFRESH_S: Final = 10.0
 _CHANGING: Final = ("last_seen", "load", "loads", "memory_mb", "uptime_s")
@@ -29,18 +32,19 @@ async def devices() -> None:
     waiting = ui.element("div")
     place = ui.element("div")
     shape: Any = None
-    updates: dict[str, Callable[[dict[str, Any]], None]] = {}
+    updates: dict[str, Callable[[DeviceAnswer], None]] = {}
 
     @one_at_a_time
     async def show() -> None:
         nonlocal shape
-        found = await view.api.get("/api/devices", loads=True)
-        asking = await view.api.get("/api/devices/join") if view.is_admin else []
-        before, shape = shape, [asking, [{**each, **dict.fromkeys(_CHANGING)} for each in found]]
+        found = await view.api.get("/api/devices", list[DeviceAnswer], loads=True)
+        asking = await view.api.get("/api/devices/join", list[Waiting]) if view.is_admin else []
+        still = [each.model_copy(update=dict.fromkeys(_CHANGING)) for each in found]
+        before, shape = shape, (asking, still)
         if shape == before:
             # What changes all the time is shown in its place, so that no other dialog closes.
             for device in found:
-                updates[device["id"]](device)
+                updates[device.id](device)
             return
         with refilled(waiting):
             if asking:
@@ -50,7 +54,7 @@ async def devices() -> None:
                 _none()
             with grid(least=300):
                 for device in found:
-                    updates[device["id"]] = _device(device)
+                    updates[device.id] = _device(device)
 
     # First, so that nothing happens unheard in between.
     view.follow("/api/world", dict[str, Any], lambda _: show(), kind="device", follow=True)
@@ -76,33 +80,33 @@ def _none() -> None:
             view.button(text("Add a device"), add_device, icon="add", kind="primary")
 
 
-def _device(device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+def _device(device: DeviceAnswer) -> Callable[[DeviceAnswer], None]:
     """Make the card of a device; return what shows its newest heartbeat."""
     with ui.element("a").classes("sb-card sb-card-link") as made:
-        made.props["href"] = view.href(f"/devices/{part(device['id'])}")
+        made.props["href"] = view.href(f"/devices/{part(device.id)}")
         with ui.element("div").classes("sb-card-head"):
-            Words("h2", device["name"], "sb-h2 sb-cut").props["title"] = device["name"]
+            Words("h2", device.name, "sb-h2 sb-cut").props["title"] = device.name
             ui.element("div").classes("sb-grow")
-            dot(*state_of(device["state"]))
+            dot(*state_of(device.state))
         with row():
             place_and_owner(device)
-            if device["to_review"]:
-                badge(text.count(device["to_review"], "{n} to approve", "{n} to approve"), "warn")
-            if device["problems"]:
-                badge(text.count(len(device["problems"]), "{n} problem", "{n} problems"), "bad")
+            if device.to_review:
+                badge(text.count(device.to_review, "{n} to approve", "{n} to approve"), "warn")
+            if device.problems:
+                badge(text.count(len(device.problems), "{n} problem", "{n} problems"), "bad")
         told = ui.element("div")
         plot = sparkline((), label=text("Load of the last hour"))
 
-    def update(device: dict[str, Any]) -> None:
+    def update(device: DeviceAnswer) -> None:
         with refilled(told):
             facts(
                 {
-                    text("Seen"): view.ago(device["last_seen"]),
-                    text("Skills"): str(len(device["skills"])),
-                    text("Load"): load_words(device["load"]),
+                    text("Seen"): view.ago(device.last_seen),
+                    text("Skills"): str(len(device.skills)),
+                    text("Load"): load_words(device.load),
                 }
             )
-        loads = [value for _, value, _ in device["loads"] or () if value is not None]
+        loads = [value for _, value, _ in device.loads or () if value is not None]
         plot.set_visibility(len(loads) > 1)
         show_sparkline(plot, loads, label=text("Load of the last hour"))
 
@@ -110,14 +114,14 @@ def _device(device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
     return update
 
 
-def place_and_owner(device: dict[str, Any]) -> None:
+def place_and_owner(device: DeviceAnswer) -> None:
     """Show where a device is and whose it is."""
-    if device["area"]:
-        badge(device["area"], icon="place")
-    if device["shared"]:
+    if device.area:
+        badge(device.area, icon="place")
+    if device.shared:
         badge(text("shared"), icon="group")
     else:
-        badge(device["owner"], icon="person")
+        badge(device.owner, icon="person")
 
 
 def load_words(load: float | None) -> str:
@@ -129,8 +133,8 @@ async def add_device() -> None:
     """Ask for the name of a new device, and show how it joins."""
 
     async def add() -> None:
-        given = {"name": name.value.strip(), "area": area.value.strip() or None, "shared": shared.value}
-        show_invitation(given["name"], await view.api.post("/api/devices", given))
+        given = DeviceBody(name=name.value.strip(), area=area.value.strip() or None, shared=shared.value)
+        show_invitation(given.name, await view.api.post("/api/devices", given, InvitationAnswer))
 
     with view.form(text("Add a device"), add, yes=text("Add")):
         name = text_field(text("Name"), hint=text("As you call it, for example Kitchen Pi"))
@@ -139,18 +143,18 @@ async def add_device() -> None:
         shared = switch(text("For everybody at home"), True)
 
 
-def _asking(asking: list[dict[str, Any]], show: Any) -> None:
+def _asking(asking: list[Waiting], show: Show) -> None:
     """Show the devices that ask to join; their codes are not shown here but on their own screens."""
     with card(text("Devices that ask to join"), icon="sensors"):
         Words("p", text("Press “Enter a code” and type the code that the device shows."), "sb-muted")
         for each in asking:
             with row():
-                Words("span", each["name"], "sb-strong sb-cut").props["title"] = each["name"]
-                Words("span", text("from {address}", address=each["source"]), "sb-muted sb-small")
-                Words("span", view.ago(each["expires_at"]), "sb-muted sb-small")
+                Words("span", each.name, "sb-strong sb-cut").props["title"] = each.name
+                Words("span", text("from {address}", address=each.source), "sb-muted sb-small")
+                Words("span", view.ago(each.expires_at), "sb-muted sb-small")
                 ui.element("div").classes("sb-grow")
 
-                async def refuse(code: str = each["code"]) -> None:
+                async def refuse(code: str = each.code) -> None:
                     await view.api.delete(f"/api/devices/join/{part(code)}")
                     await show()
 
@@ -162,8 +166,8 @@ async def _enter_code() -> None:
 
     async def look() -> bool:
         wanted = _plain(code.value)
-        waiting = await view.api.get("/api/devices/join")
-        match = [each for each in waiting if _plain(each["code"]) == wanted]
+        waiting = await view.api.get("/api/devices/join", list[Waiting])
+        match = [each for each in waiting if _plain(each.code) == wanted]
         if not match:
             hint = text("A code is good for ten minutes.")
             raise NotFound(text("No device waits with this code."), hint=hint)
@@ -178,20 +182,20 @@ async def _enter_code() -> None:
         found = stack().props("aria-live=polite")
 
 
-def _compare(asking: dict[str, Any], box: ui.dialog) -> None:
+def _compare(asking: Waiting, box: ui.dialog) -> None:
     Words("p", text("Does the device show the same fingerprint?"), "sb-strong")
-    Words("p", asking["fingerprint"], "sb-mono sb-fingerprint")
-    name = text_field(text("Name"), asking["name"])
+    Words("p", asking.fingerprint, "sb-mono sb-fingerprint")
+    name = text_field(text("Name"), asking.name)
     shared = switch(text("For everybody at home"), True)
 
     async def approve() -> None:
-        path = f"/api/devices/join/{part(asking['code'])}/approve"
-        body = {"fingerprint": asking["fingerprint"], "name": name.value.strip()}
-        approved = await view.api.post(path, body)
+        path = f"/api/devices/join/{part(asking.code)}/approve"
+        body = ApproveBody(fingerprint=asking.fingerprint, name=name.value.strip())
+        approved = await view.api.post(path, body, ApprovedAnswer)
         if shared.value:
-            await view.api.patch(f"/api/devices/{part(approved['id'])}", {"shared": True})
+            await view.api.patch(f"/api/devices/{part(approved.id)}", ChangeBody(shared=True))
         box.close()
-        view.notify(text("{name} joins within seconds", name=approved["name"]))
+        view.notify(text("{name} joins within seconds", name=approved.name))
 
     view.button(text("It is the same: let it in"), approve, icon="check", kind="primary")
 

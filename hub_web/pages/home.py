@@ -11,6 +11,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.wire import Json
+from hub_registry.http.methods import MethodsBody, SkillBody
 from hub_web.api import part
 from hub_web.parts.calls import human
 from hub_web.parts.controls import Panel, is_on
@@ -77,7 +78,7 @@ class _Board:
 
     def __init__(self) -> None:
         self._things: dict[tuple[str, str], dict[str, Any]] = {}
-        self._skills: dict[tuple[str, str], dict[str, Any]] = {}
+        self._skills: dict[tuple[str, str], SkillBody] = {}
         self._shows: dict[tuple[str, str], list[Callable[[dict[str, Any]], None]]] = {}
         self._refresh_timers = one_at_a_time(self._read_timers)
         self._fired: dict[int, dict[str, Any]] = {}
@@ -102,8 +103,8 @@ class _Board:
         self._show_fired()
 
     async def _read_methods(self) -> None:
-        found = await view.api.get("/api/skills/methods", arguments=_ARGUMENTS)
-        self._skills = {(each["device"], each["skill"]): each for each in found["skills"]}
+        found = await view.api.get("/api/skills/methods", MethodsBody, arguments=_ARGUMENTS)
+        self._skills = {(each.device, each.skill): each for each in found.skills}
 
     def _take(self, things: list[dict[str, Any]]) -> None:
         for thing in things:
@@ -197,25 +198,32 @@ class _Board:
             if found is None:
                 # It has no simple method.
                 area = next(each["area"] for each in its.values())
-                found = {"skill": skill, "area": area, "methods": [], "unavailable": ""}
+                found = SkillBody(
+                    device=device,
+                    device_name="",
+                    area=area,
+                    unavailable="",
+                    skill=skill,
+                    doc="",
+                    device_agnostic=False,
+                    methods=[],
+                )
             if device in devices and (its or self._acts(found)):
-                rooms[found["area"] or ""].append(partial(self._skill, found, its, devices[device]))
+                rooms[found.area or ""].append(partial(self._skill, found, its, devices[device]))
         for (area, name), things in sorted(others.items()):
             rooms[area].append(partial(self._entities, name, things))
         return rooms
 
-    def _acts(self, skill: dict[str, Any]) -> bool:
+    def _acts(self, skill: SkillBody) -> bool:
         controls = Panel(skill, {}).controls
         return view.may_change and bool(controls.simple or controls.power)
 
-    def _skill(
-        self, skill: dict[str, Any], states: dict[str, dict[str, Any]], device: dict[str, Any]
-    ) -> None:
-        may_act = view.may_change and not skill["unavailable"]
+    def _skill(self, skill: SkillBody, states: dict[str, dict[str, Any]], device: dict[str, Any]) -> None:
+        may_act = view.may_change and not skill.unavailable
         panel = Panel(skill, {name: thing["state"] for name, thing in states.items()})
         for name, thing in states.items():
             self._bind(thing, partial(lambda name, thing: panel.show(name, thing["state"]), name))
-        with self._card(skill["skill"], device, states.values()) as tools:
+        with self._card(skill.skill, device, states.values()) as tools:
             with tools:
                 if may_act:
                     panel.power()

@@ -1,9 +1,12 @@
 """People: one's own account, password and tokens; for admins all people, and what was called by whom."""
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from zoneinfo import available_timezones
 
+from hub_registry.http.sessions import SelfBody
+from hub_registry.http.tokens import TokenAnswer, TokenSummary
+from hub_registry.http.users import CodeAnswer, UserAnswer, UserBody, UserChangeBody
 from hub_web.api import part
 from hub_web.parts.files import in_browser
 from hub_web.parts.forms import choice, text_field
@@ -53,7 +56,7 @@ def _account() -> None:
         zone = choice(text("Time zone"), zones, present)
 
         async def save() -> None:
-            given = {"name": name.value.strip(), "language": language.value, "time_zone": zone.value or ""}
+            given = SelfBody(name=name.value.strip(), language=language.value, time_zone=zone.value or "")
             await view.api.patch("/api/session", given)
             view.go("/people")
 
@@ -96,12 +99,12 @@ async def _tokens() -> None:
         table.show(
             [
                 partial(_token_name, each),
-                ", ".join(each["scope"].split()),
-                view.ago(each["issued_at"]),
-                view.at(each["expires_at"]),
-                None if each["current"] else partial(revoke_button, each["jti"], _named(each)),
+                ", ".join(each.scope.split()),
+                view.ago(each.issued_at),
+                view.at(each.expires_at),
+                None if each.current else partial(revoke_button, each.jti, _named(each)),
             ]
-            for each in await view.api.get("/api/tokens", valid=True)
+            for each in await view.api.get("/api/tokens", list[TokenSummary], valid=True)
         )
 
     def revoke_button(jti: str, name: str) -> None:
@@ -123,16 +126,16 @@ async def _tokens() -> None:
     await show()
 
 
-def _named(token: dict[str, Any]) -> str:
-    return str(token["name"] or token["jti"][:_SAID])
+def _named(token: TokenSummary) -> str:
+    return token.name or token.jti[:_SAID]
 
 
-def _token_name(token: dict[str, Any]) -> None:
+def _token_name(token: TokenSummary) -> None:
     with row():
-        Words("span", _named(token), "sb-cut").props["title"] = token["jti"]
-        if token["session"]:
+        Words("span", _named(token), "sb-cut").props["title"] = token.jti
+        if token.session:
             badge(text("browser"), icon="computer")
-        if token["current"]:
+        if token.current:
             badge(text("this one"), "accent")
 
 
@@ -141,8 +144,8 @@ async def _new_token(show: Show) -> None:
 
     async def add() -> None:
         given = {"name": name.value.strip(), "scopes": scopes.value, "lifetime_s": days.value * _DAY_S}
-        made = await view.api.post("/api/tokens", given)
-        _once(text("Token of {name}", name=given["name"]), made["token"])
+        made = await view.api.post("/api/tokens", given, TokenAnswer)
+        _once(text("Token of {name}", name=name.value.strip()), made.token)
         await show()
 
     with view.form(text("New token"), add, yes=text("Make it")):
@@ -169,12 +172,12 @@ async def _people() -> None:
     async def show() -> None:
         table.show(
             [
-                each["name"],
-                partial(badge, _role(each["role"]), _ROLE_TONES[each["role"]]),
-                text("chosen|a password") if each["has_password"] else text("not chosen yet"),
+                each.name,
+                partial(badge, _role(each.role), _ROLE_TONES[each.role]),
+                text("chosen|a password") if each.has_password else text("not chosen yet"),
                 partial(_person_tools, each, show),
             ]
-            for each in await view.api.get("/api/users")
+            for each in await view.api.get("/api/users", list[UserAnswer])
         )
 
     with card(text("People of this home"), icon="group") as tools:
@@ -185,26 +188,31 @@ async def _people() -> None:
     await show()
 
 
-def _person_tools(user: dict[str, Any], show: Show) -> None:
+def _person_tools(user: UserAnswer, show: Show) -> None:
     with row().classes("sb-end"):
-        tip = text("Code for {name}", name=user["name"])
+        tip = text("Code for {name}", name=user.name)
         view.button(text("Code"), partial(_code, user), icon="pin", tip=tip)
-        if user["id"] != view.user.id:
-            tip = text("Edit {name}", name=user["name"])
+        if user.id != view.user.id:
+            tip = text("Edit {name}", name=user.name)
             view.button(text("Edit"), partial(_edit, user, show), tip=tip)
-            tip = text("Remove {name}", name=user["name"])
+            tip = text("Remove {name}", name=user.name)
             view.button(text("Remove"), partial(_remove, user, show), kind="danger", tip=tip)
 
 
-async def _edit(user: dict[str, Any] | None, show: Show) -> None:
+async def _edit(user: UserAnswer | None, show: Show) -> None:
     """Ask for the name and the role of a person, or of a new one."""
 
     async def save() -> None:
-        given = {"name": name.value.strip(), "role": role.value}
+        called = name.value.strip()
         if user is None:
-            _show_code(await view.api.post("/api/users", given))
-        elif changed := {key: value for key, value in given.items() if value != user[key]}:
-            await view.api.patch(f"/api/users/{part(user['id'])}", changed)
+            given = UserBody(name=called, role=role.value)
+            _show_code(await view.api.post("/api/users", given, CodeAnswer))
+        elif (called, role.value) != (user.name, user.role):
+            changed = UserChangeBody(
+                name=called if called != user.name else None,
+                role=role.value if role.value != user.role else None,
+            )
+            await view.api.patch(f"/api/users/{part(user.id)}", changed)
         await show()
 
     roles = {
@@ -212,31 +220,31 @@ async def _edit(user: dict[str, Any] | None, show: Show) -> None:
         "guest": text("Guest: looks, and changes nothing"),
         "admin": text("Admin: everything"),
     }
-    title = text("Add a person") if user is None else text("Edit {name}", name=user["name"])
+    title = text("Add a person") if user is None else text("Edit {name}", name=user.name)
     with view.form(title, save, yes=text("Add") if user is None else ""):
-        name = text_field(text("Name"), user["name"] if user else "").props("autofocus")
-        role = choice(text("Role"), roles, user["role"] if user else "member")
+        name = text_field(text("Name"), user.name if user else "").props("autofocus")
+        role = choice(text("Role"), roles, user.role if user else "member")
 
 
-async def _code(user: dict[str, Any]) -> None:
-    _show_code(await view.api.post(f"/api/users/{part(user['id'])}/code"))
+async def _code(user: UserAnswer) -> None:
+    _show_code(await view.api.post(f"/api/users/{part(user.id)}/code", None, CodeAnswer))
 
 
-def _show_code(made: dict[str, Any]) -> None:
+def _show_code(made: CodeAnswer) -> None:
     more = text(
         "{name} opens this link and chooses a password. It works once, until {time}.",
-        name=made["user"]["name"],
-        time=view.at(made["expires_at"]),
+        name=made.user.name,
+        time=view.at(made.expires_at),
     )
-    if not made["reachable"]:
+    if not made.reachable:
         more += " " + text("It works on this machine only: start the hub with --lan for others.")
-    _once(text("One-time code for {name}", name=made["user"]["name"]), made["link"], more)
+    _once(text("One-time code for {name}", name=made.user.name), made.link, more)
 
 
-async def _remove(user: dict[str, Any], show: Show) -> None:
+async def _remove(user: UserAnswer, show: Show) -> None:
     more = text(
         "Their sessions end and what is theirs is deleted; their devices are revoked and become yours."
     )
-    if await view.ask(text("Remove {name}?", name=user["name"]), more, yes=text("Remove"), danger=True):
-        await view.api.delete(f"/api/users/{part(user['id'])}")
+    if await view.ask(text("Remove {name}?", name=user.name), more, yes=text("Remove"), danger=True):
+        await view.api.delete(f"/api/users/{part(user.id)}")
         await show()

@@ -1,12 +1,15 @@
 """Skills: found as the model finds them, described as it reads them, and sentences that are tried."""
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from nicegui import ui
 
 from contracts.text import escaped
-from hub_web.api import part
+from hub_registry.http.devices import DeviceAnswer
+from hub_registry.http.methods import MethodsBody
+from hub_registry.http.skills import Description, ResultBody, SearchBody
+from hub_server.http.sentences import CallOfSentence, SentenceTried
 from hub_web.pages.device import method_row
 from hub_web.parts.calls import call, flag_legend, flags, show_result
 from hub_web.parts.forms import choice, text_field
@@ -21,27 +24,27 @@ _SHOWN: Final = 30
 @page("/skills", title="Skills", icon="extension", menu=30)
 async def skills() -> None:
     """Show the search, and what a sentence would call."""
-    devices = await view.api.get("/api/devices")
-    names = {None: text("No device"), **{each["key"]: each["name"] for each in devices}}
+    devices = await view.api.get("/api/devices", list[DeviceAnswer])
+    names: dict[str | None, str] = {None: text("No device")} | {each.key: each.name for each in devices}
 
     @one_at_a_time
     async def search() -> None:
         answer = await view.api.get(
-            "/api/skills/search", q=words.value or "", device=current.value, limit=_SHOWN
+            "/api/skills/search", SearchBody, q=words.value or "", device=current.value, limit=_SHOWN
         )
         with refilled(found):
-            if not answer["results"]:
+            if not answer.results:
                 empty("search_off", text("Nothing found"), text("Other words may find it."))
-            for result in answer["results"]:
+            for result in answer.results:
                 _result(result)
-            if answer["more"]:
-                note(text("{n} more: narrower words find fewer.", n=answer["more"]))
-            if answer["silent"]:
-                note(text("Not heard for long, so left out: {names}", names=", ".join(answer["silent"])))
+            if answer.more:
+                note(text("{n} more: narrower words find fewer.", n=answer.more))
+            if answer.silent:
+                note(text("Not heard for long, so left out: {names}", names=", ".join(answer.silent)))
 
     async def attempt() -> None:
         if said := (sentence.value or "").strip():
-            answer = await view.api.get("/api/skills/sentence", q=said, device=here.value)
+            answer = await view.api.get("/api/skills/sentence", SentenceTried, q=said, device=here.value)
             with refilled(meant):
                 _understood(answer)
 
@@ -64,36 +67,36 @@ async def skills() -> None:
     await search()
 
 
-def _understood(meant: dict[str, Any]) -> None:
+def _understood(meant: SentenceTried) -> None:
     """Show what a sentence would call."""
-    if not meant["calls"]:
+    if not meant.calls:
         Words("p", text("No skill declares this; a model would answer."), "sb-strong")
-        if meant["examples"]:
-            note(text("These would work: {sentences}", sentences=" · ".join(meant["examples"])))
-    if meant["question"]:
+        if meant.examples:
+            note(text("These would work: {sentences}", sentences=" · ".join(meant.examples)))
+    if meant.question:
         Words("p", text("It may mean several; it would ask:"), "sb-strong")
-        note(meant["question"])
-    for each in meant["calls"]:
+        note(meant.question)
+    for each in meant.calls:
         _call(each)
 
 
-def _call(meant: dict[str, Any]) -> None:
-    _, device, skill, method = meant["path"].split(".")
+def _call(meant: CallOfSentence) -> None:
+    _, device, skill, method = meant.path.split(".")
     with ui.element("div").classes("sb-method"):
         with stack().classes("sb-tight sb-grow"):
-            Words("p", meant["path"], "sb-mono sb-strong sb-text")
-            Words("p", meant["summary"], "sb-muted")
+            Words("p", meant.path, "sb-mono sb-strong sb-text")
+            Words("p", meant.summary, "sb-muted")
             with row():
-                badge(meant["device_name"], icon="devices")
-                flags(meant["flags"])
-                if why := meant["unavailable"]:
+                badge(meant.device_name, icon="devices")
+                flags(meant.flags)
+                if why := meant.unavailable:
                     badge(text(why), "bad")
-            if meant["arguments"]:
-                as_json(meant["arguments"], label=text("Arguments"))
+            if meant.arguments:
+                as_json(meant.arguments, label=text("Arguments"))
             outcome = stack()
 
         async def run() -> None:
-            answer = await call(device, skill, method, meant["arguments"])
+            answer = await call(device, skill, method, meant.arguments)
             outcome.clear()
             if answer is not None:
                 with outcome:
@@ -102,25 +105,25 @@ def _call(meant: dict[str, Any]) -> None:
         view.button(text("Run"), run, icon="play_arrow")
 
 
-def _result(result: dict[str, Any]) -> None:
-    _, _, skill, method = result["path"].split(".")
+def _result(result: ResultBody) -> None:
+    _, _, skill, method = result.path.split(".")
     with ui.element("div").classes("sb-method"):
         with stack().classes("sb-tight sb-grow"):
-            Words("p", f"{skill}.{result['signature']}", "sb-mono sb-strong sb-text")
-            Words("p", result["summary"], "sb-muted")
+            Words("p", f"{skill}.{result.signature}", "sb-mono sb-strong sb-text")
+            Words("p", result.summary, "sb-muted")
             with row():
-                for each in result["devices"]:
-                    why = result["unavailable"].get(each, "")
+                for each in result.devices:
+                    why = result.unavailable.get(each, "")
                     made = badge(f"{each}: {text(why)}" if why else each, "bad" if why else "plain")
                     made.props["title"] = why or each
-                if result["more_devices"]:
-                    badge(text("and {n} more", n=result["more_devices"]))
-                flags(result["flags"])
-                if not result["available"]:
+                if result.more_devices:
+                    badge(text("and {n} more", n=result.more_devices))
+                flags(result.flags)
+                if not result.available:
                     badge(text("cannot be called now"), "bad")
         view.button(
             "",
-            partial(_describe, result["path"]),
+            partial(_describe, result.path),
             icon="chevron_right",
             kind="flat",
             tip=text("More about {method}", method=f"{skill}.{method}"),
@@ -130,18 +133,16 @@ def _result(result: dict[str, Any]) -> None:
 async def _describe(path: str) -> None:
     """Show what the model reads of a method, its sentences, and the form that runs it."""
     _, device, skill, method = path.split(".")
-    described = await view.api.get(f"/api/skills/describe?path={part(path)}")
-    found = await view.api.get("/api/skills/methods", device=device, skill=skill)
+    described = await view.api.get("/api/skills/describe", Description, path=path)
+    found = await view.api.get("/api/skills/methods", MethodsBody, device=device, skill=skill)
     with view.dialog(f"{skill}.{method}", wide=True, close=text("Close")):
-        code(escaped(described["text"], keep="\n"), label=text("As the assistant reads it")).classes(
-            "sb-wrap"
-        )
-        for each in found["skills"][:1]:
-            here = [one for one in each["methods"] if one["name"] == method]
+        code(escaped(described.text, keep="\n"), label=text("As the assistant reads it")).classes("sb-wrap")
+        for each in found.skills[:1]:
+            here = [one for one in each.methods if one.name == method]
             for one in here:
-                if one["sentences"]:
+                if one.sentences:
                     heading(text("Sentences"), level=3)
-                    for language, templates in one["sentences"].items():
+                    for language, templates in one.sentences.items():
                         for template in templates:
                             with row(wrap=False):
                                 badge(language)

@@ -1,10 +1,15 @@
 """The system: health, versions, the log, backup and restore."""
 
-from typing import Any, Final
+from typing import Final
 
 from nicegui import ui
 
 from contracts.errors import InvalidMessage, StrawberryError
+from contracts.wire import rfc3339
+from hub_agent.bus.connection import BusHealth
+from hub_agent.settings import BusKind
+from hub_server.system.host import CheckAnswer
+from hub_server.system.http import RestorableBackup, ShownLine, SystemState
 from hub_web.parts.files import FileField, in_browser, size
 from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.layout import (
@@ -33,7 +38,7 @@ _LINES: Final = 300
 @page("/system", title="System", icon="monitor_heart", menu=310, admin=True)
 async def system() -> None:
     """Show how everything is, and what can be done about it."""
-    found = await view.api.get("/api/system")
+    found = await view.api.get("/api/system", SystemState)
     with grid(least=300):
         _hub(found)
         _links(found)
@@ -43,7 +48,7 @@ async def system() -> None:
 
         async def check() -> None:
             try:
-                checks = await view.api.get("/api/system/checks")
+                checks = await view.api.get("/api/system/checks", list[CheckAnswer])
             except StrawberryError as error:
                 with refilled(place):
                     problem(error.message, error.hint)
@@ -62,51 +67,49 @@ async def system() -> None:
     view.run(check(), name="checks")
 
 
-def _hub(found: dict[str, Any]) -> None:
+def _hub(found: SystemState) -> None:
     with card("Hub", icon="hub"):
-        dot("good", text("runs since {time}", time=view.at(found["started_at"])))
+        dot("good", text("runs since {time}", time=view.at(found.started_at)))
         facts(
             {
-                text("Version"): found["version"],
-                text("Memory in use"): f"{text.number(found['memory_mb'])} MB",
-                text("Python"): f"{found['python']}, {found['system']}",
-                text("Files"): found["home"],
+                text("Version"): found.version,
+                text("Memory in use"): f"{text.number(found.memory_mb)} MB",
+                text("Python"): f"{found.python}, {found.system}",
+                text("Files"): found.home,
             }
         )
 
 
-def _links(found: dict[str, Any]) -> None:
+def _links(found: SystemState) -> None:
     with card(text("Brokers"), icon="sync_alt"):
-        for name, link in ((text("Bus"), found["broker"]), (text("Home broker"), found["home_broker"])):
+        for name, link in ((text("Bus"), found.broker), (text("Home broker"), found.home_broker)):
             if link is None:
                 continue
             with stack():
                 dot(
-                    "good" if link["connected"] else "bad",
+                    "good" if link.connected else "bad",
                     text("{name} is connected", name=name)
-                    if link["connected"]
+                    if link.connected
                     else text("{name} is not connected", name=name),
                 )
-                kind = {
+                kinds: dict[BusKind, str] = {
                     "embedded": text("embedded"),
                     "mosquitto": "Mosquitto",
                     "shared": text("shared with others"),
-                }.get(link.get("kind", ""), "")
+                }
                 facts(
                     {
-                        text("Kind"): kind,
-                        "MQTT": str(link.get("mqtt") or ""),
-                        text("Problem"): text.message(link.get("error") or "")
-                        if not link["connected"]
-                        else "",
+                        text("Kind"): kinds[link.kind] if isinstance(link, BusHealth) else "",
+                        "MQTT": link.mqtt or "",
+                        text("Problem"): text.message(link.error or "") if not link.connected else "",
                     }
                 )
-        if found["home_broker"] is None:
+        if found.home_broker is None:
             note(text("No home broker is configured."), classes="sb-small")
 
 
-def _stores(found: dict[str, Any]) -> None:
-    pool, database = found["sandbox"], found["database"]
+def _stores(found: SystemState) -> None:
+    pool, database = found.sandbox, found.database
     with card(text("Sandbox and database"), icon="inventory_2"):
         if pool is None:
             dot("warn", text("The sandbox is not ready"))
@@ -114,19 +117,17 @@ def _stores(found: dict[str, Any]) -> None:
             dot("good", text("The sandbox is ready"))
         facts(
             {
-                text("Processes"): text("{n} of {most}", n=pool["processes"], most=pool["most"])
-                if pool
-                else "",
-                text("Programs"): str(pool["busy"]) if pool else "",
-                text("Waiting"): str(pool["waiting"] or "") if pool else "",
-                text("Database"): size(database["bytes"]),
-                text("Revision"): database["revision"],
+                text("Processes"): text("{n} of {most}", n=pool.processes, most=pool.most) if pool else "",
+                text("Programs"): str(pool.busy) if pool else "",
+                text("Waiting"): str(pool.waiting or "") if pool else "",
+                text("Database"): size(database.bytes),
+                text("Revision"): database.revision,
             }
         )
 
 
-def _checks(checks: list[dict[str, Any]]) -> None:
-    wrong = [each for each in checks if not each["ok"]]
+def _checks(checks: list[CheckAnswer]) -> None:
+    wrong = [each for each in checks if not each.ok]
     if not wrong:
         dot("good", text("Everything works."))
     else:
@@ -134,23 +135,23 @@ def _checks(checks: list[dict[str, Any]]) -> None:
         _check_list(wrong)
     with ui.element("details").classes("sb-more"):
         Words("summary", text.count(len(checks) - len(wrong), "{n} check passed", "{n} checks passed"))
-        _check_list([each for each in checks if each["ok"]])
+        _check_list([each for each in checks if each.ok])
 
 
-def _check_list(checks: list[dict[str, Any]]) -> None:
+def _check_list(checks: list[CheckAnswer]) -> None:
     with ui.element("ul").classes("sb-checks"):
         for each in checks:
             with ui.element("li"):
-                tone: Tone = "good" if each["ok"] else "bad"
-                state = ui.icon("check_circle" if each["ok"] else "error").classes(f"sb-check sb-{tone}")
-                state.props["aria-label"] = text("works") if each["ok"] else text("does not work")
+                tone: Tone = "good" if each.ok else "bad"
+                state = ui.icon("check_circle" if each.ok else "error").classes(f"sb-check sb-{tone}")
+                state.props["aria-label"] = text("works") if each.ok else text("does not work")
                 state.props["role"] = "img"
                 with ui.element("div"):
                     with row():
-                        Words("span", text.message(each["check"]), "sb-strong")
-                        Words("span", text.message(each["detail"]), "sb-muted")
-                    if each["hint"]:
-                        Words("p", text.message(each["hint"]), "sb-small")
+                        Words("span", text.message(each.check), "sb-strong")
+                        Words("span", text.message(each.detail), "sb-muted")
+                    if each.hint:
+                        Words("p", text.message(each.hint), "sb-small")
 
 
 # -- backup -----------------------------------------------------------------------------------------------
@@ -200,14 +201,15 @@ def _restore() -> None:
             if not passphrase.value:
                 raise InvalidMessage(text("Type the passphrase of the backup"))
             await file.send("/api/system/restore")
-            found = await view.api.post("/api/system/restore", {"passphrase": passphrase.value})
+            body = {"passphrase": passphrase.value}
+            found = await view.api.post("/api/system/restore", body, RestorableBackup)
             _decide(found, passphrase.value)
 
         with actions():
             view.button(text("Check the file"), check, icon="fact_check")
 
 
-def _decide(found: dict[str, Any], passphrase: str) -> None:
+def _decide(found: RestorableBackup, passphrase: str) -> None:
     """Show what a backup holds, and ask whether it takes the place of what is here."""
     kept: dict[str, ui.switch] = {}
 
@@ -224,27 +226,27 @@ def _decide(found: dict[str, Any], passphrase: str) -> None:
             ui.spinner(size="lg", color=None).classes("sb-centre")
 
     with view.dialog(text("Restore this backup?"), wide=True) as box:
-        files = text.count(found["files"], "{n} file", "{n} files")
+        files = text.count(found.files, "{n} file", "{n} files")
         facts(
             {
-                text("Made"): f"{view.at(found['created_at'])} ({view.ago(found['created_at'])})",
-                text("By"): f"Strawberry {found['version']}",
-                text("People"): ", ".join(found["people"]),
-                text("Conversations"): text.number(found["conversations"]),
-                text("Size"): f"{size(found['bytes'])}, {files}",
+                text("Made"): f"{view.at(found.created_at)} ({view.ago(found.created_at)})",
+                text("By"): f"Strawberry {found.version}",
+                text("People"): ", ".join(found.people),
+                text("Conversations"): text.number(found.conversations),
+                text("Size"): f"{size(found.bytes)}, {files}",
             }
         )
-        for each in found["problems"]:
+        for each in found.problems:
             problem(text("Something in it will not work here"), each)
-        if found["devices"]:
+        if found.devices:
             heading(text("Devices that connect again"), level=3)
             note(
                 text("Turn off those that were lost or revoked since then: a backup cannot know."),
                 classes="sb-small",
             )
             with grid(least=200):
-                for device in found["devices"]:
-                    kept[device["id"]] = switch(device["name"], True)
+                for device in found.devices:
+                    kept[device.id] = switch(device.name, True)
         note(
             text(
                 "Everybody is logged out, unless this hub is the one of the backup; programs then need "
@@ -252,7 +254,7 @@ def _decide(found: dict[str, Any], passphrase: str) -> None:
             ),
             classes="sb-small",
         )
-        if not found["can_restart"]:
+        if not found.can_restart:
             problem(
                 text("This hub cannot restart by itself"),
                 text("Stop it, and run “strawberry restore FILE --replace” on its machine."),
@@ -260,7 +262,7 @@ def _decide(found: dict[str, Any], passphrase: str) -> None:
         with actions():
             view.button(text("Cancel"), box.close, kind="flat")
             restore = view.button(text("Restore and restart"), apply, kind="danger")
-            restore.set_enabled(found["can_restart"])
+            restore.set_enabled(found.can_restart)
 
 
 # -- log --------------------------------------------------------------------------------------------------
@@ -281,13 +283,13 @@ def _log() -> None:
         quiet = note(text("Nothing was logged since the hub started."))
         stop = None
 
-        def show(line: dict[str, Any]) -> None:
+        def show(line: ShownLine) -> None:
             quiet.set_visibility(False)
-            with lines, ui.element("li").classes(f"sb-log-{line['level']}"):
-                Words("time", view.at(line["at"])).props["title"] = line["at"]
-                Words("span", line["level"], "sb-log-word")
-                Words("span", line["logger"], "sb-muted sb-cut").props["title"] = line["logger"]
-                Words("span", line["text"], "sb-log-text")
+            with lines, ui.element("li").classes(f"sb-log-{line.level}"):
+                Words("time", view.at(line.at)).props["title"] = rfc3339(line.at)
+                Words("span", line.level, "sb-log-word")
+                Words("span", line.logger, "sb-muted sb-cut").props["title"] = line.logger
+                Words("span", line.text, "sb-log-text")
             while len(lines.default_slot.children) > _LINES:
                 lines.remove(0)
             frame.run_method("scrollTo", 0, 1_000_000)
@@ -300,7 +302,7 @@ def _log() -> None:
             quiet.set_visibility(True)
             with lines:
                 stop = view.follow(
-                    "/api/system/logs", dict[str, Any], show, level=level.value, last=_LINES, follow=True
+                    "/api/system/logs", ShownLine, show, level=level.value, last=_LINES, follow=True
                 )
 
         level.on_value_change(follow)

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from nicegui import ui
 
+from contracts.chat import CallToConfirm
 from contracts.errors import InvalidMessage
 from contracts.text import escaped, shortened
 from contracts.wire import Json
+from hub_registry.http.methods import MethodBody, SkillBody
+from hub_server.http.skills import CallBody, CallResult
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
@@ -71,7 +74,7 @@ def flag_legend() -> None:
 
 async def call(
     device: str, skill: str, method: str, arguments: Mapping[str, Json], *, secret: Collection[str] = ()
-) -> dict[str, Any] | None:
+) -> CallResult | None:
     """Call a method, and ask the person where it needs a confirmation.
 
     Args:
@@ -83,75 +86,68 @@ async def call(
     Raises:
         StrawberryError: Where there is no result.
     """
-    body = {"device": device, "skill": skill, "method": method, "kwargs": dict(arguments), "text": True}
+    body = CallBody(device=device, skill=skill, method=method, kwargs=dict(arguments), text=True)
     try:
-        answer: dict[str, Any] = await view.api.post("/api/skills/call", body)
-    except ConfirmationNeeded as asked:
-        show = partial(show_call, asked.more, secret=secret)
-        if not await view.ask(as_question(asked.more) or text("Run this?"), yes=text("Run it"), show=show):
+        return await view.api.post("/api/skills/call", body, CallResult)
+    except ConfirmationNeeded as needed:
+        asked = CallToConfirm.model_validate(needed.more)
+        show = partial(show_call, asked, secret=secret)
+        if not await view.ask(as_question(asked) or text("Run this?"), yes=text("Run it"), show=show):
             return None
-        answer = await view.api.post("/api/skills/call", {**body, "confirmation": asked.more["confirmation"]})
-    return answer
+        confirmed = body.model_copy(update={"confirmation": needed.confirmation})
+        return await view.api.post("/api/skills/call", confirmed, CallResult)
 
 
-async def call_by_form(
-    form: SchemaForm, skill: Mapping[str, Any], method: Mapping[str, Any]
-) -> dict[str, Any] | None:
+async def call_by_form(form: SchemaForm, skill: SkillBody, method: MethodBody) -> CallResult | None:
     """Call a method with what was filled in; None where that is wrong, which the form says, or not wanted."""
     arguments = form.read()
     if arguments is None:
         return None
-    secret = [field.name for field in fields_of(method["parameters"]) if field.kind == "secret"]
+    secret = [field.name for field in fields_of(method.parameters) if field.kind == "secret"]
     try:
-        return await call(skill["device"], skill["skill"], method["name"], arguments, secret=secret)
+        return await call(skill.device, skill.skill, method.name, arguments, secret=secret)
     except InvalidMessage as error:
         form.complain(error)
         return None
 
 
-def as_question(asked: Mapping[str, Any]) -> str:
+def as_question(asked: CallToConfirm) -> str:
     """Return what a call that a person must confirm does, as a question; empty where that is not known."""
-    summary = shortened(escaped(asked["summary"]).rstrip("."), _QUESTION_CHARS)
+    summary = shortened(escaped(asked.summary).rstrip("."), _QUESTION_CHARS)
     return f"{summary}?" if summary else ""
 
 
-def show_call(asked: Mapping[str, Any], *, secret: Collection[str] = ()) -> None:
+def show_call(asked: CallToConfirm, *, secret: Collection[str] = (), cut: bool = False) -> None:
     """Show a call that a person must confirm, with its real arguments.
 
     Args:
-        asked: ``device_name``, ``method`` and ``arguments``, as the hub tells them; ``cut`` where these are
-            not whole.
+        secret: Arguments that are not shown.
+        cut: Whether the arguments are not whole.
     """
     with ui.element("dl").classes("sb-facts"):
-        for name, value in asked["arguments"].items():
+        for name, value in asked.arguments.items():
             said = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
             Words("dt", escaped(name))
             Words("dd", "••••••" if name in secret else escaped(said, keep="\n"), "sb-mono")
-        if asked.get("cut"):
+        if cut:
             Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
         # Below the arguments, which are of any length: nothing in them can hide these.
         Words("dt", text("Device"))
-        Words("dd", escaped(asked["device_name"]), "sb-strong")
+        Words("dd", escaped(asked.device_name), "sb-strong")
         Words("dt", text("Action"))
-        Words("dd", escaped(asked["method"]), "sb-strong sb-mono")
+        Words("dd", escaped(asked.method), "sb-strong sb-mono")
 
 
-def show_result(answer: Mapping[str, Any]) -> None:
+def show_result(answer: CallResult) -> None:
     """Show a result in words, and as it is."""
-    words, result = str(answer.get("text") or ""), answer.get("result")
-    if words:
-        Words("p", words, "sb-text")
-    if not words or isinstance(result, (dict, list)):
-        as_json(result, label=text("Result"))
+    if answer.text:
+        Words("p", answer.text, "sb-text")
+    if not answer.text or isinstance(answer.result, (dict, list)):
+        as_json(answer.result, label=text("Result"))
 
 
-async def run_by_form(skill: Mapping[str, Any], method: Mapping[str, Any]) -> None:
-    """Open a dialog that runs a method with a form of its arguments.
-
-    Args:
-        skill: As ``/api/skills/methods`` gives it.
-        method: One of it.
-    """
+async def run_by_form(skill: SkillBody, method: MethodBody) -> None:
+    """Open a dialog that runs a method of a skill with a form of its arguments."""
 
     async def run() -> bool:
         outcome.clear()
@@ -163,13 +159,13 @@ async def run_by_form(skill: Mapping[str, Any], method: Mapping[str, Any]) -> No
         # It stays open, to be run again.
         return False
 
-    with view.form(human(method["name"]), run, yes=text("Run"), no=text("Close"), wide=True):
-        Words("p", method["summary"], "sb-muted")
+    with view.form(human(method.name), run, yes=text("Run"), no=text("Close"), wide=True):
+        Words("p", method.summary, "sb-muted")
         with row():
-            badge(skill["device_name"], icon="devices")
-            flags(method["flags"])
-        if skill["unavailable"]:
-            name, state = skill["device_name"], skill["unavailable"]
-            problem(text("{device} is {state} right now.", device=name, state=state))
-        form = SchemaForm(method["parameters"], doc=method["doc"])
+            badge(skill.device_name, icon="devices")
+            flags(method.flags)
+        if skill.unavailable:
+            words = text("{device} is {state} right now.", device=skill.device_name, state=skill.unavailable)
+            problem(words)
+        form = SchemaForm(method.parameters, doc=method.doc)
         outcome = stack().props("aria-live=polite")

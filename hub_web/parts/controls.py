@@ -7,6 +7,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.wire import Json
+from hub_registry.http.methods import MethodBody, SkillBody
 from hub_web.parts.calls import call, human
 from hub_web.parts.forms import choice, number_field, slider, switch, text_field
 from hub_web.parts.layout import Words, row
@@ -39,22 +40,21 @@ class Controls:
         states: Names of states that no control shows.
     """
 
-    power: tuple[dict[str, Any], dict[str, Any], str] | None = None
-    simple: list[tuple[dict[str, Any], Field | None, str | None]] = field(default_factory=list)
+    power: tuple[MethodBody, MethodBody, str] | None = None
+    simple: list[tuple[MethodBody, Field | None, str | None]] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
 
 
-def controls_of(methods: Sequence[dict[str, Any]], states: Mapping[str, Json]) -> Controls:
+def controls_of(methods: Sequence[MethodBody], states: Mapping[str, Json]) -> Controls:
     """Choose controls for a skill.
 
     Args:
-        methods: As ``/api/skills/methods`` gives them.
         states: Values of the skill's states by name.
     """
     acting = {
-        each["name"]: each
+        each.name: each
         for each in methods
-        if not {"read_only", "destructive", "unknown"} & set(each["flags"]) and each["name"] not in _SETTINGS
+        if not {"read_only", "destructive", "unknown"} & set(each.flags) and each.name not in _SETTINGS
     }
     made = Controls()
     shown: set[str] = set()
@@ -65,7 +65,7 @@ def controls_of(methods: Sequence[dict[str, Any]], states: Mapping[str, Json]) -
             shown.add(power)
             break
     for method in acting.values():
-        fields = fields_of(method["parameters"], doc=method["doc"])
+        fields = fields_of(method.parameters, doc=method.doc)
         needed = [each for each in fields if each.required]
         argument = needed[0] if needed else None
         if argument is None and len(fields) == 1 and fields[0].kind != "text":
@@ -74,7 +74,7 @@ def controls_of(methods: Sequence[dict[str, Any]], states: Mapping[str, Json]) -
             continue
         state = None
         if argument is not None:
-            names = (argument.name, method["name"].removeprefix("set_"))
+            names = (argument.name, method.name.removeprefix("set_"))
             state = next((name for name in names if name in states), None)
             if state is not None and argument.kind != "text":
                 shown.add(state)
@@ -90,18 +90,14 @@ def _is_simple(argument: Field) -> bool:
 
 
 class Panel:
-    """The controls of a skill as they are shown, kept up to date by `show`.
+    """The controls of a skill as they are shown, kept up to date by `show`."""
 
-    Args:
-        skill: As ``/api/skills/methods`` gives it.
-    """
-
-    def __init__(self, skill: Mapping[str, Any], states: Mapping[str, Json]) -> None:
+    def __init__(self, skill: SkillBody, states: Mapping[str, Json]) -> None:
         self._skill = skill
         self._states = dict(states)
         self._showing = False
         self._shows: dict[str, list[Callable[[Json], Any]]] = {}
-        self.controls = controls_of(skill["methods"], states)
+        self.controls = controls_of(skill.methods, states)
 
     def show(self, name: str, value: Json) -> None:
         """Show the new value of a state."""
@@ -119,7 +115,7 @@ class Panel:
             return
         on, off, state = self.controls.power
         made = ui.switch(value=bool(is_on(self._states[state]))).classes("sb-power").props("size=lg")
-        made.props["aria-label"] = f"{human(self._skill['skill'])}, {self._skill['device_name']}"
+        made.props["aria-label"] = f"{human(self._skill.skill)}, {self._skill.device_name}"
 
         def change(event: Any) -> Any:
             return None if self._showing else self._run(on if event.value else off, {}, state)
@@ -133,17 +129,17 @@ class Panel:
         if buttons:
             with row().classes("sb-buttons"):
                 for method, _, _ in buttons:
-                    self._button(method, human(method["name"]), {})
+                    self._button(method, human(method.name), {})
         for method, argument, state in self.controls.simple:
             if argument is not None:
                 self._control(method, argument, state)
 
-    def _button(self, method: dict[str, Any], label: str, arguments: dict[str, Json]) -> None:
-        view.button(label, lambda: self._run(method, arguments, None)).tooltip(method["summary"])
+    def _button(self, method: MethodBody, label: str, arguments: dict[str, Json]) -> None:
+        view.button(label, lambda: self._run(method, arguments, None)).tooltip(method.summary)
 
-    def _control(self, method: dict[str, Any], argument: Field, state: str | None) -> None:
+    def _control(self, method: MethodBody, argument: Field, state: str | None) -> None:
         known = self._states.get(state) if state is not None else None
-        name = human(method["name"].removeprefix("set_"))
+        name = human(method.name.removeprefix("set_"))
         if argument.kind == "number" and argument.is_bounded:
             self._slider(method, argument, name, state, known)
         elif argument.kind == "switch" and state is not None:
@@ -152,7 +148,7 @@ class Panel:
             self._shows.setdefault(state, []).append(lambda value: made.set_value(bool(value)))
         elif argument.kind == "switch":
             with row(wrap=False):
-                Words("span", human(method["name"]))
+                Words("span", human(method.name))
                 ui.element("div").classes("sb-grow")
                 self._button(method, text("On"), {argument.name: True})
                 self._button(method, text("Off"), {argument.name: False})
@@ -165,11 +161,9 @@ class Panel:
                     lambda value: chosen.set_value(shown_value(argument, value))
                 )
         else:
-            self._entry(method, argument, human(method["name"]))
+            self._entry(method, argument, human(method.name))
 
-    def _slider(
-        self, method: dict[str, Any], argument: Field, name: str, state: str | None, known: Json
-    ) -> None:
+    def _slider(self, method: MethodBody, argument: Field, name: str, state: str | None, known: Json) -> None:
         begin = shown_value(argument, known)
         made = slider(argument, argument.default if begin is None else begin, label=name)
         # Called when it is let go, not at each step in between.
@@ -182,7 +176,7 @@ class Panel:
         if state is not None:
             self._shows.setdefault(state, []).append(show)
 
-    def _entry(self, method: dict[str, Any], argument: Field, name: str) -> None:
+    def _entry(self, method: MethodBody, argument: Field, name: str) -> None:
         async def send() -> None:
             try:
                 value = read_value(argument, made.value)
@@ -204,22 +198,22 @@ class Panel:
                 made.tooltip(argument.description)
             view.button("", send, icon="send", kind="flat", tip=f"{name}: {text('send')}")
 
-    def _changed(self, method: dict[str, Any], argument: Field, value: Json, state: str | None) -> Any:
+    def _changed(self, method: MethodBody, argument: Field, value: Json, state: str | None) -> Any:
         if self._showing or value is None:
             return None
         return self._run(method, {argument.name: value}, state)
 
-    async def _run(self, method: dict[str, Any], arguments: dict[str, Json], state: str | None) -> bool:
+    async def _run(self, method: MethodBody, arguments: dict[str, Json], state: str | None) -> bool:
         """Call a method; where that fails the control shows what is."""
         skill = self._skill
         try:
             async with view.busy():
-                answer = await call(skill["device"], skill["skill"], method["name"], arguments)
+                answer = await call(skill.device, skill.skill, method.name, arguments)
         except Exception as error:  # noqa: BLE001  shown as any other error of a handler is
             answer = None
             view.fail(error)
         if answer is None and state is not None:
             self.show(state, self._states[state])
-        if answer is not None and state is None and answer.get("text"):
-            view.notify(str(answer["text"])[:300])
+        if answer is not None and state is None and answer.text:
+            view.notify(answer.text[:300])
         return answer is not None

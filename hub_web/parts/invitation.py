@@ -1,21 +1,21 @@
 """What is shown only once, to copy: a token, a link, and the ready command with which a device joins."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import segno
 from nicegui import ui
 
+from hub_registry.http.devices import InvitationAnswer
 from hub_web.parts.layout import Words, actions, code, facts, problem, stack
 from hub_web.texts import text
 from hub_web.view import view
 
 
-def ready_line(invitation: Mapping[str, Any]) -> str:
+def ready_line(invitation: InvitationAnswer) -> str:
     """Return the line for a terminal that lets a device join; its token is in no list of processes."""
-    return f"HUB_DEVICE_TOKEN={shlex.quote(invitation['token'])} {invitation['command']}"
+    return f"HUB_DEVICE_TOKEN={shlex.quote(invitation.token)} {invitation.command}"
 
 
 @contextmanager
@@ -33,15 +33,11 @@ def shown_once(title: str, secret: str, *, wide: bool = False) -> Iterator[None]
             view.button(text("Done"), box.close, kind="primary")
 
 
-def show_invitation(name: str, invitation: Mapping[str, Any]) -> None:
-    """Open a dialog with an enrolment token.
-
-    Args:
-        invitation: As ``POST /api/devices`` gives it.
-    """
+def show_invitation(name: str, invitation: InvitationAnswer) -> None:
+    """Open a dialog with an enrolment token."""
     line = ready_line(invitation)
     with shown_once(text("Let {name} join", name=name), line, wide=True):
-        if not invitation["reachable"]:
+        if not invitation.reachable:
             problem(
                 text("This address works on this machine only."),
                 text("For other devices, start the hub with --lan."),
@@ -54,8 +50,8 @@ def show_invitation(name: str, invitation: Mapping[str, Any]) -> None:
                 code(line, label=text("Command")).classes("sb-wrap")
                 facts(
                     {
-                        text("Expires"): view.at(invitation["expires_at"]),
-                        text("Key of the hub"): invitation["hub_key"],
+                        text("Expires"): view.at(invitation.expires_at),
+                        text("Key of the hub"): invitation.hub_key,
                     }
                 )
 

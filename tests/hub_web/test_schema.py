@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 from agent_core.skills.schema import method_schema
 from agent_core.skills.skill import MethodOptions
+from hub_registry.http.methods import MethodBody
 from hub_web.pages.live.topic_tree import short
 from hub_web.parts.controls import controls_of
 from hub_web.parts.schema import BadValue, documented, fields_of, read_value, shown_value
@@ -99,9 +100,21 @@ def test_a_foreign_schema_that_refers_to_itself_ends() -> None:
     assert (a.kind, b.kind) == ("object", "json")
 
 
-def _method(name: str, flags: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+def _method(name: str, flags: list[str] | None = None, **properties: Any) -> MethodBody:
     parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    return {"name": name, "doc": "", "flags": flags or [], "parameters": parameters}
+    return MethodBody(
+        name=name,
+        path=f"devices.pc.LampSkill.{name}",
+        signature=f"{name}()",
+        summary="",
+        doc="",
+        parameters=parameters,
+        result=None,
+        flags=flags or [],
+        digest="",
+        sentences={},
+        timeout_s=10,
+    )
 
 
 def test_a_switch_is_made_of_two_methods_and_a_state() -> None:
@@ -117,14 +130,14 @@ def test_a_switch_is_made_of_two_methods_and_a_state() -> None:
     ]
     made = controls_of(methods, {"power": "off", "brightness": 40, "color": "#fff"})
     assert made.power is not None
-    assert (made.power[0]["name"], made.power[2]) == ("turn_on", "power")
-    assert [(each["name"], state) for each, _, state in made.simple] == [
+    assert (made.power[0].name, made.power[2]) == ("turn_on", "power")
+    assert [(each.name, state) for each, _, state in made.simple] == [
         ("toggle", None),
         ("set_brightness", "brightness"),
     ]
     assert made.states == ["color"]
     # Without a state that says which, both are buttons.
-    assert [each["name"] for each, argument, _ in controls_of(methods, {}).simple if argument is None] == [
+    assert [each.name for each, argument, _ in controls_of(methods, {}).simple if argument is None] == [
         "turn_on",
         "turn_off",
         "toggle",

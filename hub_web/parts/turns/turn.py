@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from contracts.chat import CallToConfirm
 from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts import times
@@ -333,6 +334,7 @@ class TurnBox:
 
     def _ask(self, event: dict[str, Any], feed: Feed) -> None:
         """Show the question whether a call may be made, with its real arguments."""
+        asked = CallToConfirm.model_validate(event)
 
         async def allow() -> None:
             body = {"method": event["method"], "digest": event["lasting"]}
@@ -350,8 +352,8 @@ class TurnBox:
             card.props["aria-label"] = text("Confirm this call")
             with row():
                 ui.icon("help_outline")
-                Words("h2", as_question(event) or text("May I do this?"), "sb-h3")
-            show_call(event)
+                Words("h2", as_question(asked) or text("May I do this?"), "sb-h3")
+            show_call(asked, cut=event["cut"])
             with actions():
                 seconds = text("No answer within {n} s counts as no.", n=round(event["expires_s"]))
                 Words("span", seconds, "sb-muted sb-small sb-grow")
