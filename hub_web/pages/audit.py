@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from nicegui import ui
 
+from hub_agent.calls.audit_log import AuditEntry, AuditPage
+from hub_registry.http.devices import DeviceAnswer
+from hub_registry.http.users import UserAnswer
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, refilled, row, stack
 from hub_web.parts.paging import Paged
@@ -20,27 +23,27 @@ _TONES: Final[dict[str, Tone]] = {"result": "good", "refused": "bad", "cancelled
 @page("/audit", title="Audit log", icon="fact_check", menu=230, width="wide")
 async def audit() -> None:
     """Show the log."""
-    named: list[dict[str, Any]] = await view.api.get("/api/users") if view.is_admin else []
-    names = {view.user.id: view.user.display_name, **{each["id"]: each["name"] for each in named}}
-    found = {each["id"]: each["name"] for each in await view.api.get("/api/devices")}
-    devices = {"hub": text("Hub"), **found}
-    entries: list[dict[str, Any]] = []
+    named = await view.api.get("/api/users", list[UserAnswer]) if view.is_admin else []
+    names = {view.user.id: view.user.display_name, **{each.id: each.name for each in named}}
+    found = await view.api.get("/api/devices", list[DeviceAnswer])
+    devices = {"hub": text("Hub"), **{each.id: each.name for each in found}}
+    entries: list[AuditEntry] = []
 
     def query() -> dict[str, str]:
         given = {name: str(each.value or "") for name, each in {"q": words, **filters}.items()}
         return {name: value for name, value in given.items() if value}
 
-    def show(answer: dict[str, Any], is_first: bool) -> Any:
+    def show(answer: AuditPage, is_first: bool) -> int | None:
         if is_first:
             entries.clear()
             for form, link in exports.items():
                 link.props["href"] = f"/api/audit/export?{urlencode({**query(), 'format': form})}"
-        entries.extend(answer["entries"])
+        entries.extend(answer.entries)
         table.show(_row(each, names, devices) for each in entries)
         with refilled(nothing):
             if not entries:
                 empty("fact_check", text("Nothing found"), text("Nothing like this was called."))
-        return answer["before"]
+        return answer.before
 
     with card(text("Filter"), icon="filter_list") as tools:
         with tools, row():
@@ -63,7 +66,7 @@ async def audit() -> None:
         columns = [text("Time"), text("Person"), text("Call"), text("Device"), text("Through")]
         table = Table([*columns, text("Outcome")], label=text("Calls and changes"))
         nothing = stack()
-        pages = Paged("/api/audit", query, show)
+        pages = Paged("/api/audit", AuditPage, query, show)
     search = view.showing(pages.search)
     words.on_value_change(search)
     for each in filters.values():
@@ -109,21 +112,19 @@ def _export(form: str) -> ui.link:
     return made
 
 
-def _row(entry: dict[str, Any], names: Mapping[str, str], devices: Mapping[str, str]) -> list[Cell]:
-    device = str(entry["device"] or "")
+def _row(entry: AuditEntry, names: Mapping[str, str], devices: Mapping[str, str]) -> list[Cell]:
     return [
-        view.at(entry["at"]),
-        names.get(entry["user"], str(entry["user"])),
-        ".".join(filter(None, (entry["skill"], entry["method"]))),
-        devices.get(device, device),
-        str(entry["token_name"] or entry["through"] or entry["actor"].get("address", "")),
+        view.at(entry.at),
+        names.get(entry.user, entry.user),
+        ".".join(filter(None, (entry.skill, entry.method))),
+        devices.get(entry.device, entry.device),
+        str(entry.token_name or entry.through or entry.actor.get("address", "")),
         partial(_outcome, entry),
     ]
 
 
-def _outcome(entry: dict[str, Any]) -> None:
-    outcome = entry["outcome"]
+def _outcome(entry: AuditEntry) -> None:
     with row():
-        badge(outcomes().get(outcome, outcome), _TONES.get(outcome, "warn"))
-        if entry["confirmed_by"]:
+        badge(outcomes().get(entry.outcome, entry.outcome), _TONES.get(entry.outcome, "warn"))
+        if entry.confirmed_by:
             Words("span", text("confirmed"), "sb-muted sb-small")

@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from nicegui import ui
 
 from contracts.errors import StrawberryError
 from contracts.text import shortened
+from contracts.trace import TurnSpan
+from hub_agent.chat.traces import TurnPage, TurnShown, TurnSummary
+from hub_registry.http.devices import DeviceAnswer
+from hub_registry.http.users import UserAnswer
 from hub_web.api import part
 from hub_web.parts.forms import choice
 from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, row, stack
@@ -20,6 +24,8 @@ from hub_web.parts.turns.timeline import Timeline, cost_words, legend, shares, s
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
+
+T = TypeVar("T")
 
 _AGAIN_S: Final = 2.0
 """How often a turn that runs is looked at again."""
@@ -53,36 +59,36 @@ async def turns() -> None:
         view.button("", lambda: pages.search(), icon="refresh", kind="flat", tip=text("Refresh"))
     legend()
     listed = stack()
-    found: list[dict[str, Any]] = []
+    found: list[TurnSummary] = []
 
     def query() -> dict[str, str | None]:
         return {"outcome": outcome.value or None, "since": since.value or None}
 
-    def show(answer: dict[str, Any], is_first: bool) -> Any:
+    def show(answer: TurnPage, is_first: bool) -> str | None:
         if is_first:
             found.clear()
             listed.clear()
-        found.extend(answer["turns"])
+        found.extend(answer.turns)
         slowest = max((_machine_ms(turn) for turn in found), default=0)
         with listed:
-            for turn in answer["turns"]:
+            for turn in answer.turns:
                 _listed(turn, names, slowest)
             if not found:
                 with empty(
                     "timeline", text("No turns here"), text("Whatever is asked in the chat appears here.")
                 ):
                     view.button(text("Ask something"), lambda: view.go("/chat"), kind="primary", icon="chat")
-        return answer["next"]
+        return answer.next
 
-    pages = Paged("/api/turns", query, show)
+    pages = Paged("/api/turns", TurnPage, query, show)
     outcome.on_value_change(view.showing(pages.search))
     since.on_value_change(view.showing(pages.search))
     await pages.search()
 
 
-def _listed(turn: Mapping[str, Any], names: "_Names", slowest: float) -> None:
+def _listed(turn: TurnSummary, names: "_Names", slowest: float) -> None:
     with ui.element("a").classes("sb-card sb-asked") as made:
-        made.props["href"] = view.href(f"/turns/{part(turn['turn'])}")
+        made.props["href"] = view.href(f"/turns/{part(turn.turn)}")
         with row(wrap=False):
             question = _question(turn, names)
             Words("span", question, "sb-cut sb-strong sb-grow").props["title"] = question
@@ -91,23 +97,23 @@ def _listed(turn: Mapping[str, Any], names: "_Names", slowest: float) -> None:
         shares(kinds, of_ms=max(slowest, sum(kinds.values())))
         with row().classes("sb-asked-facts"):
             for said in (
-                view.at(turn["at"]),
-                names.users.get(turn["user"], turn["user"]) if turn["user"] != view.user.id else "",
-                names.devices.get(turn["device"] or "", turn["device"] or ""),
-                turn["agent"] if turn["agent"] not in ("", "assistant", "strawberry") else "",
+                view.at(turn.at),
+                names.users.get(turn.user, turn.user) if turn.user != view.user.id else "",
+                names.devices.get(turn.device or "", turn.device or ""),
+                turn.agent if turn.agent not in ("", "assistant", "strawberry") else "",
                 _answered_by(turn),
-                milliseconds(turn["ms"]) if turn["ms"] is not None else "",
+                milliseconds(turn.ms) if turn.ms is not None else "",
                 _tokens(turn),
-                cost_words(turn["cost"]) if turn["cost"] is not None else "",
+                cost_words(turn.cost) if turn.cost is not None else "",
             ):
                 if said:
                     Words("span", said, "sb-cut")
 
 
-def _kinds(turn: Mapping[str, Any]) -> dict[str, float]:
+def _kinds(turn: TurnSummary) -> dict[str, float]:
     """Return the milliseconds of each kind; what no span measured is the hub's."""
-    kinds = dict(turn["ms_by_kind"])
-    if kinds and (rest := (turn["ms"] or 0) - sum(kinds.values())) >= 1:
+    kinds = dict(turn.ms_by_kind)
+    if kinds and (rest := (turn.ms or 0) - sum(kinds.values())) >= 1:
         kinds["hub"] = kinds.get("hub", 0) + rest
     return kinds
 
@@ -116,17 +122,17 @@ def _kinds(turn: Mapping[str, Any]) -> dict[str, float]:
 async def turn(turn: str) -> None:
     """Show one turn as a timeline."""
     names = await _names()
-    shown: dict[str, Any] = await view.api.get(f"/api/turns/{part(turn)}")
+    shown = await view.api.get(f"/api/turns/{part(turn)}", TurnShown)
     content = stack().classes("sb-turn-page")
     with content:
         _whole(shown, names)
 
     async def follow() -> None:
         nonlocal shown
-        while shown["outcome"] is None:
+        while shown.outcome is None:
             await asyncio.sleep(_AGAIN_S)
             try:
-                again = await view.api.get(f"/api/turns/{part(turn)}")
+                again = await view.api.get(f"/api/turns/{part(turn)}", TurnShown)
             except StrawberryError:
                 continue  # the hub stops; the page is loaded again when it is back
             if _progress(again) != _progress(shown):
@@ -135,24 +141,24 @@ async def turn(turn: str) -> None:
                     _whole(again, names)
             shown = again
 
-    if shown["outcome"] is None:
+    if shown.outcome is None:
         view.run(follow(), name="turn")
 
 
-def _whole(turn: Mapping[str, Any], names: "_Names") -> None:
+def _whole(turn: TurnShown, names: "_Names") -> None:
     view.title(_cut(_question(turn, names)))
-    spans: Sequence[Mapping[str, Any]] = turn["spans"] or ()
+    spans = turn.spans or ()
     with row():
         _outcome(turn)
-        Words("span", view.at(turn["at"]), "sb-muted")
+        Words("span", view.at(turn.at), "sb-muted")
         view.link(text("All turns"), "/turns")
-        if turn["conversation"]:
-            view.link(text("To the conversation"), f"/chat/{part(turn['conversation'])}")
-    if turn["problem"]:
-        (note if turn["reason"] == "no_model" else problem)(text.message(turn["problem"]))
-        if turn["reason"] in ("no_model", "model_failed") and view.is_admin:
+        if turn.conversation:
+            view.link(text("To the conversation"), f"/chat/{part(turn.conversation)}")
+    if turn.problem:
+        (note if turn.reason == "no_model" else problem)(text.message(turn.problem))
+        if turn.reason in ("no_model", "model_failed") and view.is_admin:
             view.link(text("Models"), "/models")
-    if turn["outcome"] == "interrupted":
+    if turn.outcome == "interrupted":
         problem(
             text("The hub ended while this turn ran."),
             text(
@@ -161,8 +167,8 @@ def _whole(turn: Mapping[str, Any], names: "_Names") -> None:
         )
     with card(text("Where the time went"), icon="schedule") as tools:
         with tools:
-            if turn["ms"] is not None and (spans or turn["outcome"] != "interrupted"):
-                Words("span", milliseconds(turn["ms"]), "sb-figure")
+            if turn.ms is not None and (spans or turn.outcome != "interrupted"):
+                Words("span", milliseconds(turn.ms), "sb-figure")
         if spans:
             shares(_kinds(turn))
             legend(_kinds(turn))
@@ -174,52 +180,50 @@ def _whole(turn: Mapping[str, Any], names: "_Names") -> None:
             note(_why_no_spans(turn))
         facts(
             {
-                text("Asked by"): names.users.get(turn["user"], turn["user"]),
-                text("Device"): names.devices.get(turn["device"] or "", turn["device"] or ""),
-                text("Agent"): turn["agent"],
+                text("Asked by"): names.users.get(turn.user, turn.user),
+                text("Device"): names.devices.get(turn.device or "", turn.device or ""),
+                text("Agent"): turn.agent,
                 text("Answered by"): _answered_by(turn),
                 text("Tokens"): _tokens(turn),
-                text("Cost"): cost_words(turn["cost"]) if turn["cost"] is not None else "",
+                text("Cost"): cost_words(turn.cost) if turn.cost is not None else "",
             }
         )
     if spans:
         with card(text("Timeline"), icon="timeline"):
             Timeline(spans, names.devices)
-            if turn["left_out"]:
+            if turn.left_out:
                 note(
-                    text.count(
-                        turn["left_out"], "{n} more part is not shown.", "{n} more parts are not shown."
-                    )
+                    text.count(turn.left_out, "{n} more part is not shown.", "{n} more parts are not shown.")
                 )
-    if turn["answer"]:
+    if turn.answer:
         with card(text("Answer"), icon="chat_bubble_outline"):
-            Markdown(turn["answer"])
+            Markdown(turn.answer)
 
 
-def findings(spans: Sequence[Mapping[str, Any]]) -> list[str]:
+def findings(spans: Sequence[TurnSpan]) -> list[str]:
     """Return what stands out in a turn: what failed, and what made a person wait."""
     said = list[str]()
-    failed = {index for index, span in enumerate(spans) if span["outcome"] == "failed"}
+    failed = {index for index, span in enumerate(spans) if span.outcome == "failed"}
     # A part failed because one within it did.
-    because = failed - {spans[index]["parent"] for index in failed}
+    because = failed - {spans[index].parent for index in failed}
     for index, span in enumerate(spans):
-        kind, detail, name = span["kind"], span["detail"], span_name(span)
-        took = milliseconds(span["ms"])
-        wait = span["ms"] - max(detail.get("run_ms", 0), detail.get("ran_ms", 0))
-        if kind == "confirmation":
+        detail, name = span.detail, span_name(span)
+        took = milliseconds(span.ms)
+        wait = span.ms - max(detail.run_ms or 0, detail.ran_ms or 0)
+        if span.kind == "confirmation":
             said.append(text("A person took {time} to answer.", time=took))
         elif index in because:
-            error = text.message(str(detail.get("error", "")))
+            error = text.message(detail.error or "")
             sentence = text("{name} failed after {time}: {error}", name=name, time=took, error=error)
             said.append(sentence.rstrip(": "))
-        elif "run_ms" in detail and wait > _WAIT_MS:
+        elif detail.run_ms is not None and wait > _WAIT_MS:
             said.append(text("The program waited {time} for a process.", time=milliseconds(wait)))
-        elif "ran_ms" in detail and wait > _WAIT_MS:
+        elif detail.ran_ms is not None and wait > _WAIT_MS:
             said.append(text("{name} was {time} on its way.", name=name, time=milliseconds(wait)))
-    slow = [span for span in spans if span["kind"] in ("model", "bus", "hub") and span["ms"] > _SLOW_MS]
+    slow = [span for span in spans if span.kind in ("model", "bus", "hub") and span.ms > _SLOW_MS]
     if slow and not said:
-        slowest = max(slow, key=lambda span: float(span["ms"]))
-        name, took = span_name(slowest), milliseconds(slowest["ms"])
+        slowest = max(slow, key=lambda span: span.ms)
+        name, took = span_name(slowest), milliseconds(slowest.ms)
         said.append(text("The slowest part was {name}: {time}", name=name, time=took))
     return list(dict.fromkeys(said))[:_FINDINGS]
 
@@ -233,17 +237,18 @@ class _Names:
 
 
 async def _names() -> _Names:
-    async def read(path: str) -> list[dict[str, Any]]:
+    async def read(path: str, kind: type[list[T]]) -> list[T]:
         try:
-            answer = await view.api.get(path)
+            return await view.api.get(path, kind)
         except StrawberryError:
             return []  # not for this person: ids are shown then
-        return list(answer["users"] if isinstance(answer, dict) else answer)
 
-    people, devices = await asyncio.gather(read("/api/users"), read("/api/devices"))
+    people, devices = await asyncio.gather(
+        read("/api/users", list[UserAnswer]), read("/api/devices", list[DeviceAnswer])
+    )
     return _Names(
-        {view.user.id: view.user.display_name, **{each["id"]: str(each.get("name")) for each in people}},
-        {each["id"]: each["name"] for each in devices},
+        {view.user.id: view.user.display_name, **{each.id: each.name for each in people}},
+        {each.id: each.name for each in devices},
     )
 
 
@@ -257,49 +262,49 @@ def _outcomes() -> dict[str | None, str]:
     }
 
 
-def _outcome(turn: Mapping[str, Any]) -> None:
-    if turn["replaced_by"]:
+def _outcome(turn: TurnSummary) -> None:
+    if turn.replaced_by:
         badge(text("Replaced"), icon="history")
-    badge(_outcomes()[turn["outcome"]], _TONES[turn["outcome"]])
+    badge(_outcomes()[turn.outcome], _TONES[turn.outcome])
 
 
-def _question(turn: Mapping[str, Any], names: _Names) -> str:
-    if turn["question"] is None:
-        return text("A turn of {name}", name=names.users.get(turn["user"], turn["user"]))
-    return " ".join(turn["question"].split())
+def _question(turn: TurnSummary, names: _Names) -> str:
+    if turn.question is None:
+        return text("A turn of {name}", name=names.users.get(turn.user, turn.user))
+    return " ".join(turn.question.split())
 
 
-def _answered_by(turn: Mapping[str, Any]) -> str:
-    if turn["mode"] == "sentence":
+def _answered_by(turn: TurnSummary) -> str:
+    if turn.mode == "sentence":
         return text("a sentence, without a model")
-    if turn["mode"] == "offline":
+    if turn.mode == "offline":
         return text("the device itself")
-    return turn["model"] or ""
+    return turn.model or ""
 
 
-def _tokens(turn: Mapping[str, Any]) -> str:
-    tokens = turn["input_tokens"] + turn["output_tokens"]
+def _tokens(turn: TurnSummary) -> str:
+    tokens = turn.input_tokens + turn.output_tokens
     return text.count(tokens, "{n} token", "{n} tokens") if tokens else ""
 
 
-def _why_no_spans(turn: Mapping[str, Any]) -> str:
-    if turn["origin"] == "device" or turn["mode"] == "offline":
+def _why_no_spans(turn: TurnSummary) -> str:
+    if turn.origin == "device" or turn.mode == "offline":
         return text("A device answered this without the hub, so it is not known where its time went.")
-    if turn["outcome"] == "interrupted":
+    if turn.outcome == "interrupted":
         return text("It is not known where the time went: the hub ended before it could be recorded.")
-    if datetime.now(UTC) - datetime.fromisoformat(turn["at"]) > timedelta(minutes=1):
+    if datetime.now(UTC) - turn.at > timedelta(minutes=1):
         return text("Of old turns it is not kept where their time went.")
     return text("Nothing was measured yet.")
 
 
-def _machine_ms(turn: Mapping[str, Any]) -> float:
+def _machine_ms(turn: TurnSummary) -> float:
     """Return the time of a turn without that of people, which would make all other bars short."""
-    times = turn["ms_by_kind"]
+    times = turn.ms_by_kind
     return float(sum(times.values()) - times.get("confirmation", 0))
 
 
-def _progress(turn: Mapping[str, Any]) -> object:
-    return turn["outcome"], [span["outcome"] for span in turn["spans"] or ()]
+def _progress(turn: TurnShown) -> object:
+    return turn.outcome, [span.outcome for span in turn.spans or ()]
 
 
 def _cut(text: str) -> str:

@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from nicegui import ui
 
+from contracts.trace import SpanDetail, TurnSpan
 from hub_web.parts.layout import Words, code, facts
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
@@ -72,17 +73,16 @@ class Timeline:
         devices: Names of devices by id.
     """
 
-    def __init__(self, spans: Sequence[Mapping[str, Any]], devices: Mapping[str, str]) -> None:
+    def __init__(self, spans: Sequence[TurnSpan], devices: Mapping[str, str]) -> None:
         self._devices = devices
         self._names = kind_names()
-        end = max((span["start_ms"] + span["ms"] for span in spans), default=0)
+        end = max((span.start_ms + span.ms for span in spans), default=0)
         self._whole = max(end, 1)
         with ui.element("div").classes("sb-timeline"):
             self._axis()
             depths: list[int] = []
             for span in spans:
-                above = span.get("parent")
-                depths.append(0 if above is None else min(depths[above] + 1, _DEEPEST))
+                depths.append(0 if span.parent is None else min(depths[span.parent] + 1, _DEEPEST))
                 self._span(span, depths[-1])
 
     def _axis(self) -> None:
@@ -97,78 +97,71 @@ class Timeline:
                         Words("span", milliseconds(number * step), "sb-tick").style(f"--from: {at:.2f}%")
             ui.element("span")
 
-    def _span(self, span: Mapping[str, Any], depth: int) -> None:
-        detail, is_bad = span["detail"], span["outcome"] in ("failed", "cancelled")
+    def _span(self, span: TurnSpan, depth: int) -> None:
+        is_bad = span.outcome in ("failed", "cancelled")
         with ui.element("details").classes("sb-span"):
             with ui.element("summary").classes("sb-span-row"):
                 with ui.element("span").classes("sb-span-name").style(f"--indent: {depth * _INDENT}px"):
                     ui.icon("chevron_right").classes("sb-chevron")
-                    ui.element("span").classes(f"sb-swatch sb-kind-{span['kind']}").props("aria-hidden=true")
-                    Words("span", self._names[span["kind"]], "sb-only-read")
+                    ui.element("span").classes(f"sb-swatch sb-kind-{span.kind}").props("aria-hidden=true")
+                    Words("span", self._names[span.kind], "sb-only-read")
                     name = span_name(span)
                     Words("span", name, "sb-cut").props["title"] = name
                     if is_bad:
                         ui.icon("error_outline").classes("sb-span-bad").props("aria-hidden=true")
                         Words("span", self._outcome(span), "sb-only-read")
                 with ui.element("span").classes("sb-track").props("aria-hidden=true"):
-                    start, wide = 100 * span["start_ms"] / self._whole, 100 * span["ms"] / self._whole
-                    bar = ui.element("span").classes(f"sb-span-bar sb-kind-{span['kind']}")
+                    start, wide = 100 * span.start_ms / self._whole, 100 * span.ms / self._whole
+                    bar = ui.element("span").classes(f"sb-span-bar sb-kind-{span.kind}")
                     bar.classes("sb-span-failed" if is_bad else "")
                     bar.style(f"--from: {start:.3f}%; --wide: {wide:.3f}%")
-                    if (first := detail.get("first_ms")) is not None and span["ms"] > 0:
+                    if (first := span.detail.first_ms) is not None and span.ms > 0:
                         ui.element("span").classes("sb-span-first").style(
                             f"--from: {start + 100 * first / self._whole:.3f}%"
                         )
-                Words("span", milliseconds(span["ms"]), "sb-span-ms")
+                Words("span", milliseconds(span.ms), "sb-span-ms")
             with ui.element("div").classes("sb-span-detail").style(f"--indent: {depth * _INDENT}px"):
                 self._detail(span)
 
-    def _outcome(self, span: Mapping[str, Any]) -> str:
+    def _outcome(self, span: TurnSpan) -> str:
         return {
             "ok": "",
             "running": text("still running"),
             "failed": text("failed|a part"),
             "cancelled": text("was stopped"),
-        }[span["outcome"]]
+        }[span.outcome]
 
-    def _detail(self, span: Mapping[str, Any]) -> None:
-        detail = span["detail"]
-        if error := detail.get("error"):
-            Words("p", text.message(str(error)), "sb-span-error")
-        device = span.get("device")
+    def _detail(self, span: TurnSpan) -> None:
+        detail, device = span.detail, span.device
+        if detail.error:
+            Words("p", text.message(detail.error), "sb-span-error")
         facts(
             {
-                text("What"): self._names[span["kind"]],
+                text("What"): self._names[span.kind],
                 text("State"): self._outcome(span),
                 text("Device"): self._devices.get(device, device) if device else "",
-                text("Began"): text("after {time}", time=milliseconds(span["start_ms"])),
-                text("Took"): milliseconds(span["ms"]),
+                text("Began"): text("after {time}", time=milliseconds(span.start_ms)),
+                text("Took"): milliseconds(span.ms),
                 **self._facts(detail),
             }
         )
-        show_work(detail.get("arguments"), detail.get("result"))
+        show_work(detail.arguments, detail.result)
 
-    def _facts(self, detail: Mapping[str, Any]) -> dict[str, str]:
-        made = dict[str, str]()
-        for key, name in (
-            ("first_ms", text("First word after")),
-            ("run_ms", text("Of this, running")),
-            ("ran_ms", text("Of this, on the device")),
-        ):
-            if key in detail:
-                made[name] = milliseconds(detail[key])
-        if "provider" in detail:
-            made[text("Asked")] = f"{detail['provider']} · {detail.get('model', '')}"
-        for key, name in (("input_tokens", text("Tokens in")), ("output_tokens", text("Tokens out"))):
-            if key in detail:
-                made[name] = text.number(detail[key])
-        if "cost" in detail:
-            made[text("Cost")] = cost_words(detail["cost"])
-        if detail.get("stop") == "length":
-            made[text("Ended")] = text("at the model's limit of length")
-        if lost := detail.get("lost"):
-            made[text("Variables were gone")] = str(lost)
-        return made
+    def _facts(self, detail: SpanDetail) -> dict[str, str]:
+        def shown(show: Callable[[float], str], value: float | None) -> str:
+            return "" if value is None else show(value)
+
+        return {
+            text("First word after"): shown(milliseconds, detail.first_ms),
+            text("Of this, running"): shown(milliseconds, detail.run_ms),
+            text("Of this, on the device"): shown(milliseconds, detail.ran_ms),
+            text("Asked"): f"{detail.provider} · {detail.model or ''}" if detail.provider else "",
+            text("Tokens in"): shown(text.number, detail.input_tokens),
+            text("Tokens out"): shown(text.number, detail.output_tokens),
+            text("Cost"): shown(cost_words, detail.cost),
+            text("Ended"): text("at the model's limit of length") if detail.stop == "length" else "",
+            text("Variables were gone"): detail.lost or "",
+        }
 
 
 def show_work(arguments: Any, result: Any) -> None:
@@ -190,7 +183,7 @@ def _written(value: Any) -> str:
     return marked[1] if marked else value
 
 
-def span_name(span: Mapping[str, Any]) -> str:
+def span_name(span: TurnSpan) -> str:
     """Return what a span is called on a line of the timeline."""
     names = {
         ("hub", "prompt"): text("Put the prompt together"),
@@ -198,7 +191,7 @@ def span_name(span: Mapping[str, Any]) -> str:
         ("hub", "gateway"): text("Open the way to the models"),
         ("sandbox", "program"): text("Run the program"),
     }
-    return names.get((span["kind"], span["name"]), str(span["name"]))
+    return names.get((span.kind, span.name), span.name)
 
 
 def cost_words(cost: float) -> str:
