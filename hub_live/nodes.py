@@ -64,9 +64,9 @@ class NodeSummary(BaseModel):
     health: str
     device: str
     device_name: str
-    restarts: OrAbsent[Json] = None
-    buildable: OrAbsent[Json] = None
-    protected: OrAbsent[Json] = None
+    restarts: OrAbsent[int] = None
+    buildable: OrAbsent[bool] = None
+    protected: OrAbsent[bool] = None
 
 
 class DeviceProblem(Part):
@@ -162,6 +162,9 @@ class Nodes:
         topic, link, every_s = (node.pop(f"health_{each}", None) for each in ("topic", "link", "every_s"))
         # A device says what it likes: what is no topic and no number of seconds tells nothing.
         node |= {key: str(node.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason", "health")}
+        for key, kind in (("restarts", int), ("buildable", bool), ("protected", bool)):
+            if not isinstance(node.get(key), kind):
+                node.pop(key, None)
         if node["state"] == "running" and node["health"] == "unknown":
             samples = []
             if isinstance(topic, str) and isinstance(every_s, (int, float)) and is_exact(topic):

@@ -12,7 +12,7 @@ from pydantic import SecretStr, ValidationError
 
 from agent_core.models.entries import Model, ModelEntry, choose, read_entries, read_keys
 from agent_core.models.ollama import LocalModel, ollama_address
-from agent_core.models.providers import PROVIDERS
+from agent_core.models.providers import PROVIDERS, Provider
 from agent_core.setup.looking import ask_ollamas, ollama_at
 from agent_core.setup.probe import Probe, probe, with_loading_time
 from agent_core.setup.writing import (
@@ -29,7 +29,6 @@ from deploy.cli.terminal.asking import agreed, typed_unseen
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.directory import Home
 
-_OPENAI_KEY: Final = "OPENAI_API_KEY"
 _UNWRITTEN: Final = "Nothing was written; --no-test writes it anyway."
 _LIST_S: Final = 5.0
 _MOST_OFFERED: Final = 30
@@ -68,7 +67,10 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
             "provider": options.provider,
             "model": options.model,
             "base_url": base_url,
-            "api_key_env": options.key_env or _variable_for(options, name),
+            "api_key_env": options.key_env
+            or PROVIDERS[options.provider].key_of(
+                options.base_url, own_variable(name) if options.key_stdin else None
+            ),
             "tools": options.tools,
         }
     )
@@ -90,13 +92,6 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
     Output(options.json).result(told, text=_written(home, entry, tried))
 
 
-def _variable_for(options: argparse.Namespace, name: str) -> str | None:
-    """Name the variable of a key; a server in the house may ask for none."""
-    if options.provider == "openai" and options.base_url is None:
-        return _OPENAI_KEY
-    return own_variable(name) if options.key_stdin and options.provider in ("openai", "ollama") else None
-
-
 def _converse(home: Home) -> None:
     configured = read_entries(home.directory)
     if configured:
@@ -112,7 +107,7 @@ def _converse(home: Home) -> None:
             if provider not in PROVIDERS:
                 note(f"  There is no {provider}.")
                 continue
-            entry = _add_by_asking(home, provider)
+            entry = _add_by_asking(home, PROVIDERS[provider])
             if entry is not None:
                 added.append(entry.name)
     except _Ended:
@@ -123,39 +118,38 @@ def _converse(home: Home) -> None:
     print(_what_next(home))
 
 
-def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
+def _add_by_asking(home: Home, provider: Provider) -> ModelEntry | None:
     """Ask for one model, try it, and write it; None where it was not written."""
     variables = read_keys(home.directory, os.environ)
     base_url, local = None, None
-    if provider == "ollama":
-        base_url = _ollama_elsewhere(provider, variables)
+    if provider.is_local:
+        base_url = _ollama_elsewhere(provider.name, variables)
         local = _choose_local(ollama_at(ollama_address(variables)))
         if local is None:
             return None
         model_name = local.name
     else:
-        if provider == "openai":
-            base_url = _ask("Address up to and with /v1; empty for OpenAI's own") or None
+        if provider.address_hint:
+            base_url = _ask(f"Address: {provider.address_hint}") or None
         if base_url and (offered := _offered(base_url)):
             note(f"  It has: {', '.join(offered)}")
         model_name = _ask("Model, as the provider calls it", needed=True)
     name = _ask("Name, as you call it", default=unused_name(home.directory, model_name))
     fields: dict[str, object] = {
         "name": name,
-        "provider": provider,
+        "provider": provider.name,
         "model": model_name,
         "base_url": base_url,
+        "api_key_env": provider.key_of(base_url, None if provider.is_local else own_variable(name)),
     }
     if local is not None and local.is_small:
         fields["tools"] = "native"
-    if provider == "openai":
-        fields["api_key_env"] = _OPENAI_KEY if base_url is None else own_variable(name)
     try:
         entry = _entry(fields)
     except ConfigError as error:
         note(f"  {error.message}. {error.hint}")
         return None
-    key = _ask_key(entry, variables, needed=provider != "openai" or base_url is None)
+    key = _ask_key(entry, variables, needed=base_url is None)
     if key is None:
         entry = entry.model_copy(update={"api_key_env": None})
     tried = _try(_located(entry, key, home, variables))
@@ -177,7 +171,10 @@ def _choose_local(server: Model) -> LocalModel | None:
     for model in found.models:
         note(f"  {model.name}{'  (cannot call tools)' if model.calls_tools is False else ''}")
     able = [model.name for model in found.models if model.calls_tools is not False]
-    name = _ask("Model; another name gets it from Ollama's library", default=able[0] if able else "qwen3:4b")
+    name = _ask(
+        "Model; another name gets it from Ollama's library",
+        default=able[0] if able else PROVIDERS["ollama"].suggested,
+    )
     chosen = _named(found.models, name)
     if chosen is None and agreed(f"  Ollama does not have {name}. Get it now?"):
         asyncio.run(pull_model(server.entry.address, server.key, name))

@@ -42,7 +42,7 @@ _LIBRARIES: Final = ("hf.co", "huggingface.co", "ollama.com", "registry.ollama.a
 """Where Ollama may get a model from. From any other host it would fetch what an address in the house says."""
 
 
-class _Entries(Strict):
+class ModelEntries(Strict):
     """All entries, in the order in which they are asked."""
 
     entries: Annotated[list[ModelEntry], Field(max_length=50)]
@@ -176,7 +176,7 @@ class ModelRoutes:
 
     async def _write(self, request: Request) -> Answer[ModelSettings]:
         await self._gate.require_admin(request)
-        body = await read(request, _Entries)
+        body = await read(request, ModelEntries)
         names = [entry.name for entry in body.entries]
         twice = {name for name in names if names.count(name) > 1}
         if twice:

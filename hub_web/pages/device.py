@@ -394,7 +394,7 @@ class _Device:
                         node.name,
                         partial(_node_state, node),
                         healths.get(node.health, node.health),
-                        str(node.restarts),
+                        str(node.restarts or 0),
                         partial(self._node, node),
                     ]
                     for node in found.nodes

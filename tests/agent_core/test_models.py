@@ -1,11 +1,9 @@
 import os
-import re
 from pathlib import Path
 
 import pytest
 
 from agent_core.models.entries import LOCAL_ONLY, ModelEntry, choose, parse_entries, read_entries, read_keys
-from agent_core.models.providers import PROVIDERS
 from contracts.errors import ConfigError
 
 TOML = """
@@ -117,9 +115,3 @@ def test_in_tests_only_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest
     assert choose((entry,), {}, home=tmp_path).usable == ()
     monkeypatch.delenv(LOCAL_ONLY)
     assert len(choose((entry,), {}, home=tmp_path).usable) == 1
-
-
-def test_the_readme_lists_every_provider() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    (line,) = [line for line in readme.splitlines() if line.startswith('provider = "openai"')]
-    assert re.sub(r" \(.*?\)", "", line.partition("# ")[2]).split(" | ") == list(PROVIDERS)

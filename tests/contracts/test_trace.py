@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from contracts.errors import NotFound
-from contracts.trace import MAX_CHARS, MAX_SPANS, Trace, own_ms, place, span, within
+from contracts.trace import MAX_CHARS, MAX_SPANS, SpanDetail, Trace, own_ms, place, span, within
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ def test_a_span_says_how_it_ended(trace: Trace) -> None:
             pass
     spans = trace.spans()
     assert [each.outcome for each in spans] == ["ok", "failed", "cancelled", "cancelled"]
-    assert spans[0].detail == {"first_ms": 1000}
+    assert spans[0].detail == SpanDetail(first_ms=1000)
     assert (spans[0].start_ms, spans[0].ms) == (1000, 2000)
-    assert spans[1].detail == {"error": "there is no lamp"}
+    assert spans[1].detail == SpanDetail(error="there is no lamp")
 
 
 def test_however_much_is_said_a_trace_stays_small(trace: Trace) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import hub_web
+from agent_core.models.providers import PROVIDERS
 from contracts import errors
 from contracts.errors import ErrorCode, StrawberryError
 from hub_web.pages.audit import outcomes
@@ -85,8 +86,15 @@ def test_every_sentence_has_its_german(source: Path) -> None:
     assert missing == []
 
 
+def test_each_provider_of_models_has_its_german() -> None:
+    said = [
+        each for one in PROVIDERS.values() for each in (one.title, one.subtitle, one.address_hint) if each
+    ]
+    assert [each for each in said if each not in catalogue("de")] == []
+
+
 def test_every_german_entry_has_its_sentence() -> None:
-    said: set[object] = set()
+    said: set[object] = {each for provider in PROVIDERS.values() for each in vars(provider).values()}
     for source in SOURCES:
         said |= {
             node.value for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Constant)

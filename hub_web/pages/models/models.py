@@ -1,14 +1,18 @@
 """The models: their order, a test, keys, and Ollama; where there is none yet, the first steps to one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from nicegui import ui
 
+from agent_core.gateway.opening import ModelState
+from agent_core.models.entries import ModelEntry
+from agent_core.models.ollama import LocalModel
 from agent_core.setup.writing import name_for
+from hub_server.system.models import ModelEntries, ModelSettings, ModelStates, ShownModelEntry, TriedModel
 from hub_web.api import part
-from hub_web.pages.models.adding import Adding, bare, show_result
+from hub_web.pages.models.adding import Adding, show_result
 from hub_web.pages.models.ollama import Ollama
 from hub_web.parts.forms import choice, number_field, text_field
 from hub_web.parts.layout import Words, card, dot, heading, note, problem, refilled, stack
@@ -28,12 +32,11 @@ class _Models:
     """The page as one browser shows it.
 
     Attributes:
-        settings: As `GET /api/models/settings` gives them.
-        states: By name, as `GET /api/models` gives them.
+        states: By name.
     """
 
-    settings: dict[str, Any] = field(default_factory=dict)
-    states: dict[str, dict[str, Any]] = field(default_factory=dict)
+    settings: ModelSettings = field(init=False)
+    states: dict[str, ModelState] = field(default_factory=dict)
 
     async def show(self) -> None:
         self._place = stack()
@@ -44,11 +47,11 @@ class _Models:
 
     async def refresh(self) -> None:
         """Read everything again and show it."""
-        self.settings = await view.api.get("/api/models/settings")
-        answer = await view.api.get("/api/models")
-        self.states = {each["name"]: each for each in answer["models"]}
+        self.settings = await view.api.get("/api/models/settings", ModelSettings)
+        answer = await view.api.get("/api/models", ModelStates)
+        self.states = {each.name: each for each in answer.models}
         with refilled(self._place):
-            if self.settings["entries"]:
+            if self.settings.entries:
                 self._list()
             else:
                 self._first_steps()
@@ -56,7 +59,7 @@ class _Models:
     # -- the list ---------------------------------------------------------------------------------
 
     def _list(self) -> None:
-        entries = self.settings["entries"]
+        entries = self.settings.entries
         with card(text("Asked in this order"), icon="format_list_numbered") as tools:
             with tools:
                 view.button(text("Add"), self._add, icon="add", kind="primary", tip=text("Add a model"))
@@ -65,14 +68,14 @@ class _Models:
                 for place, entry in enumerate(entries):
                     self._entry(place, entry)
 
-    def _entry(self, place: int, entry: dict[str, Any]) -> None:
-        last = len(self.settings["entries"]) - 1
-        name = entry["name"]
+    def _entry(self, place: int, entry: ShownModelEntry) -> None:
+        last = len(self.settings.entries) - 1
+        name = entry.name
         with ui.element("li").classes("sb-model"):
             Words("span", str(place + 1), "sb-model-place").props("aria-hidden=true")
             with ui.element("div").classes("sb-model-name"):
                 Words("span", name, "sb-strong sb-cut").props["title"] = name
-                about = f"{entry['model']} · {_provider_name(entry)}"
+                about = f"{entry.model} · {_provider_name(entry)}"
                 Words("span", about, "sb-muted sb-small sb-cut").props["title"] = about
             with ui.element("div").classes("sb-model-state").props("aria-live=polite") as state:
                 self._state(entry)
@@ -90,64 +93,60 @@ class _Models:
                 )
                 with more, ui.menu().props("auto-close"):
                     view.menu_item(text("Change"), partial(self._change, entry))
-                    if entry["key_variable"]:
+                    if entry.key_variable:
                         view.menu_item(text("Write a key"), partial(self._key, entry))
                     view.menu_item(text("Remove"), partial(self._remove, entry))
 
-    def _state(self, entry: dict[str, Any]) -> None:
-        state = self.states.get(entry["name"])
-        if entry["problem"]:
-            dot("bad", text.message(entry["problem"]))
-        elif state is not None and state["state"] == "skipped":
-            seconds = state["skipped_s"]
-            dot("warn", text("skipped for {n} s: it {why}", n=seconds, why=text.message(state["detail"])))
+    def _state(self, entry: ShownModelEntry) -> None:
+        state = self.states.get(entry.name)
+        if entry.problem:
+            dot("bad", text.message(entry.problem))
+        elif state is not None and state.state == "skipped":
+            seconds = state.skipped_s
+            dot("warn", text("skipped for {n} s: it {why}", n=seconds, why=text.message(state.detail)))
         else:
             dot("good", text("ready"))
 
     async def _move(self, place: int, to: int) -> None:
-        entries = [bare(each) for each in self.settings["entries"]]
+        entries = list[ModelEntry](self.settings.entries)
         entries.insert(to, entries.pop(place))
         await self._write(entries)
 
-    async def _test(self, entry: dict[str, Any], place: ui.element) -> None:
+    async def _test(self, entry: ShownModelEntry, place: ui.element) -> None:
         place.clear()
-        tried = await view.api.post("/api/models/test", {"name": entry["name"]})
+        tried = await view.api.post("/api/models/test", {"name": entry.name}, TriedModel)
         with place:
             show_result(tried)
 
-    def _change(self, entry: dict[str, Any]) -> None:
+    def _change(self, entry: ShownModelEntry) -> None:
 
         async def save() -> None:
-            changed = {
-                **bare(entry),
-                "model": model.value,
-                "base_url": (address.value or None) if address is not None else None,
-                "tools": tools.value,
-                "first_token_s": first.value,
-            }
-            same = entry["name"]
-            await self._write([changed if each["name"] == same else bare(each) for each in self._entries])
+            changed = entry.model_copy(
+                update={
+                    "model": model.value,
+                    "base_url": (address.value or None) if address is not None else None,
+                    "tools": tools.value,
+                    "first_token_s": first.value,
+                }
+            )
+            await self._write(
+                [changed if each.name == entry.name else each for each in self.settings.entries]
+            )
 
-        with view.form(text("Change {name}", name=entry["name"]), save):
-            model = text_field(text("Model"), entry["model"])
+        with view.form(text("Change {name}", name=entry.name), save):
+            model = text_field(text("Model"), entry.model)
             address = None
-            if entry["provider"] in ("openai", "ollama"):
-                is_openai = entry["provider"] == "openai"
-                hint = text("Up to and with /v1; empty for OpenAI's own") if is_openai else ""
-                address = text_field(text("Address"), entry["base_url"] or "", hint=hint)
+            if entry.about.takes_address:
+                hint = text(entry.about.address_hint)
+                address = text_field(text("Address"), entry.base_url or "", hint=hint)
             small = text("calls one skill at a time (small models)")
             ways = {"code": text("writes programs"), "native": small}
-            tools = choice(text("How it acts"), ways, entry["tools"])
+            tools = choice(text("How it acts"), ways, entry.tools)
             label = text("Seconds until its answer begins, at most")
-            first = number_field(label, entry["first_token_s"], least=1, most=3_600)
+            first = number_field(label, entry.first_token_s, least=1, most=3_600)
 
-    @property
-    def _entries(self) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = self.settings["entries"]
-        return entries
-
-    def _key(self, entry: dict[str, Any]) -> None:
-        variable = entry["key_variable"]
+    def _key(self, entry: ShownModelEntry) -> None:
+        variable = entry.key_variable
 
         async def save() -> None:
             given = {"key": (key.value or "").strip()}
@@ -155,18 +154,18 @@ class _Models:
             view.notify(text("The key is written"))
             await self.refresh()
 
-        with view.form(text("Key of {name}", name=entry["name"]), save):
+        with view.form(text("Key of {name}", name=entry.name), save):
             note(text("It is written to the hub's own file of secrets, and never shown again."))
-            if variable in self.settings["fixed_keys"]:
+            if variable in self.settings.fixed_keys:
                 problem(text("{name} is set where the hub was started, which has precedence.", name=variable))
             key = text_field(text("New key"), secret=True)
 
-    async def _remove(self, entry: dict[str, Any]) -> None:
-        if await view.ask(text("Remove {name}?", name=entry["name"]), yes=text("Remove"), danger=True):
-            await self._write([bare(each) for each in self._entries if each["name"] != entry["name"]])
+    async def _remove(self, entry: ShownModelEntry) -> None:
+        if await view.ask(text("Remove {name}?", name=entry.name), yes=text("Remove"), danger=True):
+            await self._write([each for each in self.settings.entries if each.name != entry.name])
 
-    async def _write(self, entries: list[dict[str, Any]]) -> None:
-        await view.api.put("/api/models", {"entries": entries})
+    async def _write(self, entries: Sequence[ModelEntry]) -> None:
+        await view.api.put("/api/models", ModelEntries(entries=list(entries)))
         await self.refresh()
 
     # -- adding one -------------------------------------------------------------------------------
@@ -192,19 +191,17 @@ class _Models:
 
             Adding(self.settings, done).show()
 
-    async def _add_pulled(self, model: dict[str, Any], address: str) -> None:
-        entry = {
-            "name": name_for(model["name"], {each["name"] for each in self._entries}),
-            "provider": "ollama",
-            "model": model["name"],
-            "base_url": address,
-            "tools": "native" if model["is_small"] else "code",
-        }
-        await self._write([*map(bare, self._entries), entry])
-        view.notify(text("{name} is asked from now on", name=entry["name"]))
+    async def _add_pulled(self, model: LocalModel, address: str) -> None:
+        entry = ModelEntry(
+            name=name_for(model.name, {each.name for each in self.settings.entries}),
+            provider="ollama",
+            model=model.name,
+            base_url=address,
+            tools="native" if model.is_small else "code",
+        )
+        await self._write([*self.settings.entries, entry])
+        view.notify(text("{name} is asked from now on", name=entry.name))
 
 
-def _provider_name(entry: dict[str, Any]) -> str:
-    names = {"ollama": "Ollama", "openai": "OpenAI", "anthropic": "Anthropic", "google": "Google"}
-    name = names.get(entry["provider"], entry["provider"])
-    return str(entry["base_url"] or name) if entry["provider"] == "openai" else name
+def _provider_name(entry: ShownModelEntry) -> str:
+    return (entry.base_url if entry.about.address_hint else None) or entry.about.label

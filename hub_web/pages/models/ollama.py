@@ -1,15 +1,17 @@
 """What Ollama has, and downloads into it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from nicegui import ui
 
+from agent_core.models.ollama import LocalModel
+from agent_core.setup.looking import FoundOllama
 from contracts.errors import InvalidMessage, StrawberryError
+from hub_server.system.models import PullEvent
 from hub_web.parts.files import size
 from hub_web.parts.forms import text_field
-from hub_web.parts.layout import Words, actions, badge, card, note, problem, refilled, stack, table
+from hub_web.parts.layout import Cell, Words, actions, badge, card, note, problem, refilled, stack, table
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -21,14 +23,14 @@ class Ollama:
         add: Called with a model of it that shall be asked, and its address.
     """
 
-    def __init__(self, add: Callable[[dict[str, Any], str], Awaitable[None]]) -> None:
+    def __init__(self, add: Callable[[LocalModel, str], Awaitable[None]]) -> None:
         self._add = add
         self._place = stack()
 
     async def look(self) -> None:
         """Ask each Ollama for its models, and show them."""
         try:
-            found = await view.api.get("/api/ollama")
+            found = await view.api.get("/api/ollama", list[FoundOllama])
         except StrawberryError as error:
             found = []
             with self._place:
@@ -37,37 +39,37 @@ class Ollama:
             for each in found:
                 with card("Ollama", icon="memory") as tools:
                     with tools:
-                        badge(each["address"])
-                    if each["problem"]:
-                        note(text.message(each["problem"]))
+                        badge(each.address)
+                    if each.problem:
+                        note(text.message(each.problem))
                         continue
                     self._models(each)
-                    self._download(each["address"])
+                    self._download(each.address)
             if not found:
                 note(text("No Ollama is known."))
 
-    def _models(self, found: dict[str, Any]) -> None:
-        if not found["models"]:
+    def _models(self, found: FoundOllama) -> None:
+        if not found.models:
             note(text("It has no models yet."))
             return
         columns = [text("Model"), text("Size"), text("Parameters"), text("Tools"), text("In memory"), ""]
         can = {True: text("yes"), False: text("no"), None: text("unknown")}
-        rows = (
+        rows: Iterable[Sequence[Cell]] = (
             [
-                each["name"],
-                size(each["size"]),
-                each["parameters"],
-                can[each["calls_tools"]],
-                text("yes") if each["loaded_context"] else text("no"),
-                partial(self._use, each, found["address"]),
+                each.name,
+                size(each.size),
+                each.parameters,
+                can[each.calls_tools],
+                text("yes") if each.loaded_context else text("no"),
+                partial(self._use, each, found.address),
             ]
-            for each in found["models"]
+            for each in found.models
         )
         table(columns, rows, label=text("Models in Ollama"))
 
-    def _use(self, model: dict[str, Any], address: str) -> None:
+    def _use(self, model: LocalModel, address: str) -> None:
         use = view.button(text("Use"), lambda: self._add(model, address), kind="flat")
-        use.props["aria-label"] = text("Use {name}", name=model["name"])
+        use.props["aria-label"] = text("Use {name}", name=model.name)
 
     def _download(self, address: str) -> None:
         with ui.element("div").classes("sb-pull"):
@@ -102,13 +104,14 @@ class Ollama:
         async def pull() -> None:
             body = {"name": name, "address": address}
             try:
-                async with view.api.stream("POST", "/api/ollama/pull", dict[str, Any], body) as steps:
+                async with view.api.stream("POST", "/api/ollama/pull", PullEvent, body) as steps:
                     async for step in steps:
-                        if "error" in step:
-                            raise InvalidMessage(step["error"]["message"], hint=step["error"]["hint"])
-                        if step.get("total"):
-                            bar.value = step["completed"] / step["total"]
-                            done, total = size(step["completed"]), size(step["total"])
+                        if step.error is not None:
+                            raise InvalidMessage(step.error.message, hint=step.error.hint)
+                        if step.total:
+                            came = step.completed or 0
+                            bar.value = came / step.total
+                            done, total = size(came), size(step.total)
                             words.set(text("{done} of {total}", done=done, total=total))
             except StrawberryError as error:
                 with place:
