@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 MEMBER: Final = "phrases"
 """Member of a JSON object with the templates and values of its texts, by the names of their members."""
@@ -54,7 +54,11 @@ class Phrase(str):
         return cls(between.join(f"{{{name}}}" for name in values), **values)
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> "CoreSchema":
+        from pydantic_core import (
+            core_schema,
+        )  # here: each error has a phrase, and a command starts without it
+
         return core_schema.no_info_after_validator_function(
             cls, core_schema.union_schema([core_schema.is_instance_schema(cls), core_schema.str_schema()])
         )
