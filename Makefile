@@ -105,6 +105,9 @@ lint: $(EXTRAS)  ## Format, lint, types, layers; the sandbox's TypeScript too
 
 check: lint test test-slow test-web test-voice test-tray test-home-assistant  ## What the gate runs
 
+generated: $(DEV)  ## Write the files that are made of the operations
+	@$(BIN)/python -m tests.generated
+
 bench: $(DEV)  ## The rows of docs/performance.md, measured here
 	@$(BIN)/python -m benchmarks
 
@@ -124,4 +127,4 @@ format: $(DEV)  ## Put the code into the one format
 clean:  ## Remove .venv and all caches
 	rm -rf $(VENV) $(HOME_ASSISTANT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check bench soak dist image-test format clean
+.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check generated bench soak dist image-test format clean

@@ -46,7 +46,6 @@ class Command:
         empty: What a person reads where a list is empty.
         asks: What a person is asked before, unless ``--yes`` is given; a template of the parameters.
         columns: Of a table, fields of the answer; by default those of the resource.
-        example: A line of the help.
     """
 
     usage: str
@@ -54,7 +53,6 @@ class Command:
     empty: str = ""
     asks: str = ""
     columns: tuple[str, ...] = ()
-    example: str = ""
 
 
 @dataclass(frozen=True)
@@ -286,14 +284,12 @@ class Resource(Generic[Service, AskerT]):
     Args:
         name: Of its command and of its section in the documentation.
         path: Of all of them: ``/api/captures``.
-        about: What its command does, in one line.
         columns: Fields of an answer that a table shows.
     """
 
-    def __init__(self, name: str, path: str, *, about: str = "", columns: tuple[str, ...] = ()) -> None:
+    def __init__(self, name: str, path: str, *, columns: tuple[str, ...] = ()) -> None:
         self.name = name
         self.path = path
-        self.about = about
         self.columns = columns
         self.operations: list[Operation[Any, Any]] = []
 

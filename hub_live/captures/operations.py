@@ -18,8 +18,7 @@ from hub_registry.access.bearer import Bearer
 captures: Resource[Captures, Bearer] = Resource(
     "captures",
     "/api/captures",
-    about="record topics into files",
-    columns=("id", "state", "messages", "size", "files", "gaps", "file", "problem"),
+    columns=("id", "state", "messages", "size=bytes", "files", "gaps", "file", "problem"),
 )
 
 
@@ -30,19 +29,28 @@ captures: Resource[Captures, Bearer] = Resource(
     ),
 )
 async def list_captures(captures: Captures, asking: Bearer) -> list[CaptureInfo]:
-    """List the captures that you may see."""
+    """List captures, also those that were stopped.
+
+    An admin with the scope `admin` sees all.
+    """
     return await captures.list(asking.user, of_all=asking.is_admin)
 
 
 @captures.post(CHANGE, status=201)
 async def start(captures: Captures, asking: Bearer, spec: CaptureSpec) -> CaptureInfo:
-    """Record topics into a file until the capture is stopped."""
+    """Record topics into a file until the capture is stopped.
+
+    `topics` is a list of filters or of `{"topic", "link"}`, `link` is `bus`, `home` or `home_assistant`.
+    """
     return await captures.start(asking.user, spec)
 
 
 @captures.get(LOOK, "/{capture}")
 async def show(captures: Captures, asking: Bearer, capture: str) -> CaptureInfo:
-    """Return one capture."""
+    """Return one capture.
+
+    Beside what it was started with: where it writes, and how much it has.
+    """
     return await captures.get(asking.user, capture, of_all=asking.is_admin)
 
 
@@ -58,13 +66,13 @@ async def stop(captures: Captures, asking: Bearer, capture: str) -> CaptureInfo:
 
 @captures.get(LOOK, "/{capture}/files")
 async def list_files(captures: Captures, asking: Bearer, capture: str) -> list[CapturedFile]:
-    """List the files of a capture."""
+    """List the files of a capture, oldest first."""
     return await asyncio.to_thread(listed, _series(captures, asking, capture))
 
 
 @captures.get(LOOK, "/{capture}/files/{name}")
 async def file(captures: Captures, asking: Bearer, capture: str, name: str) -> Download:
-    """Return a file of a capture."""
+    """Return a file of a capture, as much as there is of it now."""
     content, size = await asyncio.to_thread(opened, _series(captures, asking, capture), name)
     return download(pieces(content, size), name, size=size)
 
@@ -73,7 +81,10 @@ async def file(captures: Captures, asking: Bearer, capture: str, name: str) -> D
 async def numbers(
     captures: Captures, asking: Bearer, capture: str, field: Annotated[str, Field(max_length=1_000)] = ""
 ) -> Numbers:
-    """Return the numbers of a capture for a plot.
+    """Return the numbers of a jsonl or csv capture for a plot.
+
+    `lines` has `[[seconds, value]]` by topic and field, of many points the highs and lows, at most 24 lines;
+    `more` counts the others, `cut` says that only the newest 32 MB were read.
 
     Args:
         field: Fields of the payloads with commas between them; all where none.

@@ -1,4 +1,4 @@
-"""``strawberry captures``: start, stop and list captures, and draw what they recorded."""
+"""``strawberry captures start`` and ``plot``."""
 
 import argparse
 import sys
@@ -13,21 +13,12 @@ from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note, screen_width
 from deploy.logs.terminal import visible
 
-_COLUMNS: Final = ("id", "state", "messages", "size", "files", "gaps", "file", "problem")
-_UNITS: Final = ("B", "kB", "MB", "GB")
 _COLORS: Final = ("green", "blue", "red", "yellow", "magenta", "cyan")
 """One for each line: more could not be told apart."""
 _SCREEN: Final = (100, 20)
 """Columns and rows of a plot where the terminal tells none."""
 
 Lines = Mapping[str, Sequence[tuple[float, float]]]
-
-
-def list_captures(options: argparse.Namespace) -> None:
-    """Print the captures that you may see."""
-    found: list[dict[str, Any]] = hub_of(options).request("GET", "/api/captures")
-    empty = "There is no capture yet. 'strawberry captures start PATH TOPIC' makes one."
-    Output(options.json).rows(found, _COLUMNS, empty=empty, shown=_shown)
 
 
 def start(options: argparse.Namespace) -> None:
@@ -47,16 +38,6 @@ def start(options: argparse.Namespace) -> None:
         body["max_bytes"] = options.max_bytes
     started: dict[str, Any] = hub_of(options).request("POST", "/api/captures", body)
     Output(options.json).result(started, text=f"The capture {started['id']} writes to {started['file']}.")
-
-
-def stop(options: argparse.Namespace) -> None:
-    """Stop a capture."""
-    stopped: dict[str, Any] = hub_of(options).request(
-        "DELETE", f"/api/captures/{quote(options.capture, safe='')}"
-    )
-    Output(options.json).result(
-        stopped, text=f"The capture {stopped['id']} is stopped; it has {stopped['messages']} messages."
-    )
 
 
 def plot(options: argparse.Namespace) -> None:
@@ -141,10 +122,3 @@ def _write_png(lines: Lines, file: Path) -> None:
 
 def _times(line: Sequence[tuple[float, float]]) -> Any:
     return [datetime.fromtimestamp(at).astimezone() for at, _ in line]
-
-
-def _shown(capture: dict[str, Any]) -> dict[str, Any]:
-    size, unit = float(capture["bytes"]), 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return {**capture, "size": f"{size:.3g} {_UNITS[unit]}"}

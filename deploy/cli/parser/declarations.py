@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from deploy.cli.parser.usage import Parser
+from deploy.cli.resources import declared
 
 
 def port(text: str) -> int:
@@ -77,10 +78,11 @@ def add_commands(
         client: Those of commands that ask a hub.
         only: Names of commands that may be meant; of the others there is only the name and what it does.
     """
-    declared = _Declarations(commands, common, client, only)
+    declarations = _Declarations(commands, common, client, only)
     for text in texts:
         for block in re.split(r"\n(?=\S)", text.strip()):
-            declared.add(*block.splitlines())
+            declarations.add(*block.splitlines())
+    declarations.add_resources()
 
 
 class _Declarations:
@@ -124,6 +126,17 @@ class _Declarations:
         _add_arguments(parser, self._parts[name])
         function = module if ":" in module else f"{module}:{word.replace('-', '_')}"
         parser.set_defaults(run=f"deploy.cli.{function}", command=word)
+
+    def add_resources(self) -> None:
+        """Add the commands that are made of operations, below their groups."""
+        for group, commands in self._below.items():
+            if not group or (self._only and group not in self._only):
+                continue
+            for each in declared(group):
+                parser = commands.add_parser(
+                    each.name, parents=[self._client], help=each.help, description=each.description or None
+                )
+                each.add_to(parser)
 
     def _sorted_out(self, lines: tuple[str, ...]) -> tuple[str, list[str]]:
         """Return the description, and the arguments, each in one line."""

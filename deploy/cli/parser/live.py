@@ -40,7 +40,6 @@ bus publish: publish on a topic
   --qos {0,1}:int = 0  1 waits until the broker has it
 
 captures ACTION (live.captures, hub): record topics into files
-captures list (:list_captures): list captures, also those that were stopped
 captures start: record topics until the capture is stopped
   Records topics into a file on the hub's machine until it is stopped, over restarts.
   PATH                                    in the hub's folder for captures, for example nas/disk.jsonl
@@ -53,8 +52,6 @@ captures start: record topics until the capture is stopped
   --max-files N:number                    remove the oldest file when there are more
   --keep-days N:number                    remove files that are older
   --sequence NAME                         field that counts messages: a hole in it is a gap
-captures stop: stop a capture; its files stay
-  capture=ID  the capture
 captures plot: draw the numbers of a jsonl or csv capture
   Draws the numbers in the files of a capture over time, in the terminal or as a PNG.
   file=ID|FILE      a capture of the hub, or a file of one
