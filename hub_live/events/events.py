@@ -29,6 +29,8 @@ _KEPT: Final = 500
 """Events of one kind that are kept for a person: devices that come and go push out no watcher's decision."""
 _MAX_BYTES: Final = 16 * 1024
 """Bytes of the data of one event; 500 of six kinds then have at most 50 MB."""
+_HELD: Final = 100
+"""Events that are kept in memory while nothing can be stored."""
 _PAGE: Final = 100
 """Events that are read at once: a stream holds no more of them, however slowly its client reads."""
 
@@ -46,6 +48,8 @@ class Events:
         self._news = asyncio.Event()
         self._listeners: list[Callable[[EventRow], None]] = []
         self._is_closed = False
+        # With the ids after the newest that is stored; stored with the next events.
+        self._held: list[EventRow] = []
 
     async def publish(self, user: str, kind: Kind, payload: Mapping[str, Json]) -> None:
         """Store an event, wake the streams, and publish it on the bus.
@@ -67,8 +71,8 @@ class Events:
             also: Another change of this transaction.
 
         Raises:
-            StorageError: If there is another change and nothing could be stored; else the events are only
-                published: a full disk must not silence an alarm.
+            StorageError: If there is another change and nothing could be stored; else the events are
+                published and listed, and stored later: a full disk must not silence an alarm.
         """
         at = now()
         rows = [
@@ -78,12 +82,19 @@ class Events:
             for user, kind, data in happened
         ]
 
+        held = tuple(self._held)
+
         def work(session: Session) -> None:
+            for each in held:
+                # Another process of the hub may have taken the id.
+                id_ = each.id if session.get(EventRow, each.id) is None else None
+                session.add(EventRow(**{**each.model_dump(), "id": id_}))
+            session.flush()
             session.add_all(rows)
             session.flush()
             if also is not None:
                 session.exec(also)
-            for user, kind in {(row.user, row.kind) for row in rows}:
+            for user, kind in {(row.user, row.kind) for row in (*held, *rows)}:
                 _trim(session, user, kind)
 
         try:
@@ -92,7 +103,14 @@ class Events:
         except StorageError as error:
             if also is not None:
                 raise
-            _log.error("%d events are not stored: %s", len(rows), error)
+            _log.error("%d events are stored later: %s", len(rows), error)
+            with suppress(StorageError):
+                newest = await self.before_last(0, user=None)
+                for id_, row in enumerate(rows, start=newest + 1):
+                    row.id = id_
+                self._held = [*self._held, *rows][-_HELD:]
+        else:
+            self._held = [each for each in self._held if each not in held]
         self._wake()
         for event in rows:
             for listener in self._listeners:
@@ -110,6 +128,7 @@ class Events:
 
     async def forget_person(self, user: str) -> None:
         """Delete the events of a person who was removed."""
+        self._held = [each for each in self._held if each.user != user]
         await self._store.write(
             lambda session: session.exec(delete(EventRow).where(col(EventRow.user) == user))
         )
@@ -128,19 +147,22 @@ class Events:
             chosen = chosen if user is None else chosen.where(EventRow.user == user)
             return list(session.exec(chosen.order_by(col(EventRow.id)).limit(limit)))
 
-        return await self._store.read(work)
+        stored = await self._store.read(work)
+        held = (each for each in self._held if each.kind in kinds and user in (None, each.user))
+        newest = max((id_, *(each.id or 0 for each in stored)))
+        return [*stored, *(each for each in held if (each.id or 0) > newest)][:limit]
 
     async def before_last(self, count: int, *, user: str | None, kinds: Collection[Kind] = KINDS) -> int:
         """Return the id after which the last so many events come; with 0, that of the newest one."""
 
         def work(session: Session) -> int:
-            newest = session.exec(select(func.max(EventRow.id))).one() or 0
+            stored = session.exec(select(func.max(EventRow.id))).one() or 0
             if count == 0:
-                return newest
+                return max((stored, *(each.id or 0 for each in self._held)))
             chosen = select(EventRow.id).where(col(EventRow.kind).in_(kinds))
             chosen = chosen if user is None else chosen.where(EventRow.user == user)
             last = session.exec(chosen.order_by(col(EventRow.id).desc()).limit(count)).all()
-            return (last[-1] or 0) - 1 if last else newest
+            return (last[-1] or 0) - 1 if last else stored
 
         return await self._store.read(work)
 

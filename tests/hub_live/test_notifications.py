@@ -60,6 +60,12 @@ async def test_on_a_full_disk_sentences_go_on_and_its_owner_is_told_once(
     settings = NotificationSettings(urls=(receiver.url,))
     async with open_home(disk / "home", notifications=settings) as home, home.client() as client:
         await home.device("Lamp", LampSkill())
+
+        async def listed() -> list[int]:
+            query = {"kind": "notification", "last": "20", "follow": "false"}
+            lines = (await client.get("/api/events", params=query)).text.splitlines()
+            return [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
+
         with (disk / "filling").open("wb", buffering=0) as filling, suppress(OSError):
             while True:
                 filling.write(bytes(4096))
@@ -67,8 +73,11 @@ async def test_on_a_full_disk_sentences_go_on_and_its_owner_is_told_once(
             answer = await client.post("/api/chat", json={"message": "turn on the lamp"})
             assert answer.json()["answer"] == "The lamp is at 100 percent."
         assert (await next_of(receiver))[2].startswith("The disk is full")
+        (full,) = await listed()
         (disk / "filling").unlink()
         assert (await next_of(receiver))[2].startswith("The disk has room again")
+        again = await listed()
+        assert (again[0], len(again)) == (full, 2)
     assert receiver.taken.empty()
 
 
