@@ -3,10 +3,12 @@
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import time
 from collections import deque
-from contextlib import aclosing, suppress
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -31,7 +33,7 @@ _WINDOW_S: Final = 5.0
 def list_models(options: argparse.Namespace) -> None:
     """Print the configured models and those of Ollama."""
     home, environment = Home.find(), dict(os.environ)
-    with waiting("asking the models"):
+    with waiting("asking the models"), _ended_at_once():
         configured = asyncio.run(look_at(home.directory, environment, ask=not options.no_ask))
         ollamas = asyncio.run(ask_ollamas(ollamas_of(home.directory, environment)))
     skipped = _skipped(home)
@@ -56,6 +58,24 @@ def list_models(options: argparse.Namespace) -> None:
     for each in ollamas:
         print(f"\nOllama at {each.address}")
         print(visible(_ollama_text(each)))
+
+
+@contextmanager
+def _ended_at_once() -> Iterator[None]:
+    """End the process at Ctrl-C, also while a gateway is imported or closed: what only asks leaves nothing.
+
+    asyncio waits until its loop turns again, and an exception that comes into the import is a panic there.
+    """
+
+    def end(*_: object) -> None:
+        print(file=sys.stderr, flush=True)
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _skipped(home: Home) -> dict[str, str]:

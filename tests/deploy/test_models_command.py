@@ -1,6 +1,7 @@
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from agent_core.models.ollama import PullStep
 from deploy.cli.models import Progress
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
-from tests.model_server import Fails, Says, ScriptedModel
+from tests.model_server import Fails, Hangs, Says, ScriptedModel
 from tests.model_server.ollama import FakeModel, FakeOllama
 
 ENTRY = """
@@ -58,6 +59,24 @@ def test_the_list_tells_which_models_answer_and_what_ollama_has(tmp_path: Path, 
     lines = [line.split() for line in shown.stdout.splitlines()]
     assert ["mute:latest", "2.0", "MB", "4.0B", "Q4_K_M", "2048", "no"] in lines
     assert ["qwen3:4b", "2.0", "MB", "4.0B", "Q4_K_M", "40960", "yes", "context", "8192"] in lines
+
+
+def test_ctrl_c_ends_the_list_at_once_and_without_a_word(tmp_path: Path) -> None:
+    with ScriptedModel([Hangs()]) as far:
+        (tmp_path / "strawberry.toml").write_text(
+            ENTRY.format(name="far", provider="openai", model="m", url=far.base_url)
+        )
+        listing = subprocess.Popen(
+            [*COMMAND, "models", "list"],
+            env=environment_of(tmp_path, OPENAI_API_KEY="k"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        while not far.requests:
+            time.sleep(0.05)
+        listing.send_signal(signal.SIGINT)
+        told, _ = listing.communicate(timeout=60)
+    assert (listing.returncode, told) == (130, b"\n")
 
 
 def test_the_list_need_not_ask(tmp_path: Path, ollama: FakeOllama) -> None:
