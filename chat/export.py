@@ -12,7 +12,7 @@ from contracts.wire import Part
 class ConversationTurn(TurnRecord):
     """A turn within its conversation, which it does not name again."""
 
-    conversation: Token = Field(exclude=True)
+    conversation: Token = Field(default="", exclude=True)
 
 
 class ConversationTitle(Part):

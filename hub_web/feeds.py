@@ -2,16 +2,30 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Literal
 
+from chat.http.completions import CompletionChunk
+from chat.http.routes import Approval
+from contracts.chat import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.errors import StrawberryError
+from contracts.wire import Json, Part
 from hub_web.api import Api, ApiError, part
 from identity.ids import uuid7
 
 _KEPT_S: Final = 60.0
 """How long the events of a turn are kept after its end, for pages that are loaded in the middle of it."""
+
+
+class Answered(Part):
+    """A page has answered a question of a turn."""
+
+    kind: Literal["answered"] = "answered"
+    id: str
+
+
+FeedEvent = TurnEvent | Answered
 
 
 @dataclass(eq=False)
@@ -20,15 +34,14 @@ class Feed:
 
     Attributes:
         question: What was asked.
-        events: As in ``contracts/chat``, as they came; a text delta has the kind ``text``, and
-            ``answered`` says that a page has answered the question ``id``.
+        events: As they came.
     """
 
     user: str
     conversation: str
     question: str
     turn: str = field(default_factory=uuid7)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[FeedEvent] = field(default_factory=list)
     _open: dict[str, float] = field(default_factory=dict)
     """Until when each question may be answered, by id; not those that were."""
     _ended: bool = False
@@ -37,9 +50,9 @@ class Feed:
     @property
     def _is_over(self) -> bool:
         """Return whether the last event has come, which no other one follows."""
-        return bool(self.events) and self.events[-1]["kind"] in ("final", "error")
+        return bool(self.events) and isinstance(self.events[-1], TurnFinal | TurnError)
 
-    async def follow(self) -> AsyncIterator[dict[str, Any]]:
+    async def follow(self) -> AsyncIterator[FeedEvent]:
         """Yield the events from the first to the last; followers do not wait for each other.
 
         A question that can no longer be answered is left out; others have the time that is left.
@@ -50,11 +63,11 @@ class Feed:
             while at < len(self.events):
                 at += 1
                 event = self.events[at - 1]
-                if event["kind"] == "confirmation":
-                    left = self._open.get(event["id"], 0.0) - time.monotonic()
+                if isinstance(event, ConfirmationWanted):
+                    left = self._open.get(event.id, 0.0) - time.monotonic()
                     if left <= 0:
                         continue
-                    event = {**event, "expires_s": left}
+                    event = event.model_copy(update={"expires_s": left})
                 yield event
             if self._ended:
                 return
@@ -67,33 +80,33 @@ class Feed:
             StrawberryError: As the route says it.
         """
         path = f"/api/turns/{part(self.turn)}/confirmations/{part(question)}"
-        await api.post(path, {"approve": approve})
+        await api.post(path, Approval(approve=approve))
         self._open.pop(question, None)
         if not self._is_over:
-            self._add({"kind": "answered", "id": question})
+            self._add(Answered(id=question))
 
-    async def run(self, api: Api, body: dict[str, Any], headers: dict[str, str]) -> None:
+    async def run(self, api: Api, body: Mapping[str, Json], headers: dict[str, str]) -> None:
         """Ask, and take in what comes."""
         try:
             async with api.stream(
-                "POST", "/v1/chat/completions", dict[str, Any], body, headers=headers
+                "POST", "/v1/chat/completions", CompletionChunk, body, headers=headers
             ) as chunks:
                 async for chunk in chunks:
-                    if (event := _event(chunk)) is not None:
-                        self._add(event)
+                    if chunk.event is not None:
+                        self._add(chunk.event)
         except StrawberryError as error:
             is_kept = isinstance(error, ApiError) and error.code == "no_model"
-            code = "no_model" if is_kept else "refused"
-            self._add({"kind": "error", "code": code, "message": error.message, "hint": error.hint})
+            code: Literal["no_model", "refused"] = "no_model" if is_kept else "refused"
+            self._add(TurnError(code=code, message=error.message, hint=error.hint))
         finally:
             if not self._is_over:
-                self._add({"kind": "error", "code": "cancelled", "message": "the turn was cancelled"})
+                self._add(TurnError(code="cancelled", message="the turn was cancelled"))
             self._ended = True
             self._changed.set()
 
-    def _add(self, event: dict[str, Any]) -> None:
-        if event["kind"] == "confirmation":
-            self._open[event["id"]] = time.monotonic() + event["expires_s"]
+    def _add(self, event: FeedEvent) -> None:
+        if isinstance(event, ConfirmationWanted):
+            self._open[event.id] = time.monotonic() + event.expires_s
         self.events.append(event)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -147,18 +160,8 @@ class Feeds:
             each.turn: each for each in self._feeds if (each.user, each.conversation) == (user, conversation)
         }
 
-    async def _run(self, feed: Feed, api: Api, body: dict[str, Any], headers: dict[str, str]) -> None:
+    async def _run(self, feed: Feed, api: Api, body: Mapping[str, Json], headers: dict[str, str]) -> None:
         try:
             await feed.run(api, body, headers)
         finally:
             asyncio.get_running_loop().call_later(_KEPT_S, self._feeds.remove, feed)
-
-
-def _event(chunk: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the event in a chunk of a chat completion; None where it has none."""
-    if (told := chunk.get("x_strawberry")) is not None:
-        return dict(told)
-    for choice in chunk.get("choices", ()):
-        if text := choice["delta"].get("content"):
-            return {"kind": "text", "text": text}
-    return None

@@ -27,7 +27,7 @@ from contracts.chat import (
     TurnEvent,
     TurnFinal,
 )
-from contracts.wire import Json
+from contracts.wire import Json, Part
 
 _MAX_EVENTS: Final = 1024 * 1024
 """Bytes of events in an answer that is no stream."""
@@ -126,6 +126,31 @@ class CompletionAnswer(_Head):
     choices: list[CompletionChoice]
     usage: TokenUsage
     x_strawberry: TurnFinal
+
+
+class ChunkDelta(Part):
+    """A piece of the answer in a chunk."""
+
+    content: str | None = None
+
+
+class ChunkChoice(Part):
+    """The one choice of a chunk."""
+
+    delta: ChunkDelta = ChunkDelta()
+
+
+class CompletionChunk(Part):
+    """A chunk of a stream, as clients of ours read it."""
+
+    choices: list[ChunkChoice] = []
+    x_strawberry: TurnEvent | None = None
+
+    @property
+    def event(self) -> TurnEvent | None:
+        """Return the event in it; None where it has none."""
+        texts = (choice.delta.content for choice in self.choices)
+        return self.x_strawberry or next((TextDelta(text=text) for text in texts if text), None)
 
 
 def model_of(name: str) -> ModelSummary:

@@ -2,12 +2,19 @@
 
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from nicegui import ui
 
+from chat.export import Conversation, ConversationTitle, ConversationTurn
+from contracts.chat import ConversationSummary
 from contracts.errors import Forbidden, NotFound
 from contracts.text import shortened
+from hub_agent.agents.http import AgentSummary
+from hub_registry.http.devices import DeviceAnswer
+from hub_server.http.sentences import SentenceTried
+from hub_server.http.turns import TurnChanges
+from hub_server.system.models import ModelStates
 from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts.forms import choice, text_field
@@ -83,18 +90,18 @@ class _Chat:
     # -- what was said ------------------------------------------------------------------------------
 
     async def _welcome(self) -> None:
-        models = await view.api.get("/api/models")
-        examples = (await view.api.get("/api/skills/sentence", q="?", language=view.language))["examples"]
+        models = await view.api.get("/api/models", ModelStates)
+        tried = await view.api.get("/api/skills/sentence", SentenceTried, q="?", language=view.language)
         with self._thread:
             # Above the examples, where the place to write does not cover it on a phone.
-            if not models["models"]:
+            if not models.models:
                 with card(text("No model is configured yet."), icon="psychology"):
                     note(text("Until then only sentences that skills declare are understood."))
                     if view.is_admin:
                         with row():
                             view.button(text("Choose a model"), lambda: view.go("/models"), kind="primary")
             with empty("chat_bubble_outline", text("What can I do for you?")):
-                for example in [each for each in examples if "<" not in each][:4]:
+                for example in [each for each in tried.examples if "<" not in each][:4]:
                     view.button(example, partial(self._say, example), kind="plain")
 
     async def _load(self, title: str | None) -> None:
@@ -104,45 +111,45 @@ class _Chat:
             title: Of the conversation, where the list has it.
         """
         feeds = view.feeds.of(view.user.id, self._id)
-        exchanges: list[dict[str, Any]] = []
+        exchanges: list[ConversationTurn] = []
         try:
-            found = await view.api.get(f"/api/conversations/{part(self._id)}", limit=_TURNS)
-            exchanges = found["exchanges"]
-            if title is None and (found["title"] or len(exchanges) < _TURNS):
-                asked = next((each["question"] for each in exchanges if each["replaced_by"] is None), "")
-                title = _title({"title": found["title"], "asked": asked})
+            found = await view.api.get(f"/api/conversations/{part(self._id)}", Conversation, limit=_TURNS)
+            exchanges = found.exchanges
+            if title is None and (found.title or len(exchanges) < _TURNS):
+                asked = next((each.question for each in exchanges if each.replaced_by is None), "")
+                title = _title(found.title, asked)
         except NotFound:
             if not feeds:
                 raise
         if title:
             view.title(title)
-        if exchanges and exchanges[-1]["agent"] in self._agent.options:
-            self._agent.value = exchanges[-1]["agent"]
+        if exchanges and exchanges[-1].agent in self._agent.options:
+            self._agent.value = exchanges[-1].agent
         if len(exchanges) == _TURNS:
             with self._thread:
                 more = view.button(text("Earlier turns"), lambda: self._earlier(more), kind="flat")
         self._show(exchanges, feeds)
-        known = {each["turn"] for each in exchanges}
+        known = {each.turn for each in exchanges}
         for feed in feeds.values():
             if feed.turn not in known:
                 self._follow(feed)
         ui.run_javascript("strawberry.toEnd()")
 
     def _show(
-        self, exchanges: list[dict[str, Any]], feeds: dict[str, Feed], *, earlier: bool = False
+        self, exchanges: list[ConversationTurn], feeds: dict[str, Feed], *, earlier: bool = False
     ) -> None:
         if exchanges:
-            self._first = exchanges[0]["turn"]
+            self._first = exchanges[0].turn
         fold, made = None, list[ui.element]()
         turns = list[TurnBox]() if earlier else self._turns
         for exchange in exchanges:
-            feed = feeds.get(exchange["turn"])
-            if feed is not None and exchange["ended_at"] is None:
+            feed = feeds.get(exchange.turn)
+            if feed is not None and exchange.ended_at is None:
                 self._follow(feed)
                 continue
-            box = self._box(exchange["question"], exchange["turn"])
+            box = self._box(exchange.question, exchange.turn)
             box.show_recorded(exchange)
-            if exchange["replaced_by"] is None:
+            if exchange.replaced_by is None:
                 fold = None
                 turns.append(box)
                 made.append(box.box)
@@ -162,9 +169,9 @@ class _Chat:
 
     async def _earlier(self, button: ui.button) -> None:
         path = f"/api/conversations/{part(self._id)}"
-        found = await view.api.get(path, limit=_TURNS, before=self._first)
-        self._show(found["exchanges"], {}, earlier=True)
-        if len(found["exchanges"]) < _TURNS:
+        found = await view.api.get(path, Conversation, limit=_TURNS, before=self._first)
+        self._show(found.exchanges, {}, earlier=True)
+        if len(found.exchanges) < _TURNS:
             button.delete()
 
     def _box(self, question: str, turn: str) -> TurnBox:
@@ -174,13 +181,12 @@ class _Chat:
     # -- saying something ---------------------------------------------------------------------------
 
     async def _build_composer(self) -> None:
-        found = await view.api.get("/api/agents")
-        agents = ["assistant", *(each["name"] for each in found if "models" in each)]
+        found = await view.api.get("/api/agents", list[AgentSummary])
+        agents = ["assistant", *(each.name for each in found if each.models is not None)]
         devices: list[str] = []
         with suppress(Forbidden):
-            devices = [
-                each["name"] for each in await view.api.get("/api/devices") if each["state"] == "online"
-            ]
+            there = await view.api.get("/api/devices", list[DeviceAnswer])
+            devices = [each.name for each in there if each.state == "online"]
         with ui.element("form").classes("sb-composer").on("submit.prevent", self._send):
             self._note = ui.element("div").classes("sb-editing").props("role=status")
             self._input = ui.textarea().props("autogrow borderless dense autofocus rows=1").classes("sb-grow")
@@ -309,11 +315,11 @@ class _Chat:
         """Return what a turn and those after it have changed, a line for each call."""
         if not box.is_kept:
             return []
-        found = await view.api.get(f"/api/turns/{part(box.turn)}/changes")
+        found = await view.api.get(f"/api/turns/{part(box.turn)}/changes", TurnChanges)
         return [
-            f"{view.at(each['at'])} · {each['device_name']} · {each['skill']}.{each['method']}"
-            + ("" if each["outcome"] == "result" else f" ({text('perhaps')})")
-            for each in found["changes"]
+            f"{view.at(each.at)} · {each.device_name} · {each.skill}.{each.method}"
+            + ("" if each.outcome == "result" else f" ({text('perhaps')})")
+            for each in found.changes
         ]
 
 
@@ -347,8 +353,11 @@ class _Conversations:
 
     async def _show(self) -> None:
         wanted = (self._search.value or "").strip()
-        found = await view.api.get("/api/conversations", limit=self._most, q=wanted or None)
-        self._title = next((_title(each) for each in found if each["id"] == self._current), self._title)
+        found = await view.api.get(
+            "/api/conversations", list[ConversationSummary], limit=self._most, q=wanted or None
+        )
+        titles = (_title(each.title, each.asked) for each in found if each.id == self._current)
+        self._title = next(titles, self._title)
         with refilled(self._place):
             for each in found:
                 self._entry(each)
@@ -361,17 +370,17 @@ class _Conversations:
         self._most = min(self._most + 4 * _LISTED, _MOST_LISTED)
         await self._read()
 
-    def _entry(self, conversation: dict[str, Any]) -> None:
-        id_ = conversation["id"]
+    def _entry(self, conversation: ConversationSummary) -> None:
+        id_, title = conversation.id, _title(conversation.title, conversation.asked)
         with ui.element("div").classes("sb-chat-entry"):
             with ui.element("a").classes("sb-grow sb-chat-link") as link:
                 link.props["href"] = view.href(f"/chat/{part(id_)}")
-                link.props["title"] = _title(conversation)
+                link.props["title"] = title
                 if id_ == self._current:
                     link.props("aria-current=page")
-                Words("span", _title(conversation), "sb-cut")
-                Words("span", view.ago(conversation["at"]), "sb-muted sb-small")
-            more = icon_button("more_vert", text("More for {name}", name=_title(conversation)))
+                Words("span", title, "sb-cut")
+                Words("span", view.ago(conversation.at), "sb-muted sb-small")
+            more = icon_button("more_vert", text("More for {name}", name=title))
             with more.props("size=sm"), ui.menu():
                 view.menu_item(text("Rename"), lambda: self._rename(conversation))
                 for kind, name in (("markdown", "Markdown"), ("json", "JSON")):
@@ -383,32 +392,32 @@ class _Conversations:
                     )
                 view.menu_item(text("Delete"), lambda: self._delete(conversation))
 
-    async def _rename(self, conversation: dict[str, Any]) -> None:
+    async def _rename(self, conversation: ConversationSummary) -> None:
 
         async def save() -> None:
-            path = f"/api/conversations/{part(conversation['id'])}"
-            renamed = await view.api.patch(path, {"title": field.value})
-            if conversation["id"] == self._current:
+            path = f"/api/conversations/{part(conversation.id)}"
+            renamed = await view.api.patch(path, {"title": field.value}, ConversationTitle)
+            if conversation.id == self._current:
                 # The list may be one of a search, which the new title does not fit.
-                self._title = _title({**conversation, **renamed})
+                self._title = _title(renamed.title, conversation.asked)
                 view.title(self._title)
             await self.refresh()
 
         with view.form(text("Rename the conversation"), save):
-            field = text_field(text("Title"), conversation["title"] or "")
+            field = text_field(text("Title"), conversation.title or "")
             field.props["maxlength"] = 120
 
-    async def _delete(self, conversation: dict[str, Any]) -> None:
-        question = text("Delete “{title}”?", title=_title(conversation))
+    async def _delete(self, conversation: ConversationSummary) -> None:
+        title = _title(conversation.title, conversation.asked)
+        question = text("Delete “{title}”?", title=title)
         if not await view.ask(question, text("It is gone for good."), yes=text("Delete"), danger=True):
             return
-        await view.api.delete(f"/api/conversations/{part(conversation['id'])}")
-        if conversation["id"] == self._current:
+        await view.api.delete(f"/api/conversations/{part(conversation.id)}")
+        if conversation.id == self._current:
             view.go("/chat")
         else:
             await self.refresh()
 
 
-def _title(conversation: dict[str, Any]) -> str:
-    title = conversation["title"] or conversation["asked"]
-    return shortened(title, _TITLE_CHARS)
+def _title(title: str | None, asked: str) -> str:
+    return shortened(title or asked, _TITLE_CHARS)

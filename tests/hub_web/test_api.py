@@ -15,11 +15,12 @@ from starlette.types import Receive, Scope, Send
 from chat.http.errors import HANDLERS, error_response
 from chat.http.streams import Connections, EventStream, event
 from chat.tasks import open_tasks
+from contracts.chat import ConfirmationWanted, TurnFinal
 from contracts.errors import Conflict, NotFound
 from contracts.wire import Part
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_web.api import Api, ApiError, ConfirmationNeeded, part
-from hub_web.feeds import Feed
+from hub_web.feeds import Answered, Feed
 
 
 class _Echo(Part):
@@ -116,14 +117,22 @@ async def test_a_stream_ends_when_its_page_leaves_it() -> None:
 
 
 async def test_a_question_that_is_closed_is_asked_by_no_other_page() -> None:
-    goes_on = asyncio.Event()
+    goes_on, final = asyncio.Event(), TurnFinal(answer="It is open.", mode="online")
 
     async def said() -> AsyncGenerator[bytes, None]:
         for question, expires_s in (("late", 0), ("door", 600)):
-            asked = {"kind": "confirmation", "id": question, "expires_s": expires_s}
-            yield event({"x_strawberry": asked})
+            wanted = ConfirmationWanted(
+                id=question,
+                turn="t",
+                device="pc",
+                device_name="PC",
+                method="DoorSkill.unlock",
+                arguments={},
+                expires_s=expires_s,
+            )
+            yield event({"x_strawberry": wanted})
         await goes_on.wait()
-        yield event({"x_strawberry": {"kind": "final"}})
+        yield event({"x_strawberry": final})
 
     async def confirm(request: Request) -> Response:
         assert request.path_params["question"] == "door"
@@ -144,15 +153,15 @@ async def test_a_question_that_is_closed_is_asked_by_no_other_page() -> None:
             tasks.create_task(feed.run(api, {}, {}))
             other = feed.follow()
             asked = await anext(other)
-            assert asked["id"] == "door"
-            assert asked["expires_s"] < 600
+            assert isinstance(asked, ConfirmationWanted)
+            assert (asked.id, asked.expires_s < 600) == ("door", True)
             await feed.answer(api, "door", approve=True)
-            assert await anext(other) == {"kind": "answered", "id": "door"}
+            assert await anext(other) == Answered(id="door")
             goes_on.set()
-            assert [each["kind"] async for each in feed.follow()] == ["answered", "final"]
+            assert [each async for each in feed.follow()] == [Answered(id="door"), final]
             # An answer whose turn has ended by then takes its end from nobody.
             await feed.answer(api, "door", approve=True)
-            assert feed.events[-1] == {"kind": "final"}
+            assert feed.events[-1] == final
 
 
 async def test_a_page_that_closes_while_it_leaves_a_stream_does_not_go_on() -> None:

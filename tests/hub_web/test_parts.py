@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from contracts.text import escaped
+from contracts.trace import SpanDetail, TurnSpan
 from hub_web.parts.plots import axis_number
 from hub_web.parts.times import ago, at, milliseconds
 from hub_web.parts.turns.markdown import rendered
@@ -92,26 +93,27 @@ def test_times_are_said_in_words() -> None:
 
 def test_the_steps_of_a_recorded_turn_are_its_tools_and_skills() -> None:
     spans = [
-        {"kind": "model", "name": "house", "outcome": "ok", "ms": 10, "parent": None},
-        {
-            "kind": "tool",
-            "name": "python_exec",
-            "outcome": "ok",
-            "ms": 9,
-            "parent": 0,
-            "detail": {"arguments": {"code": "1"}},
-        },
-        {
-            "kind": "skill",
-            "name": "a.b",
-            "device": "pc",
-            "outcome": "failed",
-            "ms": 5,
-            "parent": 1,
-            "detail": {"error": "no"},
-        },
+        TurnSpan(kind="model", name="house", start_ms=0, ms=10),
+        TurnSpan(
+            kind="tool",
+            name="python_exec",
+            start_ms=1,
+            ms=9,
+            parent=0,
+            detail=SpanDetail(arguments={"code": "1"}),
+        ),
+        TurnSpan(
+            kind="skill",
+            name="a.b",
+            start_ms=2,
+            ms=5,
+            parent=1,
+            device="pc",
+            outcome="failed",
+            detail=SpanDetail(error="no"),
+        ),
     ]
-    tool, skill = steps_of({"spans": spans})
+    tool, skill = steps_of(spans)
     assert (tool.arguments, tool.inner, skill.result, skill.device, skill.inner) == (
         {"code": "1"},
         False,
@@ -119,7 +121,6 @@ def test_the_steps_of_a_recorded_turn_are_its_tools_and_skills() -> None:
         "pc",
         True,
     )
-    assert steps_of({"spans": None}) == []
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,22 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from contracts.chat import CallToConfirm
+from contracts.chat import (
+    ConfirmationWanted,
+    Notice,
+    SkillCalled,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    TurnError,
+    TurnFinal,
+    TurnRecord,
+)
+from contracts.trace import TurnSpan
+from hub_agent.chat.traces import TurnShown
+from hub_registry.http.devices import AllowedBody
 from hub_web.api import part
-from hub_web.feeds import Feed
+from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
 from hub_web.parts.calls import as_question, show_call
 from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
@@ -96,11 +109,11 @@ class Steps:
         self.conclude(did)
 
         async def load() -> None:
-            found = await view.api.get(f"/api/turns/{turn}")
+            found = await view.api.get(f"/api/turns/{turn}", TurnShown)
             # Two quick toggles may both have asked.
             if self._list.default_slot.children:
                 return
-            for step in steps_of(found):
+            for step in steps_of(found.spans or ()):
                 self.add(step)
             if not self._shown:
                 with self._list:
@@ -135,22 +148,22 @@ class Steps:
             show_work(step.arguments, step.result)
 
 
-def steps_of(turn: dict[str, Any]) -> list[Step]:
-    """Return the steps of a recorded turn, from the spans that ``GET /api/turns/{turn}`` gives."""
-    found, spans = [], turn.get("spans") or ()
-    declined = {
-        each["parent"] for each in spans if (each["kind"], each["outcome"]) == ("confirmation", "failed")
-    }
-    for place, span in enumerate(spans):
-        if span["kind"] in ("tool", "skill"):
-            detail = span.get("detail") or {}
-            result = detail.get("error") or detail.get("result")
-            inner = span["kind"] == "skill" and span.get("parent") is not None
-            state = "declined" if place in declined else span["outcome"]
-            step = Step(span["name"], state, span.get("device") or "", detail.get("arguments"), result)
-            step.ms, step.inner = span["ms"], inner
-            found.append(step)
-    return found
+def steps_of(spans: Sequence[TurnSpan]) -> list[Step]:
+    """Return the steps of a recorded turn."""
+    declined = {each.parent for each in spans if (each.kind, each.outcome) == ("confirmation", "failed")}
+    return [
+        Step(
+            span.name,
+            "declined" if place in declined else span.outcome,
+            span.device or "",
+            span.detail.arguments,
+            span.detail.error or span.detail.result,
+            span.ms,
+            inner=span.kind == "skill" and span.parent is not None,
+        )
+        for place, span in enumerate(spans)
+        if span.kind in ("tool", "skill")
+    ]
 
 
 class Replaced:
@@ -220,18 +233,18 @@ class TurnBox:
 
     async def follow(self, feed: Feed, *, begun: Callable[[], Any]) -> None:
         """Show the events of a running turn until its end; the first one means that the hub has it."""
-        last: dict[str, Any] = {}
+        last: FeedEvent | None = None
         try:
             async for event in feed.follow():
-                if not last:
+                if last is None:
                     begun()
                 last = event
                 with self.box:
-                    if last["kind"] == "text":
-                        self._answer_text += last["text"]
+                    if isinstance(event, TextDelta):
+                        self._answer_text += event.text
                         self._draw_soon()
                     else:
-                        self._show_event(last, feed)
+                        self._show_event(event, feed)
         finally:
             if self._drawing is not None:
                 self._drawing.cancel()
@@ -249,33 +262,31 @@ class TurnBox:
         if not self.box.is_deleted:
             self._show_answer(self._answer_text)
 
-    def _show_event(self, event: dict[str, Any], feed: Feed) -> None:
-        match event["kind"]:
-            case "tool_call":
-                self._begin(event["id"], Step(event["name"], arguments=event["arguments"]))
-            case "tool_result":
-                self._finish(event["id"], "ok" if event["ok"] else "failed", result=event["output"])
-            case "skill" if event["state"] == "called":
+    def _show_event(self, event: FeedEvent, feed: Feed) -> None:
+        match event:
+            case ToolCalled():
+                self._begin(event.id, Step(event.name, arguments=event.arguments))
+            case ToolReturned():
+                self._finish(event.id, "ok" if event.ok else "failed", result=event.output)
+            case SkillCalled(state="called"):
                 inner = any(not step.inner and step.state == "running" for step in self._steps_by_id.values())
-                step = Step(
-                    event["path"], device=event["device"] or "", arguments=event["detail"], inner=inner
-                )
-                self._begin(event["id"], step)
-            case "skill" if event["state"] == "progress":
-                if (running := self._steps_by_id.get(event["id"])) is not None:
-                    running.result = event["detail"]
+                step = Step(event.path, device=event.device or "", arguments=event.detail, inner=inner)
+                self._begin(event.id, step)
+            case SkillCalled(state="progress"):
+                if (running := self._steps_by_id.get(event.id)) is not None:
+                    running.result = event.detail
                     self._steps.update(running)
-            case "skill":
-                state = "declined" if event["declined"] else event["state"]
-                self._did.append(f"{event['path']}: {state}")
-                self._finish(event["id"], "ok" if state == "done" else state, result=event["detail"])
-            case "confirmation":
+            case SkillCalled():
+                state = "declined" if event.declined else event.state
+                self._did.append(f"{event.path}: {state}")
+                self._finish(event.id, "ok" if state == "done" else state, result=event.detail)
+            case ConfirmationWanted():
                 self._ask(event, feed)
-            case "answered":
-                self._close(event["id"])
-            case "notice":
+            case Answered():
+                self._close(event.id)
+            case Notice():
                 with self._cards:
-                    Words("p", text.message(event["text"]), "sb-notice")
+                    Words("p", text.message(event.text), "sb-notice")
 
     def _begin(self, id_: str, step: Step) -> None:
         self._steps_by_id[id_] = step
@@ -291,7 +302,7 @@ class TurnBox:
         self._waiting.set_visibility(False)
         self._answer.show(answer)
 
-    def _end(self, event: dict[str, Any]) -> None:
+    def _end(self, event: FeedEvent | None) -> None:
         self._waiting.set_visibility(False)
         self._cards.clear()
         for step in self._steps_by_id.values():
@@ -300,31 +311,34 @@ class TurnBox:
                 self._steps.update(step)
         if self._did:
             self._steps.conclude(self._did)
-        answer = event.get("answer") or self._answer_text
-        if answer:
+        ended = event if isinstance(event, TurnFinal | TurnError) else None
+        if answer := (ended.answer if ended is not None else "") or self._answer_text:
             self._show_answer(answer)
-        outcome = None if event["kind"] == "final" else event.get("code")
-        self.is_kept = outcome != "refused"
-        about = [event.get("model") or (text("without a model") if event.get("mode") == "sentence" else "")]
-        tokens = event.get("input_tokens", 0) + event.get("output_tokens", 0)
-        about += [text.count(tokens, "{n} token", "{n} tokens")] if tokens else []
-        self._show_foot(outcome, event.get("message", ""), event.get("hint", ""), about)
+        if isinstance(ended, TurnFinal):
+            tokens = ended.input_tokens + ended.output_tokens
+            about = [
+                ended.model or (text("without a model") if ended.mode == "sentence" else ""),
+                text.count(tokens, "{n} token", "{n} tokens") if tokens else "",
+            ]
+            self._show_foot(None, "", "", about)
+        elif ended is not None:
+            self.is_kept = ended.code != "refused"
+            self._show_foot(ended.code, ended.message, ended.hint, [])
 
     # -- as it was recorded -------------------------------------------------------------------------
 
-    def show_recorded(self, exchange: dict[str, Any]) -> None:
+    def show_recorded(self, exchange: TurnRecord) -> None:
         """Show a turn that has ended; what was done is fetched when it is unfolded."""
         with self.box:
-            self._did = list(exchange["did"])
+            self._did = list(exchange.did)
             self._waiting.set_visibility(False)
-            if exchange["answer"]:
-                self._show_answer(exchange["answer"])
+            if exchange.answer:
+                self._show_answer(exchange.answer)
             if self._did:
                 self._steps.fetch(self.turn, self._did)
-            outcome = exchange.get("outcome")
-            outcome = None if outcome in (None, "answered") else exchange.get("reason") or outcome
-            problem = exchange.get("problem") or ""
-            self._show_foot(outcome, problem, "", [view.at(exchange["at"])])
+            is_whole = exchange.outcome in (None, "answered")
+            outcome = None if is_whole else exchange.reason or exchange.outcome
+            self._show_foot(outcome, exchange.problem, "", [view.at(exchange.at)])
 
     def set_replaced(self) -> None:
         """Show that another turn has taken its place: it cannot be changed any more."""
@@ -332,39 +346,38 @@ class TurnBox:
 
     # -- questions and the foot ---------------------------------------------------------------------
 
-    def _ask(self, event: dict[str, Any], feed: Feed) -> None:
+    def _ask(self, event: ConfirmationWanted, feed: Feed) -> None:
         """Show the question whether a call may be made, with its real arguments."""
-        asked = CallToConfirm.model_validate(event)
 
         async def allow() -> None:
-            body = {"method": event["method"], "digest": event["lasting"]}
-            await view.api.put(f"/api/devices/{part(event['device'])}/allowed", body)
+            body = AllowedBody(method=event.method, digest=event.lasting)
+            await view.api.put(f"/api/devices/{part(event.device)}/allowed", body)
             await answer(approve=True)
 
         async def answer(approve: bool) -> None:
             try:
-                await feed.answer(view.api, event["id"], approve=approve)
+                await feed.answer(view.api, event.id, approve=approve)
             finally:
-                self._close(event["id"])
+                self._close(event.id)
 
         with self._cards, ui.element("section").classes("sb-confirm").props("role=alertdialog") as card:
-            self._questions[event["id"]] = card
+            self._questions[event.id] = card
             card.props["aria-label"] = text("Confirm this call")
             with row():
                 ui.icon("help_outline")
-                Words("h2", as_question(asked) or text("May I do this?"), "sb-h3")
-            show_call(asked, cut=event["cut"])
+                Words("h2", as_question(event) or text("May I do this?"), "sb-h3")
+            show_call(event, cut=event.cut)
             with actions():
-                seconds = text("No answer within {n} s counts as no.", n=round(event["expires_s"]))
+                seconds = text("No answer within {n} s counts as no.", n=round(event.expires_s))
                 Words("span", seconds, "sb-muted sb-small sb-grow")
                 no = view.button(text("No"), lambda: answer(False), kind="plain")
-                if event.get("lasting") and view.is_admin:
+                if event.lasting and view.is_admin:
                     view.button(text("Yes, from now on"), allow, kind="plain")
                 view.button(text("Yes, do it"), lambda: answer(True), kind="primary")
         # The careful answer has the focus: Enter typed on for the next message confirms nothing.
         ui.run_javascript(f"getHtmlElement({no.id})?.focus()")
         with card:
-            ui.timer(event["expires_s"], partial(self._close, event["id"]), once=True)
+            ui.timer(event.expires_s, partial(self._close, event.id), once=True)
 
     def _close(self, question: str) -> None:
         """Remove the card of a question; another page, or the time, may have done so before."""
