@@ -40,6 +40,7 @@ from contracts.chat import (
     TurnFinal,
 )
 from contracts.errors import GatewayError, NoModel
+from contracts.phrases import Phrase
 from contracts.trace import span
 from sandbox_host.limits import Deadline
 
@@ -188,8 +189,12 @@ class _Turn:
             for call in answer.calls:
                 messages.append(await self._run_tool(call))  # noqa: PERF401  each needs the one before
             if sum(self._tokens) >= self._limits.tokens:
-                raise _LimitReached(f"the turn was stopped after {sum(self._tokens)} tokens")
-        raise _ToolsUsedUp(f"the turn was stopped after {_steps(self._limits.iterations)}")
+                raise _LimitReached(
+                    Phrase("the turn was stopped after {limit} tokens", limit=sum(self._tokens))
+                )
+        raise _ToolsUsedUp(
+            Phrase("the turn was stopped after {limit}", limit=_steps(self._limits.iterations))
+        )
 
     def _leave_to_client(self, calls: tuple[ToolCall, ...]) -> bool:
         """Keep the calls of the client's tools for the last event; return whether there are any."""
@@ -208,17 +213,21 @@ class _Turn:
         try:
             await self._ask([*without_calls(messages), question], self._limits.iterations, with_tools=False)
         except GatewayError as error:
-            raise _LimitReached(f"{reason}; {error.message}") from error
+            raise _LimitReached(Phrase.joined("; ", [reason, error.message])) from error
         if len(self._shown) == shown:
             raise _LimitReached(reason)
-        self._notice(f"{reason[0].upper()}{reason[1:]}. Ask again to continue from here.")
+        self._notice(
+            Phrase("{reason}. Ask again to continue from here.", reason=Phrase(reason).capitalized())
+        )
 
     async def _ask(self, messages: list[Message], iteration: int, *, with_tools: bool) -> _Answer:
         """Ask once, show the text as it comes, and give the whole answer."""
         history, beginning = self._request.history, self._request.beginning
         kept, cut = trimmed(history, tuple(messages), self._limits.context_tokens, beginning=beginning)
         if cut := cut + beginning.left_out:
-            self._notice(f"The model does not see {cut} earlier exchanges of this long conversation.")
+            self._notice(
+                Phrase("The model does not see {cut} earlier exchanges of this long conversation.", cut=cut)
+            )
         elif beginning.more:
             self._notice("The model does not see the beginning of this long conversation.")
         request = self._question(kept)
@@ -235,7 +244,13 @@ class _Turn:
                     case ToolCall():
                         calls.append(event)
                     case FellBack(model, reasons):
-                        self._notice(f"{'; '.join(reasons)}; {model} answers instead.")
+                        self._notice(
+                            Phrase(
+                                "{reasons}; {model} answers instead.",
+                                reasons=Phrase.joined("; ", reasons),
+                                model=model,
+                            )
+                        )
                     case Remark(remark):
                         self._notice(remark)
                     case Completed():

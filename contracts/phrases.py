@@ -53,6 +53,14 @@ class Phrase(str):
         values = {f"part{number}": part for number, part in enumerate(parts)}
         return cls(between.join(f"{{{name}}}" for name in values), **values)
 
+    def capitalized(self) -> "Phrase":
+        """Return the phrase with its first letter as a capital, unless that is of a value."""
+        return self._of(self.template[:1].upper() + self.template[1:], self.values)
+
+    def unstopped(self) -> "Phrase":
+        """Return the phrase without a full stop at its end, so that another text can follow."""
+        return self._of(self.template.rstrip(" ."), self.values)
+
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> "CoreSchema":
         from pydantic_core import (

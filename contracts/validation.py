@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, TypeAd
 from pydantic_core import ErrorDetails
 
 from contracts.errors import InvalidMessage
+from contracts.phrases import Phrase
 from contracts.text import shortened
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -198,7 +199,11 @@ def explain_mistake(
             return f"{place or 'it'} {_KINDS[kind]}{given}"
         case _:
             message, replaced = _SHOULD.subn("must ", mistake["msg"].partition(" after validation")[0])
-            message = message if replaced else f"is not valid: {message[:1].lower()}{message[1:]}"
+            message = (
+                message
+                if replaced
+                else Phrase("is not valid: {first}{rest}", first=message[:1].lower(), rest=message[1:])
+            )
             return f"{place or 'it'} {message}{given}"
 
 
@@ -229,7 +234,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     if not near and len(name) >= _ABBREVIATED:
         near = [each for each in by_lower if each.startswith(name.lower())]
-    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+    return Phrase("; did you mean {name!r}?", name=by_lower[near[0]]) if near else ""
 
 
 def _shown(value: Any) -> str:

@@ -24,6 +24,7 @@ from agent_core.models.entries import filled
 from chat.http.requests import Answer, answer
 from chat.tasks import open_tasks
 from contracts.errors import ConfigError, LinkError, NotFound, StrawberryError, TooManyRequests
+from contracts.phrases import Phrase
 from contracts.rates import TokenBuckets
 from contracts.wire import Json
 from hub_agent.address import COMMAND_LINE
@@ -82,9 +83,9 @@ class Notifier:
             async with asyncio.timeout(_BURST * _SEND_S), self._one, asyncio.timeout(_SEND_S):
                 await self.send(title, text)
         except TimeoutError:
-            return f"{self.name} did not take it in {_SEND_S:.0f} s"
+            return Phrase("{name} did not take it in {seconds:.0f} s", name=self.name, seconds=_SEND_S)
         except StrawberryError as error:
-            return f"{error.message}. {error.hint}".strip()
+            return Phrase("{message}. {hint}", message=error.message, hint=error.hint).strip()
         except Exception:  # noqa: BLE001  what one service fails with must not keep others from it
             _log.exception("%s failed", self.name)
             return "it failed; the log says more"
@@ -149,7 +150,12 @@ async def announce_ends(authority: TokenAuthority, events: Events, *, at: dateti
         before = await events.after(0, user=row.owner, limit=_MANY)
         if not any(row.jti in str(each.data) for each in before):
             command = "broker login" if row.kind == "client" else "tokens add"
-            text = f"{row.name} ends on {row.expires_at:%Y-%m-%d}. 'strawberry {command}' makes a new one."
+            text = Phrase(
+                "{name} ends on {day}. 'strawberry {command}' makes a new one.",
+                name=row.name,
+                day=row.expires_at.date(),
+                command=command,
+            )
             payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "hub", "token": row.jti}
             await events.publish(row.owner, "notification", payload)
 
@@ -168,7 +174,7 @@ async def announce_missing_values(missing: Iterable[tuple[str, str, str]], event
         known = {name for each in before for name in each.data.get("without_values", ())}
         if new := sorted(own.keys() - known):
             shown = "; ".join(f"{name}: {own[name]}" for name in new)
-            text = f"There are no values for {shown}."
+            text = Phrase("There are no values for {shown}.", shown=shown)
             payload: dict[str, Json] = {
                 "subject": new[0],
                 "text": text,

@@ -8,6 +8,7 @@ from typing import Final
 from agent_core.finder import SkillFinder
 from contracts.devices.joining import EnrolAnswer
 from contracts.errors import Conflict, NotFound
+from contracts.phrases import Phrase
 from contracts.rates import TokenBuckets
 from contracts.wire import check_shown
 from hub_registry.access.accounts import Accounts, User
@@ -74,7 +75,7 @@ class Registry:
             digest,
             digest_of(entry.items),
             name=entry.display_name,
-            hint=f"See 'strawberry devices review {entry.key}'.",
+            hint=Phrase("See 'strawberry devices review {device}'.", device=entry.key),
         )
         if approve:
             self.directory.approvals.approve(entry.id, entry.registered.values())

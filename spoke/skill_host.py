@@ -97,19 +97,22 @@ class SkillHost:
         """
         path = f"{skill}.{method}"
         if self._is_stopping:
-            raise CallError(ErrorCode.BUSY, f"{self._device} is being stopped", device=self._device)
+            raise CallError(ErrorCode.BUSY, "{device} is being stopped", device=self._device)
         flags = self._runner.find(skill, method)[1].contract.flags
         if call.actor.read_only and not flags.read_only:
             raise CallError(
                 ErrorCode.REFUSED,
-                f"{call.actor.user} has read-only access; {path} modifies state",
+                "{user} has read-only access; {name} modifies state",
+                user=call.actor.user,
+                name=path,
                 hint="Ask a user with full access.",
                 device=self._device,
             )
         if flags.confirm and not call.confirmed:
             raise CallError(
                 ErrorCode.NEEDS_CONFIRMATION,
-                f"{path} needs a confirmation",
+                "{path} needs a confirmation",
+                path=path,
                 hint="Call it from 'strawberry chat' or 'strawberry call', which ask you.",
                 device=self._device,
             )
@@ -155,7 +158,7 @@ class SkillHost:
             )
         except NotCancelled as unfinished:
             if unfinished.is_running:
-                raise StillRunning(f"{skill}.{method}") from None
+                raise StillRunning("{skill}.{method}", skill=skill, method=method) from None
             # The cancel came too late: report what really happened.
             return unfinished.result()
 

@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from agent_core.gateway.protocol import Completed, ModelRequest, Remark, StopReason, TextPart, ToolCall
 from agent_core.models.entries import Model
+from contracts.phrases import Phrase
 from contracts.text import shortened, storable
 from contracts.wire import Json
 
@@ -49,8 +50,10 @@ class Failure:
     reason: str
     kind: FailureKind = "refused"
 
-    def __str__(self) -> str:
-        return f"{self.model} {self.reason}"
+    @property
+    def message(self) -> str:
+        """The reason after the name of the model."""
+        return Phrase("{model} {reason}", model=self.model, reason=self.reason)
 
 
 @dataclass(frozen=True)
@@ -88,15 +91,16 @@ def refused(model: Model, status: int, body: str) -> Failed:
     else:
         # A proxy in front of a model writes a page too while the model is away.
         said = "" if kind == "passing" else "a web page, so the address is none of a model"
-    return Failed(
-        Failure(model.entry.name, f"answered with status {status}{f': {said}' if said else ''}", kind)
-    )
+    template = "answered with status {status}: {said}" if said else "answered with status {status}"
+    return Failed(Failure(model.entry.name, Phrase(template, status=status, said=said), kind))
 
 
 def unreachable(model: Model) -> Failed:
     """Report that there is no server at the model's address."""
     address = model.entry.address or model.entry.provider
-    return Failed(Failure(model.entry.name, f"cannot be reached at {address}", "down"))
+    return Failed(
+        Failure(model.entry.name, Phrase("cannot be reached at {address}", address=address), "down")
+    )
 
 
 def broken(model: Model, reason: str) -> Failed:

@@ -20,6 +20,7 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.models.entries import Model, ModelEntry, Models
 from contracts.errors import GatewayError, NoModel
+from contracts.phrases import Phrase
 from contracts.rates import Backoff
 from contracts.text import storable
 from contracts.trace import Span, span
@@ -116,8 +117,8 @@ class FallbackGateway:
         """Ask; see ``protocol.Gateway.stream``."""
         models = self._models.only(request.models)
         if not models.usable:
-            said = f": {'; '.join(models.problems)}" if models.problems else ""
-            raise NoModel("no model can be asked{said}", said=said, hint=models.hint)
+            template = "no model can be asked: {problems}" if models.problems else "no model can be asked"
+            raise NoModel(template, problems=Phrase.joined("; ", models.problems), hint=models.hint)
         asked, failures = self.breaker.ordered(models.usable), list[Failure]()
         backoff = Backoff(self._retry.pause_s, _LONGEST_PAUSE_S, jitter=0.0)
         for round_ in range(self._retry.retries + 1):
@@ -157,7 +158,7 @@ class FallbackGateway:
                             answer.begun = True
                             at.mark("first_ms")
                             if failures:
-                                yield FellBack(name, tuple(map(str, failures)))
+                                yield FellBack(name, tuple(each.message for each in failures))
                             for remark in remarks:
                                 yield remark
                         yield event
@@ -179,7 +180,7 @@ class FallbackGateway:
         if answer.begun:
             raise GatewayError(
                 "the answer broke off: {failure}",
-                failure=str(piece.failure),
+                failure=piece.failure.message,
                 hint="What came is kept. Ask again for the rest.",
             )
         failures.append(piece.failure)
@@ -202,7 +203,11 @@ class _Clock:
                 piece = await anext(pieces)
         except TimeoutError:
             return Failed(
-                Failure(self._entry.name, f"did not {self._what} within {self._seconds:g} s", "down")
+                Failure(
+                    self._entry.name,
+                    Phrase("did not {what} within {seconds:g} s", what=self._what, seconds=self._seconds),
+                    "down",
+                )
             )
         if not isinstance(piece, Remark):
             self._seconds, self._what = self._entry.timeout_s, "finish its answer"
@@ -243,8 +248,8 @@ class _Answer:
 
 
 def _gave_up(failures: Sequence[Failure]) -> GatewayError:
-    said = "; ".join(map(str, failures))
     return GatewayError(
-        said if len(failures) == 1 else f"no model answered: {said}",
+        "{failures}" if len(failures) == 1 else "no model answered: {failures}",
+        failures=Phrase.joined("; ", [each.message for each in failures]),
         hint="Check the addresses and keys of the models, and that their servers run.",
     )

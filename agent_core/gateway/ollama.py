@@ -37,6 +37,7 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.models.entries import Model, ModelEntry
 from agent_core.models.ollama import NO_TOOLS_ADVICE, context_length_of, open_client
+from contracts.phrases import Phrase
 from contracts.wire import Json
 
 if TYPE_CHECKING:
@@ -118,8 +119,10 @@ def context_size_for(entry: ModelEntry, trained: int | None) -> ContextSize:
     """
     own = entry.max_context_tokens
     if own is not None and (trained is None or own < trained):
-        return ContextSize(entry, limit=own, reason=f"max_context_tokens allows {own}")
-    return ContextSize(entry, limit=trained, reason=f"the model was trained for {trained}")
+        return ContextSize(entry, limit=own, reason=Phrase("max_context_tokens allows {own}", own=own))
+    return ContextSize(
+        entry, limit=trained, reason=Phrase("the model was trained for {trained}", trained=trained)
+    )
 
 
 def prompt_tokens(request: ModelRequest) -> int:
@@ -202,11 +205,16 @@ class OllamaBackend:
 def _refused(model: Model, error: "ollama.ResponseError") -> Failed:
     entry = model.entry
     if _NO_MODEL.match(str(error.error)):
-        reason = f"needs {entry.model}, which Ollama does not have: strawberry models pull {entry.model}"
-        reason += f" --ollama {entry.base_url}" if entry.base_url else ""
+        reason = Phrase(
+            "needs {model}, which Ollama does not have: strawberry models pull {model}{option}",
+            model=entry.model,
+            option=f" --ollama {entry.base_url}" if entry.base_url else "",
+        )
         return Failed(Failure(entry.name, reason))
     if _NO_TOOLS in str(error.error):
-        return Failed(Failure(entry.name, f"cannot call tools; {NO_TOOLS_ADVICE}"))
+        return Failed(
+            Failure(entry.name, Phrase("cannot call tools; {advice}", advice=Phrase(NO_TOOLS_ADVICE)))
+        )
     if error.status_code > 0:
         return refused(model, error.status_code, str(error.error))
     # An error inside a stream has no status; the runner that died may be there the next time.

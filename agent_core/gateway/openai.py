@@ -27,6 +27,7 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.models.entries import Model, ModelEntry
+from contracts.phrases import Phrase
 
 if TYPE_CHECKING:
     import httpx
@@ -116,7 +117,7 @@ class _StreamedReply:
             # Some servers send the two halves of a surrogate pair in two chunks, which from_json refuses.
             return self._take_chunk(json.loads(data))
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            raise _Garbled(f"sent what is not a chat chunk: {data[:100]}") from None
+            raise _Garbled(Phrase("sent what is not a chat chunk: {data}", data=data[:100])) from None
 
     def _take_chunk(self, chunk: dict[str, Any]) -> list[TextPart]:
         if chunk.get("error"):

@@ -23,6 +23,7 @@ from agent_core.models.ollama import ollama_address
 from agent_core.models.providers import PROVIDERS, Provider
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError
+from contracts.phrases import Phrase
 from contracts.validation import VariableName, did_you_mean, explain, matching
 
 LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
@@ -164,10 +165,14 @@ class Models:
         missing = [name for name in names if name not in usable]
         hint = self.hint
         if not known.keys() >= set(missing):
-            hint = f"The entries of [[models]] are: {', '.join((*usable, *known)) or 'none'}."
+            hint = Phrase(
+                "The entries of [[models]] are: {known}.", known=", ".join((*usable, *known)) or "none"
+            )
         return Models(
             usable=tuple(usable[name] for name in names if name in usable),
-            problems=tuple(known.get(name, f"{name}: there is no such model") for name in missing),
+            problems=tuple(
+                known.get(name, Phrase("{name}: there is no such model", name=name)) for name in missing
+            ),
             hint=hint,
         )
 
@@ -188,14 +193,19 @@ def choose(entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Pa
         entry = _located(configured, keys)
         variable = entry.key_variable
         if local_only and not entry.on_loopback:
-            problems.append(f"{entry.name}: not asked, because {LOCAL_ONLY} is set")
+            problems.append(
+                Phrase("{model}: not asked, because {variable} is set", model=entry.name, variable=LOCAL_ONLY)
+            )
         elif variable and not keys.get(variable):
-            problems.append(f"{entry.name}: {variable} is not set")
-            hint = hint or f"Add the line {variable}=… to {home / KEYS_FILE}."
+            problems.append(Phrase("{model}: {variable} is not set", model=entry.name, variable=variable))
+            hint = hint or Phrase("Add the line {name}=… to {file}.", name=variable, file=home / KEYS_FILE)
         else:
             usable.append(Model(entry, SecretStr(keys[variable]) if variable else None))
     if not entries:
-        hint = f"Run 'strawberry setup' to add a model, or add a [[models]] entry to {home / SETTINGS_FILE}."
+        hint = Phrase(
+            "Run 'strawberry setup' to add a model, or add a [[models]] entry to {file}.",
+            file=home / SETTINGS_FILE,
+        )
     return Models(tuple(usable), tuple(problems), hint)
 
 

@@ -13,6 +13,7 @@ from agent_core.schemas.foreign_schema import TooLong, kinds_of, resolved, worst
 from agent_core.schemas.nearest import suggestion
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
+from contracts.phrases import Phrase
 from contracts.wire import Json
 
 if TYPE_CHECKING:
@@ -254,9 +255,15 @@ def _explained(error: "ValidationError") -> str:
     path = ""
     for step in error.absolute_path:
         path += f"[{step}]" if isinstance(step, int) else f".{step}"
-    message = error.message if len(error.message) <= 200 else f"does not fit {error.validator!r}"
+    message = (
+        error.message if len(error.message) <= 200 else Phrase("does not fit {rule!r}", rule=error.validator)
+    )
     if error.validator == "anyOf" and isinstance(error.validator_value, list):
         kinds = [each.get("type") if isinstance(each, dict) else None for each in error.validator_value]
         if all(isinstance(kind, str) for kind in kinds):
-            message = f"{repr(error.instance)[:80]} is not of type {' or '.join(map(repr, kinds))}"
+            message = Phrase(
+                "{value} is not of type {kinds}",
+                value=repr(error.instance)[:80],
+                kinds=" or ".join(map(repr, kinds)),
+            )
     return f"{path.lstrip('.')}: {message}" if path else message

@@ -4,6 +4,8 @@ import difflib
 import heapq
 from collections.abc import Iterable
 
+from contracts.phrases import Phrase
+
 _MAX_NAME = 200
 """Comparing takes time for each pair of letters, and what people mistype is short."""
 _COMPARED = 200
@@ -36,9 +38,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
         return ""
     near = nearest(name, known)
     if near:
-        return f"nearest: {', '.join(near)}"
-    shown = known if len(known) <= 6 else [*known[:5], f"and {len(known) - 5} more"]
-    return f"there are: {', '.join(shown)}"
+        return Phrase("nearest: {names}", names=", ".join(near))
+    if len(known) <= 6:
+        return Phrase("there are: {names}", names=", ".join(known))
+    return Phrase("there are: {names}, and {n} more", names=", ".join(known[:5]), n=len(known) - 5)
 
 
 def _folded(name: str) -> str:

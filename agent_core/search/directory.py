@@ -9,6 +9,7 @@ from agent_core.schemas.foreign_schema import check_schema
 from agent_core.schemas.nearest import suggestion
 from contracts.devices.registration import MAX_SCHEMA, Method, Registration
 from contracts.errors import CallError, ErrorCode, InvalidMessage
+from contracts.phrases import Phrase
 
 HUB_KEY: Final = "hub"
 """Key of the virtual device on which device-agnostic skills are called."""
@@ -305,7 +306,11 @@ class SkillDirectory(Generic[E]):
         owned = entry.skills.get(skill)
         if owned is None:
             elsewhere = self._keys_with(skill, method, besides=entry)
-            hint = f"it is on {elsewhere}" if elsewhere else suggestion(skill, entry.skills)
+            hint = (
+                Phrase("it is on {elsewhere}", elsewhere=elsewhere)
+                if elsewhere
+                else suggestion(skill, entry.skills)
+            )
             raise CallError(
                 ErrorCode.UNKNOWN_SKILL,
                 "{name} has no skill {skill!r}",
@@ -341,7 +346,11 @@ class SkillDirectory(Generic[E]):
             raise CallError(
                 ErrorCode.OFFLINE,
                 f"{found.entry.display_name} is {reason}" + (f", last seen {_ago(seen)}" if seen else ""),
-                hint=f"{skill}.{method} is also on {elsewhere}" if elsewhere else "",
+                hint=Phrase(
+                    "{skill}.{method} is also on {elsewhere}", skill=skill, method=method, elsewhere=elsewhere
+                )
+                if elsewhere
+                else "",
                 device=found.entry.key,
             )
         return found
@@ -409,7 +418,7 @@ class SkillDirectory(Generic[E]):
             ErrorCode.UNKNOWN_SKILL,
             "no device offers {skill!r} to be run on any device",
             skill=skill,
-            hint=f"name one: it is on {elsewhere}"
+            hint=Phrase("name one: it is on {elsewhere}", elsewhere=elsewhere)
             if elsewhere
             else suggestion(skill, {*self.hub.skills, *(owned.name for owned in agnostic)}),
             device=HUB_KEY,

@@ -14,6 +14,7 @@ from agent_core.models.ollama import NO_TOOLS_ADVICE
 from agent_core.provenance import Prompt
 from agent_core.tools.text_tools import printed_calls
 from contracts.errors import GatewayError
+from contracts.phrases import Phrase
 
 ToolUse = Literal["calls", "prints", "none", "untried"]
 """How a model calls a tool: as it should, by writing the call into its text, or not at all."""
@@ -36,9 +37,11 @@ _ASK_FOR_CALL: Final = ModelRequest(
 _ASK: Final = ModelRequest("You answer in one word.", (UserMessage(Prompt("Say: ready")),))
 _ADVICE: Final[dict[ToolUse, str]] = {
     "calls": "",
-    "prints": "It writes tool calls into its text. That is understood, but fails more often: "
-    f"{NO_TOOLS_ADVICE}.",
-    "none": f"It can talk, but not act: {NO_TOOLS_ADVICE}.",
+    "prints": Phrase(
+        "It writes tool calls into its text. That is understood, but fails more often: {advice}.",
+        advice=Phrase(NO_TOOLS_ADVICE),
+    ),
+    "none": Phrase("It can talk, but not act: {advice}.", advice=Phrase(NO_TOOLS_ADVICE)),
     "untried": "",
 }
 

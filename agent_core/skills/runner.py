@@ -14,6 +14,7 @@ from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
 from agent_core.skills.skill import Skill
 from contracts.errors import CallError, ErrorCode
+from contracts.phrases import Phrase
 from contracts.wire import Json
 
 _log = logging.getLogger(__name__)
@@ -98,7 +99,9 @@ class _Gate:
 
     def _busy(self) -> CallError:
         calls = "1 call" if self._running == 1 else f"{self._running} calls"
-        message = f"{self._name} is busy with {calls}; this one did not run"
+        message = Phrase(
+            "{device} is busy with {calls}; this one did not run", device=self._name, calls=calls
+        )
         return CallError(ErrorCode.BUSY, message, hint="try again later")
 
 

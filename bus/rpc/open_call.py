@@ -9,6 +9,7 @@ from bus.link import Message
 from bus.rpc.request import CallRequest, OnProgress
 from contracts.devices.rpc import Accepted, Call, Failure, Progress, Result
 from contracts.errors import CallError, ErrorCode, InvalidMessage
+from contracts.phrases import Phrase
 
 Outcome = Accepted | Result | CallError
 
@@ -188,7 +189,12 @@ class OpenCall:
 
     def silent(self, seconds: float) -> None:
         """End a read-only call whose device gave no sign of life."""
-        self._end(ErrorCode.TIMEOUT, f"{self.request.device} did not answer within {seconds:g} s")
+        self._end(
+            ErrorCode.TIMEOUT,
+            Phrase(
+                "{device} did not answer within {seconds:g} s", device=self.request.device, seconds=seconds
+            ),
+        )
 
     # Outcomes
 

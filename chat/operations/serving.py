@@ -149,7 +149,7 @@ async def _given(operation: Operation[Any, Any], request: Request) -> dict[str, 
     if last is not None:
         if not (last.isascii() and last.isdecimal() and len(last) < 19):
             raise InvalidMessage(
-                f"last-event-id: a number, not {last[:40]!r}", hint="Send the id of an event."
+                "last-event-id: a number, not {text!r}", text=last[:40], hint="Send the id of an event."
             )
         arguments["after"] = int(last)
     return arguments

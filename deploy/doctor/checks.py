@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import psutil
 
+from contracts.phrases import Phrase
 from spoke.landlock import has_landlock
 
 _OLDEST_PYTHON: Final = (3, 11)
@@ -44,7 +45,9 @@ def check_python() -> Check:
     if sys.version_info < _OLDEST_PYTHON:
         return Check("python", ok=False, detail=version, hint="Install Python 3.11 or newer.")
     bits = struct.calcsize("P") * 8
-    detail = f"{version}, {bits} bits, {platform.machine()}"
+    detail = Phrase(
+        "{version}, {bits} bits, {machine}", version=version, bits=bits, machine=platform.machine()
+    )
     if bits != 64:
         # A Raspberry Pi may have a 64-bit kernel under a 32-bit system.
         return Check(
@@ -72,9 +75,10 @@ def check_memory(*, hub: bool) -> Iterator[Check]:
 def judge_memory(total: int, available: int, *, hub: bool) -> Check:
     """Check whether this many bytes are enough for a hub, or for a spoke alone."""
     needed, free = _NEEDED_MB["hub" if hub else "spoke"]
-    detail = f"{available // _MB} of {total // _MB} MB free"
+    detail = Phrase("{free} of {total} MB free", free=available // _MB, total=total // _MB)
     if total < needed * _MB:
-        hint = f"At least {needed} MB are needed" + ("; a spoke needs less." if hub else ".")
+        template = "At least {needed} MB are needed; a spoke needs less."
+        hint = Phrase(template if hub else "At least {needed} MB are needed.", needed=needed)
         return Check("memory", ok=False, detail=detail, hint=hint)
     if available < free * _MB:
         return Check("memory", ok=False, detail=detail, hint="'ps aux --sort=-rss | head' shows what has it.")
@@ -101,27 +105,39 @@ def check_directory(directory: Path, *, room_mb: int) -> Check:
         return Check(
             "data directory",
             ok=False,
-            detail=f"{directory} is a file",
+            detail=Phrase("{directory} is a file", directory=directory),
             hint="Move the file away, or set STRAWBERRY_HOME to a directory.",
         )
     if not directory.exists():
-        return Check("data directory", ok=True, detail=f"{directory} is made at the first start")
+        return Check(
+            "data directory",
+            ok=True,
+            detail=Phrase("{directory} is made at the first start", directory=directory),
+        )
     if not os.access(directory, os.W_OK):
         hint = f"sudo chown -R $(id -un) {directory}"
         if os.name == "posix" and os.statvfs(directory).f_flag & os.ST_RDONLY:
             hint = "Its disk is mounted for reading only; STRAWBERRY_HOME sets another directory."
-        return Check("data directory", ok=False, detail=f"{directory} cannot be written", hint=hint)
+        return Check(
+            "data directory",
+            ok=False,
+            detail=Phrase("{directory} cannot be written", directory=directory),
+            hint=hint,
+        )
     if os.name == "posix" and directory.stat().st_mode & 0o077:
         return Check(
-            "data directory", ok=False, detail=f"others can read {directory}", hint=f"chmod 700 {directory}"
+            "data directory",
+            ok=False,
+            detail=Phrase("others can read {directory}", directory=directory),
+            hint=f"chmod 700 {directory}",
         )
     free = shutil.disk_usage(directory).free
     if free < room_mb * _MB:
         return Check(
             "data directory",
             ok=False,
-            detail=f"{free // _MB} MB free on the disk of {directory}",
-            hint=f"Free {room_mb} MB.",
+            detail=Phrase("{free} MB free on the disk of {directory}", free=free // _MB, directory=directory),
+            hint=Phrase("Free {room} MB.", room=room_mb),
         )
     return Check("data directory", ok=True, detail=str(directory))
 
@@ -138,12 +154,12 @@ def check_database(path: Path, *, hint: str) -> Check:
     except sqlite3.Error as error:
         problem = str(error)
     if problem == "ok":
-        return Check("database", ok=True, detail=f"{path} is sound")
+        return Check("database", ok=True, detail=Phrase("{path} is sound", path=path))
     return Check(
         "database",
         ok=False,
-        detail=f"{path} is damaged: {' '.join(problem.split())}",
-        hint=f"Stop Strawberry, then restore a backup, or move the file away: {hint}",
+        detail=Phrase("{path} is damaged: {problem}", path=path, problem=" ".join(problem.split())),
+        hint=Phrase("Stop Strawberry, then restore a backup, or move the file away: {hint}", hint=hint),
     )
 
 
@@ -154,8 +170,12 @@ def check_devices(found: Sequence[dict[str, Any]]) -> Iterator[Check]:
     yield Check(
         "devices",
         ok=True,
-        detail=f"{len(found)}, {len(wrong) or 'none'} with problems"
-        + f", {waiting} to review" * bool(waiting),
+        detail=Phrase(
+            "{all}, {wrong} with problems" + ", {waiting} to review" * bool(waiting),
+            all=len(found),
+            wrong=len(wrong) or Phrase("none"),
+            waiting=waiting,
+        ),
         hint="'strawberry devices review' shows what their skills ask for." if waiting else "",
     )
     for device in wrong:

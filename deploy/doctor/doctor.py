@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from contracts.errors import SandboxMissing, StrawberryError
+from contracts.phrases import Phrase
 from deploy.directory import Home
 from deploy.doctor.checks import (
     Check,
@@ -129,12 +130,15 @@ def _sandbox(home: Home, *, without: str) -> Check:
         problem, hint = asyncio.run(run()), ""
     except SandboxMissing as error:
         if without:
-            return Check("sandbox", ok=True, detail=f"none: {without}")
+            return Check("sandbox", ok=True, detail=Phrase("none: {without}", without=without))
         problem, hint = error.message, error.hint
     except StrawberryError as error:
         problem, hint = error.message, error.hint
     except TimeoutError:
-        problem, hint = f"it took longer than {_SANDBOX_S:.0f} s", "Is this machine busy with something else?"
+        problem, hint = (
+            Phrase("it took longer than {seconds:.0f} s", seconds=_SANDBOX_S),
+            "Is this machine busy with something else?",
+        )
     if problem:
         return Check("sandbox", ok=False, detail=problem, hint=hint or "'strawberry up' fetches it.")
     return Check("sandbox", ok=True, detail="unchanged, and runs programs")
@@ -179,14 +183,14 @@ def _edited(home: Home) -> Iterator[Check]:
         soul.name: open_soul(home.hub),
         memory.name: EditedFile(memory, parse, absent=()),
         servers.name: open_file(home.directory),
-        **{f"agent {name}": file for name, file in read_files(home.directory).items()},
+        **{Phrase("agent {name}", name=name): file for name, file in read_files(home.directory).items()},
     }
     for name, file in files.items():
         if (problem := file.problem) is not None:
             yield Check(name, ok=False, detail=problem.message, hint=problem.hint)
         elif file.path.exists():
             closer = "; 'strawberry agents check' looks closer" if name.startswith("agent ") else ""
-            yield Check(name, ok=True, detail=f"read again whenever it changes{closer}")
+            yield Check(name, ok=True, detail=Phrase(f"read again whenever it changes{closer}"))
 
 
 def _certificates(home: Home) -> Iterator[Check]:
@@ -207,7 +211,9 @@ def _certificates(home: Home) -> Iterator[Check]:
     yield Check(
         "certificates",
         ok=days > 0,
-        detail=f"good for {days} days" if days > 0 else "the server certificate has expired",
+        detail=Phrase("good for {days} days", days=days)
+        if days > 0
+        else "the server certificate has expired",
         hint="" if days > 0 else "'strawberry certs' makes a new one; then start the hub again.",
     )
 
@@ -221,10 +227,12 @@ def _hub(ask: Callable[[str], Any], *, to_join: bool) -> Iterator[Check]:
         return
     if "version" not in state:
         hint = "'strawberry tokens add' at the hub makes one; --token-file names it here."
-        detail = f"its state is {state['status']}; it says more to a valid token only"
+        detail: str = Phrase(
+            "its state is {state}; it says more to a valid token only", state=state["status"]
+        )
         yield Check("hub", ok=state["status"] == "ok", detail=detail, hint=hint)
         return
-    yield Check("hub", ok=True, detail=f"version {state['version']}")
+    yield Check("hub", ok=True, detail=Phrase("version {version}", version=state["version"]))
     yield _link(
         "broker", state["broker"], hint="Is it running? 'strawberry broker check' tells what is wrong."
     )
@@ -241,11 +249,16 @@ def _hub(ask: Callable[[str], Any], *, to_join: bool) -> Iterator[Check]:
         yield Check("home assistant", ok=assistant["connected"], detail=detail, hint=hint)
     if (count := state.get("without_values", 0)) > 0:
         hint = "'strawberry watchers show' and 'strawberry captures list' say why."
-        yield Check("watchers and captures", ok=False, detail=f"{count} get no values of a topic", hint=hint)
+        yield Check(
+            "watchers and captures",
+            ok=False,
+            detail=Phrase("{n} get no values of a topic", n=count),
+            hint=hint,
+        )
     try:
         yield from check_devices(ask("/api/devices"))
     except StrawberryError as error:
-        yield Check("devices", ok=True, detail=f"not shown: {error.message}")
+        yield Check("devices", ok=True, detail=Phrase("not shown: {message}", message=error.message))
     with suppress(StrawberryError):
         yield from _ending("token", ask("/api/tokens?valid=true"), "tokens add")
         yield from _ending("login", ask("/api/clients"), "broker login")
@@ -254,7 +267,14 @@ def _hub(ask: Callable[[str], Any], *, to_join: bool) -> Iterator[Check]:
             ok = each["state"] != "failed"
             said = ", ".join(filter(None, (each["state"], each["detail"])))
             hint = "" if ok else "See mcp.json; it is started again."
-            yield Check("MCP server", ok=ok, detail=f"{each['name']} as {each['skill']}: {said}", hint=hint)
+            yield Check(
+                "MCP server",
+                ok=ok,
+                detail=Phrase(
+                    "{server} as {skill}: {said}", server=each["name"], skill=each["skill"], said=said
+                ),
+                hint=hint,
+            )
 
 
 def _ending(what: str, tokens: list[dict[str, Any]], command: str) -> Iterator[Check]:
@@ -262,7 +282,12 @@ def _ending(what: str, tokens: list[dict[str, Any]], command: str) -> Iterator[C
     for each in tokens:
         left = datetime.fromisoformat(each["expires_at"]) - datetime.now(UTC)
         if left.days < 30 and not each.get("session") and not each.get("current"):
-            detail = f"{each['name']} ends in {left.days} days; 'strawberry {command}' makes a new one"
+            detail = Phrase(
+                "{name} ends in {days} days; 'strawberry {command}' makes a new one",
+                name=each["name"],
+                days=left.days,
+                command=command,
+            )
             yield Check(what, ok=True, detail=detail)
 
 
@@ -270,7 +295,9 @@ def _link(name: str, link: dict[str, Any], *, hint: str) -> Check:
     if not link["connected"]:
         return Check(name, ok=False, detail=str(link.get("error") or "not connected"), hint=hint)
     kind = f"{_KINDS.get(link.get('kind', ''), '')}, " if link.get("kind") else ""
-    return Check(name, ok=True, detail=f"{kind}connected with MQTT {link.get('mqtt')}")
+    return Check(
+        name, ok=True, detail=Phrase("{kind}connected with MQTT {mqtt}", kind=kind, mqtt=link.get("mqtt"))
+    )
 
 
 _KINDS = {
@@ -289,14 +316,16 @@ def _services() -> Iterator[Check]:
             try:
                 state = manager.state(kind)
             except StrawberryError as error:
-                yield Check(f"service {kind}", ok=False, detail=error.message, hint=error.hint)
+                yield Check(
+                    Phrase("service {kind}", kind=kind), ok=False, detail=error.message, hint=error.hint
+                )
                 continue
             if state is not None:
                 yield _service(state, manager)
 
 
 def _service(state: dict[str, Any], manager: Systemd) -> Check:
-    name, kind = f"service {state['service']}", state["service"]
+    name, kind = Phrase("service {kind}", kind=state["service"]), state["service"]
     if state["state"] == "active":
         return Check(name, ok=True, detail=state["detail"] or "runs")
     logs = f"strawberry service logs {kind}{' --system' if manager.system else ''}"
@@ -304,5 +333,9 @@ def _service(state: dict[str, Any], manager: Systemd) -> Check:
         name,
         ok=False,
         detail=", ".join(filter(None, (state["state"], state["result"]))),
-        hint=f"'{logs}' shows why; '{manager.restart_command(kind)}' starts it again.",
+        hint=Phrase(
+            "'{logs}' shows why; '{restart}' starts it again.",
+            logs=logs,
+            restart=manager.restart_command(kind),
+        ),
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from contracts.errors import StrawberryError
+from contracts.phrases import Phrase
 from deploy.directory import Home
 from deploy.doctor.checks import Check
 from deploy.settings.settings import read_voice
@@ -47,7 +48,9 @@ def check_voice(home: Home) -> Iterator[Check]:
         if name.startswith("file:"):
             continue
         is_there = any(name.casefold() in each.casefold() for each in fitting)
-        missing = f"there is no {what} {name!r}" if name else f"there is no {what}"
+        missing = (
+            Phrase("there is no {what} {name!r}", what=what, name=name) if name else f"there is no {what}"
+        )
         hint = "Plug one in, let this user use it (group audio), or set it in [voice]."
         detail = name or ", ".join(fitting[:3])
         yield Check(what, ok=is_there, detail=detail if is_there else missing, hint="" if is_there else hint)
@@ -69,4 +72,9 @@ async def _server(name: str, domain: "Domain") -> Check:
         return Check(title, ok=True, detail=str(where))
     what = "speech to text" if domain == "asr" else "text to speech"
     hint = "Check that it runs, and its address in [voice]."
-    return Check(title, ok=False, detail=f"{where} does not answer as a server for {what}", hint=hint)
+    return Check(
+        title,
+        ok=False,
+        detail=Phrase("{server} does not answer as a server for {what}", server=where, what=what),
+        hint=hint,
+    )

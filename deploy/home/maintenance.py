@@ -79,7 +79,7 @@ class Maintenance:
         unknown = sorted(set(revoke) - {device.id for device in summary.devices})
         if unknown:
             shutil.rmtree(staged_files(self._home), ignore_errors=True)
-            raise ConfigError(f"the backup has no device {unknown[0]!r}")
+            raise ConfigError("the backup has no device {name!r}", name=unknown[0])
         plan(self._home, revoke=revoke)
         return summary
 

@@ -17,6 +17,7 @@ from agent_core.skills.schema import MethodSchema
 from contracts.addresses import DEFAULT_PORTS, bracketed
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
+from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_agent.agents.profile import SECRET, HttpParameter, HttpTool
 from identity.certificates import client_context
@@ -232,7 +233,9 @@ class _Request:
         cut = "\n[The answer is longer and was cut.]" if len(content) > self._tool.max_bytes else ""
         text = f"{text[: self._tool.max_bytes]}{cut}"
         if status >= 400:
-            raise self._failed(f"answered with status {status}: {text[:500]}")
+            raise self._failed(
+                Phrase("answered with status {status}: {said}", status=status, said=text[:500])
+            )
         return text or f"(status {status}, no text)"
 
     def _without_secrets(self, text: str) -> str:

@@ -15,6 +15,7 @@ from bus.rpc import Caller, CallRequest, Served, call_any
 from contracts.devices.registration import MethodFlags
 from contracts.devices.rpc import MAX_TTL_MS, Actor
 from contracts.errors import CallError, ErrorCode
+from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_agent.calls.audit import AuditTrail, CallRecord, Origin
 from hub_agent.calls.own_skills import OwnSkills
@@ -173,7 +174,16 @@ def _named(error: CallError, found: Found[Entry], seen: SkillDirectory[Entry]) -
             for entry in seen.entries()
             if entry is not found.entry and entry.connected and _has(entry, found)
         ]
-        hint = f"{found.skill.name}.{found.method.name} is also on {', '.join(others)}" if others else hint
+        hint = (
+            Phrase(
+                "{skill}.{method} is also on {elsewhere}",
+                skill=found.skill.name,
+                method=found.method.name,
+                elsewhere=", ".join(others),
+            )
+            if others
+            else hint
+        )
     return CallError(error.code, message, hint=hint, device=found.entry.key, exception=error.exception)
 
 

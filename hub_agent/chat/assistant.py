@@ -32,6 +32,7 @@ from contracts.chat import (
 )
 from contracts.devices.rpc import Actor
 from contracts.errors import NoModel
+from contracts.phrases import Phrase
 from contracts.trace import span
 from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_agent.agents.agents import Agents
@@ -345,15 +346,19 @@ class Assistant:
     def _no_model(self, user: User, agent: Agent) -> NoModel:
         if agent is not ASSISTANT:
             models = self.agents.models(agent)
-            said = "; ".join(models.problems) or "none is configured"
+            said = Phrase.joined("; ", models.problems or ["none is configured"])
             return NoModel(
                 "the agent {agent} has no model: {said}", agent=agent.name, said=said, hint=models.hint
             )
         models = self.gateway.models
-        said = "; ".join(models.problems) or "no model is configured"
+        said = Phrase.joined("; ", models.problems or ["no model is configured"])
         examples = self.registry.search.examples(self.prompter.household(user).language, user.id)
-        works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
-        return NoModel("{said}", said=said, hint=" ".join(filter(None, (works, models.hint))))
+        works = (
+            Phrase("These sentences work without one: {examples}.", examples="; ".join(examples))
+            if examples
+            else ""
+        )
+        return NoModel(said, hint=Phrase.joined(" ", [each for each in (works, models.hint) if each]))
 
 
 async def _fail(error: NoModel, turn: Turn) -> None:

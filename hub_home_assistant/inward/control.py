@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 from contracts.errors import Forbidden, InvalidMessage
+from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_agent.calls.own_skills import Asking
 from hub_home_assistant.inward.entities import UNKNOWN, Entity, House, clean
@@ -94,10 +95,12 @@ class Control:
         everything = touched | {each.id for each in members}
         is_one_room = asking.by_sentence and _are_lights_of_one_area(members)
         if reason is None and len(everything) > rules.unasked and not is_one_room:
-            reason = f"{len(everything)} entities are changed"
+            reason = Phrase("{number} entities are changed", number=len(everything))
         program = next((each for each in members if each.domain in _PROGRAMS), None)
         if reason is None and asking.untrusted and program is not None:
-            reason = f"{program.name} may do anything, and text from outside was read before"
+            reason = Phrase(
+                "{name} may do anything, and text from outside was read before", name=program.name
+            )
         if reason is not None:
             shown: dict[str, Json] = {"entities": [f"{each.name} ({each.id})" for each in members]}
             hint = "Name all entities in one call: then one question is enough." if touched else ""

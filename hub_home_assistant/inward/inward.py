@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from chat.tasks import supervise
+from contracts.phrases import Phrase
 from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.inward.control import Rules
 from hub_home_assistant.inward.entities import Entity, House
@@ -93,7 +94,10 @@ class Inward:
 
 
 def _withheld(entity: str) -> str:
-    return f'{entity} is not exposed to Assist in Home Assistant; [home_assistant] expose = "all" includes it'
+    return Phrase(
+        '{id} is not exposed to Assist in Home Assistant; [home_assistant] expose = "all" includes it',
+        id=entity,
+    )
 
 
 def _thing(entity: Entity) -> Thing:

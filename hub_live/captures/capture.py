@@ -8,6 +8,7 @@ from typing import Any
 
 from contracts import topics
 from contracts.devices.presence import CaptureState
+from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_live.captures.budget import CaptureFile, Kept, size_of
 from hub_live.captures.files.series import Series
@@ -73,7 +74,11 @@ class Capture:
         event = {**about, "event": change, "path": self.spec.path, "problem": problem}
         news: list[tuple[Kind, dict[str, Json]]] = [("capture", event)]
         if change in ("full", "failed", "resumed"):
-            text = f"The capture cannot be written: {problem}." if problem else "The capture goes on."
+            text = (
+                Phrase("The capture cannot be written: {problem}.", problem=problem)
+                if problem
+                else "The capture goes on."
+            )
             news.append(("notification", {**about, "text": text, "from": "capture"}))
         return news
 

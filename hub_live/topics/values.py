@@ -26,6 +26,7 @@ from contracts.access import Principal, allowed, covers, overlaps, rights
 from contracts.chat import AGENTS, HOME_ASSISTANT
 from contracts.devices.presence import UserEvent
 from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
+from contracts.phrases import Phrase
 from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import Asking
@@ -266,8 +267,11 @@ class BusValues:
                 "{topic} cannot be published on: the topics of the bus belong to the hub and to devices",
                 topic=topic,
                 hint=_of_home(topic)
-                or "Call a skill to act on a device. Your own programs can follow "
-                f"users/{user.id}/events/<name>, with a name of your own.",
+                or Phrase(
+                    "Call a skill to act on a device. Your own programs can follow "
+                    "users/{id}/events/<name>, with a name of your own.",
+                    id=user.id,
+                ),
             )
         if retain:
             raise InvalidTopic("events are not retained", hint="Publish it without retain.")

@@ -16,6 +16,7 @@ from agent_core.prompt import Household
 from agent_core.times import local_time, utc
 from chat.tasks import happens
 from contracts.errors import StorageError, StrawberryError
+from contracts.phrases import Phrase
 from hub_live.topics import Feed, Gap, LinkName, Sample
 from hub_live.topics import field as field_of
 from hub_live.watchers.decisions.evaluation import Evaluations
@@ -232,7 +233,10 @@ class Engine:
     async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
         row = watched.row
         entry = DecisionRow(
-            watcher=row.name, at=utc(time.time()), decision="nothing", reason=f"it was paused: {reason}"
+            watcher=row.name,
+            at=utc(time.time()),
+            decision="nothing",
+            reason=Phrase("it was paused: {reason}", reason=reason),
         )
         if self._watched.get(row.name) is watched:
             self.stop(row.name)
@@ -240,7 +244,12 @@ class Engine:
             await self._evaluations.store.record(row, entry)
             await self._evaluations.announcer.state(row, entry)
             await self._evaluations.announcer.notify(
-                row, f"It is paused: {reason}. 'strawberry watchers approve {row.name}' lets it go on."
+                row,
+                Phrase(
+                    "It is paused: {reason}. 'strawberry watchers approve {name}' lets it go on.",
+                    reason=reason,
+                    name=row.name,
+                ),
             )
         return entry
 
@@ -308,7 +317,16 @@ class Engine:
             row.fired, row.armed = row.fired + 1, watched.firing.armed
             values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
             watched.rises += 1
-            self._want(watched, at, f"{row.predicate} became true at {self._clock(at)} with {values}")
+            self._want(
+                watched,
+                at,
+                Phrase(
+                    "{predicate} became true at {time} with {values}",
+                    predicate=row.predicate,
+                    time=self._clock(at),
+                    values=values,
+                ),
+            )
         elif watched.rises:
             pass
         elif verdict.truth is False or watched.settled:
@@ -318,9 +336,14 @@ class Engine:
             and watched.ask_at is None
             and (before is None or before.truth is False or watched.asked_at == -math.inf)
         ):
-            self._want(watched, at + _UNKNOWN_S, f"{row.predicate} is unknown: {verdict.reason}")
+            self._want(
+                watched,
+                at + _UNKNOWN_S,
+                Phrase("{predicate} is unknown: {reason}", predicate=row.predicate, reason=verdict.reason),
+            )
         elif watched.ask_at is None and watched.has_new and not watched.busy:
-            occasion = f"{row.predicate} is still {'true' if verdict.truth else 'unknown'}. {verdict.reason}"
+            template = "{predicate} is still true." if verdict.truth else "{predicate} is still unknown."
+            occasion = Phrase(template + " {reason}", predicate=row.predicate, reason=verdict.reason)
             self._want(watched, max(at, watched.asked_at + watched.pause_s()), occasion)
 
     def _rearm(self, watched: Watched) -> None:
@@ -382,7 +405,7 @@ class Engine:
     async def _evaluate(self, watched: Watched) -> None:
         rises, occasion = watched.rises, watched.occasion
         if rises > 1:
-            occasion = f"{occasion}, the last of {rises} times"
+            occasion = Phrase("{occasion}, the last of {rises} times", occasion=occasion, rises=rises)
         try:
             await self.evaluate_now(watched, occasion=occasion)
         except Exception as error:  # noqa: BLE001 - the other watchers go on
@@ -404,7 +427,7 @@ class Engine:
                 await self._evaluations.announcer.notify(row, self._missed(schedule, planned))
             elif watched.verdict is None or watched.verdict.truth is not False:
                 row.done = []
-                missed = f"It was scheduled for {self._clock(planned)} and missed."
+                missed = Phrase("It was scheduled for {time} and missed.", time=self._clock(planned))
                 self._want(watched, now, missed if is_late else "It is the scheduled time.")
         await self._save(row)
 
@@ -417,7 +440,7 @@ class Engine:
         return bool(names)
 
     async def _tell_gap(self, missed: Sequence[Watched], gap: Gap, text: str) -> None:
-        reason = f"nothing was received from {text}"
+        reason = Phrase("nothing was received from {since}", since=text)
         try:
             for watched in missed:
                 entry = DecisionRow(
@@ -443,7 +466,7 @@ class Engine:
         missed = [planned]
         while len(missed) < _MOST_MISSED and (after := schedule.next(missed[-1], self._household)) <= now():
             missed.append(after)
-        return f"the evaluation of {', '.join(map(self._clock, missed))} was missed"
+        return Phrase("the evaluation of {time} was missed", time=", ".join(map(self._clock, missed)))
 
     def _clock(self, at: float | datetime) -> str:
         return local_time(at, self._household.time_zone)

@@ -10,6 +10,7 @@ from agent_core.prompt import Household
 from agent_core.skills.skill import Unit, skill_method
 from agent_core.times import parse_since
 from contracts.errors import InvalidMessage
+from contracts.phrases import Phrase
 from contracts.validation import validated
 from hub_agent.calls.own_skills import HubSkill
 from hub_live.watchers.definition import By, Missed, WatcherRequest
@@ -81,7 +82,10 @@ class WatcherSkill(HubSkill):
                 await self._watchers.create(request, self._by, as_draft=True)
             self.asking.need_confirmation(
                 f"the watcher {name} is a draft until a person confirms its predicate and its actions",
-                hint=f"{name} is a draft: 'strawberry watchers approve {name}' shows it and lets it begin.",
+                hint=Phrase(
+                    "{name} is a draft: 'strawberry watchers approve {name}' shows it and lets it begin.",
+                    name=name,
+                ),
                 shown=await self._watchers.shown_to_confirm(name, self._by),
             )
         return (

@@ -16,6 +16,7 @@ from sqlmodel import col, delete, select, update
 from agent_core.prompt import Household
 from chat.tasks import happens, open_tasks, supervise
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
+from contracts.phrases import Phrase
 from contracts.wire import Json, Part, Timestamp, rfc3339
 from hub_live.events import Events, Kind
 from hub_live.watchers.definition import Missed
@@ -158,7 +159,7 @@ class Timers:
     async def _end(self, row: TimerRow, *, late: bool) -> None:
         missed = late and row.missed == "tell"
         payload = _happened(row, "ended")
-        message = f"Missed while the hub was stopped: {row.text}" if missed else row.text
+        message = Phrase("Missed while the hub was stopped: {text}", text=row.text) if missed else row.text
         before, following = row.due, None
         # First, so that a client that reads the timers at the event does not find it as it was.
         if row.schedule is None:

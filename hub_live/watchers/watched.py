@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from agent_core.tools.skill_calls import shown_arguments
 from contracts import topics
+from contracts.phrases import Phrase
 from contracts.rates import Backoff
 from contracts.wire import Json, Part, Timestamp, shown_digest
 from hub_live.topics import LinkName
@@ -202,7 +203,13 @@ def summary_of(
     if watched is not None:
         verdict = watched.verdict
         silent = ", ".join(name for name in watched.sources if name not in watched.heard)
-        reason = verdict.reason if verdict else f"there is no value of {silent} yet" if silent else ""
+        reason = (
+            verdict.reason
+            if verdict
+            else Phrase("there is no value of {name} yet", name=silent)
+            if silent
+            else ""
+        )
         if watched.is_held_up:
             reason = "it waits to be evaluated: the evaluations of a minute are used up"
         watched.count()

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
+from contracts.phrases import Phrase
 from contracts.validation import did_you_mean
 from contracts.wire import Json, check_shown
 from hub_agent.prompt import Asked, PromptPart, list_part
@@ -166,7 +167,7 @@ class Watchers:
             StrawberryError: As by `change`.
         """
         async with self._changing(name, by, "approved") as (row, assign):
-            hint = f"'strawberry watchers show {name}' shows it."
+            hint = Phrase("'strawberry watchers show {name}' shows it.", name=name)
             check_shown(digest, digest_of(row), name=name, hint=hint)
             edited = await self._edited(row, edit or Edit(), by)
             if edited["allow"] and not by.may_confirm:
@@ -312,10 +313,10 @@ class Watchers:
         require_approved(row)
         watched = self._engine.get(name)
         if watched is None or row.state != "active":
-            hint = f"'strawberry watchers resume {name}' lets it go on."
+            hint = Phrase("'strawberry watchers resume {name}' lets it go on.", name=name)
             raise Conflict("{name} is not active: {state}", name=name, state=row.state, hint=hint)
         if watched.busy:
-            hint = f"'strawberry watchers show {name}' shows it."
+            hint = Phrase("'strawberry watchers show {name}' shows it.", name=name)
             raise Conflict("{name} is evaluated just now", name=name, hint=hint)
         row.done = []
         # A person who wants it now does not wait; the others do.
@@ -397,8 +398,12 @@ class Watchers:
             if (interrupted := self._rows.get(entry.watcher)) is not None:
                 await self._evaluations.announcer.notify(
                     interrupted,
-                    "The hub was stopped while this was done; it may be done or not, and is not repeated: "
-                    f"{entry.decision}, {sentence_of(entry)}",
+                    Phrase(
+                        "The hub was stopped while this was done; it may be done or not, and is not "
+                        "repeated: {decision}, {reason}",
+                        decision=entry.decision,
+                        reason=sentence_of(entry),
+                    ),
                 )
         sources = [each for row in self._rows.values() for each in sources_of(row).values()]
         await self._recordings.keep(self._rows.values())
@@ -425,7 +430,9 @@ class Watchers:
         except StrawberryError as error:
             row.state, row.note, row.next_at = "failed", error.message, None
             await self._store.save(row)
-            await self._evaluations.announcer.notify(row, f"It cannot watch: {error.message}")
+            await self._evaluations.announcer.notify(
+                row, Phrase("It cannot watch: {reason}", reason=error.message)
+            )
 
     async def _start(
         self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()

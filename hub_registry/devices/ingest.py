@@ -14,6 +14,7 @@ from agent_core.search.directory import RegisteredSkill
 from bus.link import Message
 from contracts import topics
 from contracts.errors import InvalidMessage, StrawberryError
+from contracts.phrases import Phrase
 from contracts.rates import Clock, TokenBucket, complaint_limit
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal
@@ -357,7 +358,9 @@ class Ingest:
             listener(change)
 
     def _complain_of_bug(self, device: str, topic: str, bug: Exception) -> None:
-        self.complain(device, topic, f"the hub cannot process it ({type(bug).__name__})", bug=bug)
+        self.complain(
+            device, topic, Phrase("the hub cannot process it ({error})", error=type(bug).__name__), bug=bug
+        )
 
     def complain(self, device: str, topic: str, reason: str, *, bug: Exception | None = None) -> None:
         """Log that something of a device was refused, and show it to its owner.

@@ -12,6 +12,7 @@ from sqlmodel import Session, col, delete, select
 
 from agent_core.search.directory import RegisteredSkill
 from contracts.errors import StorageError, StrawberryError
+from contracts.phrases import Phrase
 from hub_registry.devices.devices import device_of
 from hub_registry.devices.directory import Directory
 from hub_registry.devices.presence import HighWater
@@ -166,7 +167,7 @@ async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
                 directory.drop_skill(found.device_id, found.skill)
                 skill = type(error).__name__
         if isinstance(skill, str):
-            problem = f"its stored {found.skill} was left out: {skill}"
+            problem = Phrase("its stored {skill} was left out: {reason}", skill=found.skill, reason=skill)
             _log.warning("%s: %s", found.device_id, problem)
             directory.note_problem(found.device_id, problem)
 
@@ -184,4 +185,4 @@ def _checked(found: RegistrationRow, key: PublicKey | None, *, hub_id: str) -> R
     except Exception as error:  # noqa: BLE001
         # One row must not keep the hub from starting.
         _log.exception("reading the stored %s of %s failed", found.skill, found.device_id)
-        return f"the hub cannot process it ({type(error).__name__})"
+        return Phrase("the hub cannot process it ({error})", error=type(error).__name__)

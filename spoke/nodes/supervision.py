@@ -17,6 +17,7 @@ from agent_core.schemas.nearest import suggestion
 from bus.processes import LONG, keep_running, lines_of, output_of
 from chat.tasks import happens
 from contracts.errors import CallError, ErrorCode, FileProblem
+from contracts.phrases import Phrase
 from contracts.rates import TokenBucket
 from identity.files import make_private_directory, write_private
 from spoke.nodes.manifest import Manifest, node_folders, read_manifest, refuse_own
@@ -118,11 +119,15 @@ class _Node:
             self._become("failed", problem.message)
             return None
         except OSError as error:
-            self._become("failed", f"cannot be started: {error.strerror or error}")
+            self._become("failed", Phrase("cannot be started: {reason}", reason=error.strerror or error))
             return None
-        ended = f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
+        ended = (
+            Phrase("ended with code {code}", code=code)
+            if code >= 0
+            else Phrase("was ended by signal {signal}", signal=-code)
+        )
         if self._is_hung:
-            return f"was ended: its health command failed {_HUNG} times in a row"
+            return Phrase("was ended: its health command failed {number} times in a row", number=_HUNG)
         if manifest.restart == "never" or (manifest.restart == "on-failure" and code == 0):
             self._become("stopped" if code == 0 else "failed", ended)
             return None
@@ -131,8 +136,13 @@ class _Node:
     def _wait(self, ended: str, wait_s: float, early: int) -> None:
         level = logging.WARNING
         if early >= _LOOPING:
-            level, ended = logging.ERROR, f"{ended}, for the {early}th time in a row"
-        self._become("waiting", f"{ended}; it is started again in {wait_s:.0f} s")
+            level, ended = (
+                logging.ERROR,
+                Phrase("{ended}, for the {early}th time in a row", ended=ended, early=early),
+            )
+        self._become(
+            "waiting", Phrase("{ended}; it is started again in {seconds:.0f} s", ended=ended, seconds=wait_s)
+        )
         _log.log(level, "node %s: %s", self._folder.name, self.status.reason)
 
     async def _once(self, manifest: Manifest) -> int:

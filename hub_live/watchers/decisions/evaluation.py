@@ -26,6 +26,7 @@ from contracts.errors import (
     PredicateError,
     StorageError,
 )
+from contracts.phrases import Phrase
 from contracts.rates import TokenBucket, TokenBuckets
 from contracts.wire import Json, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
@@ -181,8 +182,10 @@ class Announcer:
         Args:
             occasion: Why a model was asked.
         """
-        why = f"{occasion.rstrip(' .')}. " if occasion else ""
-        await self.notify(row, f"{why}It could not be decided: {problem}")
+        template = "It could not be decided: {reason}"
+        if occasion:
+            template = "{occasion}. " + template
+        await self.notify(row, Phrase(template, occasion=Phrase(occasion).unstopped(), reason=problem))
 
     async def notify(self, row: WatcherRow, text: str) -> None:
         """Notify the owner; what comes too often of one watcher is held, and told with the last of it."""
@@ -199,7 +202,12 @@ class Announcer:
             await asyncio.sleep(self._notes.of(row.name).reserve())
         finally:  # also where the hub stops
             *others, text = self._held.pop(row.name)
-            await self._notify(row, f"{text}\n(and {len(others)} more in a short time)" if others else text)
+            await self._notify(
+                row,
+                Phrase("{text}\n(and {count} more in a short time)", text=text, count=len(others))
+                if others
+                else text,
+            )
 
     async def _notify(self, row: WatcherRow, text: str) -> None:
         payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "watcher"}
@@ -314,11 +322,14 @@ class Evaluations:
             if user.read_only:
                 return f"{user.display_name} has read-only access now"
             if person != row.owner and row.allow and user.role != "admin":
-                return f"{user.display_name}, who approved its calls, is no longer an admin"
+                return Phrase("{user}, who approved its calls, is no longer an admin", user=user.display_name)
         if row.allow and row.approved_through is not None:
             entry = self.directory.get(row.approved_through)
             if entry is None or entry.revoked:
-                return f"its calls were approved through the device {row.approved_through}, which is revoked"
+                return Phrase(
+                    "its calls were approved through the device {device}, which is revoked",
+                    device=row.approved_through,
+                )
         return None
 
     async def propose(self, row: WatcherRow, seen: Mapping[str, Seen]) -> None:
@@ -335,15 +346,19 @@ class Evaluations:
         except (GatewayError, PredicateError) as error:
             problem = error.message
         if row.every_s is not None:
-            row.note = f"no predicate ({problem}): the model evaluates it every {row.every_s:g} s"
+            row.note = Phrase(
+                "no predicate ({problem}): the model evaluates it every {seconds:g} s",
+                problem=problem,
+                seconds=row.every_s,
+            )
         elif row.schedule is None:
-            row.note = f"no predicate ({problem}): the model evaluates each new value"
+            row.note = Phrase("no predicate ({problem}): the model evaluates each new value", problem=problem)
         else:
-            row.note = f"no predicate ({problem}): the model evaluates it each time"
+            row.note = Phrase("no predicate ({problem}): the model evaluates it each time", problem=problem)
 
     async def would_decide(self, row: WatcherRow, seen: Mapping[str, Seen], *, at: str) -> WouldDecide:
         """Return what the model decides on values of the past; nothing is done or recorded."""
-        occasion = f"{row.predicate} became true at {at}."
+        occasion = Phrase("{predicate} became true at {time}.", predicate=row.predicate, time=at)
         try:
             self.limits.check_tokens(row.name)
             decision = await self.model.decide(row, occasion, seen, calls_of(row))
@@ -370,13 +385,14 @@ class Evaluations:
             return []
         left = {key: step for key, step in decision.steps.items() if key not in row.done}
         if not left:
-            entry.decision, entry.reason = "nothing", f"done already: {entry.reason}"
+            entry.decision, entry.reason = "nothing", Phrase("done already: {reason}", reason=entry.reason)
             return []
         limit = self.limits.actions(row)
         steps = {key: step for key, step in left.items() if step is None or row.dry_run or limit.take()}
         if len(steps) < len(left):
-            entry.reason = (
-                f"the limit of actions per hour is used up, so some actions were not done: {entry.reason}"
+            entry.reason = Phrase(
+                "the limit of actions per hour is used up, so some actions were not done: {reason}",
+                reason=Phrase(entry.reason).unstopped(),
             )
         if not steps:
             key = f"{NOTIFY} limit"
@@ -435,11 +451,12 @@ def state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
 
 def sentence_of(entry: DecisionRow) -> str:
     """Return what was decided and done, for people."""
-    did = [
-        f"{call_text(each)}: {each.get('error') or _OUTCOMES.get(each['outcome'], each['outcome'])}"
-        for each in entry.actions
-    ]
-    return ". ".join(filter(None, (entry.reason.rstrip("."), *did)))
+    did = [Phrase("{call}: {said}", call=call_text(each), said=_outcome(each)) for each in entry.actions]
+    return Phrase.joined(". ", [each for each in (Phrase(entry.reason).unstopped(), *did) if each])
+
+
+def _outcome(call: Mapping[str, Json]) -> Phrase:
+    return Phrase(call.get("error") or _OUTCOMES.get(str(call["outcome"]), call["outcome"]))
 
 
 def call_text(call: Mapping[str, Json]) -> str:

@@ -5,6 +5,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar, cast
 
+from contracts.phrases import Phrase
 from hub_live.watchers.predicates.syntax import FUNCTIONS, Node
 from hub_live.watchers.predicates.windows import Series, Unknown, Value, Window, number
 
@@ -90,15 +91,15 @@ def as_condition(part: Part[Value], node: Node) -> Part[bool | Unknown]:
         found = part.value(now)
         if isinstance(found, (bool, Unknown)):
             return found
-        return Unknown(
-            f"{node.text} is {'text' if isinstance(found, str) else 'a number'}, not true or false"
-        )
+        is_text = isinstance(found, str)
+        template = "{text} is text, not true or false" if is_text else "{text} is a number, not true or false"
+        return Unknown(Phrase(template, text=node.text))
 
     return Part(value, part.wake)
 
 
 def _unheard(node: Node, low: float = -math.inf, high: float = math.inf) -> Unknown:
-    return Unknown(f"there is a gap in the time of {node.text}", low, high)
+    return Unknown(Phrase("there is a gap in the time of {text}", text=node.text), low, high)
 
 
 def _leaves(series: Series, length_s: float, now: float, at: float) -> float:
@@ -116,7 +117,9 @@ def _age(series: Series, node: Node) -> Part[Value]:
             return series.value
         age = now + ahead - series.at
         if series.is_retained:
-            return Unknown(f"{series.name} was retained; when it was sent is not known", low=age)
+            return Unknown(
+                Phrase("{name} was retained; when it was sent is not known", name=series.name), low=age
+            )
         if series.gap_until <= series.at:
             return age
         return _unheard(node, 0.0 if series.gap_until > now else now + ahead - series.gap_until, age)
@@ -143,7 +146,7 @@ def _last(series: Series, node: Node) -> Part[Value]:
     def value(now: float, ahead: float = 0.0) -> Value:
         if series.at is None or series.at + length_s > now:
             return series.value
-        return Unknown(f"there is no value in the time of {node.text}")
+        return Unknown(Phrase("there is no value in the time of {text}", text=node.text))
 
     def wake(now: float) -> float:
         return _leaves(series, length_s, now, -math.inf if series.at is None else series.at)
@@ -177,7 +180,11 @@ def _statistic(series: Series, node: Node) -> Part[Value]:
                 low=result if op == "max" and count else -math.inf,
                 high=result if op == "min" and count else math.inf,
             )
-        return result if math.isfinite(result) else Unknown(f"{node.text} is not a finite number")
+        return (
+            result
+            if math.isfinite(result)
+            else Unknown(Phrase("{text} is not a finite number", text=node.text))
+        )
 
     return Part(value, lambda now: _leaves(series, length_s, now, window.oldest[0]))
 
@@ -191,7 +198,7 @@ def _rate(series: Series, window: Window, node: Node, *, in_window: bool) -> flo
         return 0.0
     oldest = window.oldest if window.oldest[0] < series.at else window.before
     if oldest[0] == -math.inf or oldest[0] >= series.at:
-        return Unknown(f"{node.text} needs two values")
+        return Unknown(Phrase("{text} needs two values", text=node.text))
     return (newest - oldest[1]) / (series.at - oldest[0])
 
 
@@ -206,8 +213,12 @@ def _calculation(node: Node, left: Part[Value], right: Part[Value]) -> Part[Valu
         try:
             result = calculate(one, two)
         except ZeroDivisionError:
-            return Unknown(f"there is a division by zero at column {column}")
-        return result if math.isfinite(result) else Unknown(f"the result at column {column} is not finite")
+            return Unknown(Phrase("there is a division by zero at column {column}", column=column))
+        return (
+            result
+            if math.isfinite(result)
+            else Unknown(Phrase("the result at column {column} is not finite", column=column))
+        )
 
     return Part(value, lambda now: min(left.wake(now), right.wake(now)))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
 
 from agent_core.times import parse_duration
 from contracts.errors import InvalidMessage, PredicateError
+from contracts.phrases import Phrase
 from contracts.text import shortened
 from contracts.validation import did_you_mean
 
@@ -177,7 +178,7 @@ def parse(text: str, names: Collection[str]) -> Predicate:
     for node in root.walk():
         if isinstance(node.value, str) and node.op != "constant" and node.value:
             if node.value not in names:
-                hint = f"Known names: {', '.join(sorted(names)[:10])}." if names else ""
+                hint = Phrase("Known names: {names}.", names=", ".join(sorted(names)[:10])) if names else ""
                 near = did_you_mean(node.value, names)
                 _fail(f"unknown name {_short(node.value)}", node.column, after=near, hint=hint)
             keep_s[node.value] = max(keep_s.get(node.value, 0.0), (node.window_s or 0.0) + for_s)
@@ -261,7 +262,7 @@ class _Nodes:
     def call(self, items: list[Any]) -> Node:
         function, column, arguments = str(items[0]), _column(items[0]), items[1:]
         if function not in FUNCTIONS:
-            hint = f"Functions: {', '.join(FUNCTIONS)}."
+            hint = Phrase("Functions: {functions}.", functions=", ".join(FUNCTIONS))
             near = did_you_mean(_OTHER_NAMES.get(function, function), FUNCTIONS)
             _fail(f"unknown function {_short(function)}", column, after=near, hint=hint)
         least, most = {"age": (1, 1), "changed": (1, 2)}.get(function, (2, 2))

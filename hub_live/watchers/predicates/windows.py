@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from contracts.phrases import Phrase
 from contracts.wire import Json
 
 MAX_ENTRIES: Final = 1_000
@@ -42,10 +43,12 @@ def _value(name: str, raw: Json) -> Value:
             number = float(raw)
         except OverflowError:
             number = math.inf
-        return number if math.isfinite(number) else Unknown(f"{name} is not a finite number")
+        return (
+            number if math.isfinite(number) else Unknown(Phrase("{text} is not a finite number", text=name))
+        )
     if kind is str or kind is bool:
         return raw  # type: ignore[no-any-return]
-    return Unknown(f"{name} is {'null' if raw is None else 'not a single value'}")
+    return Unknown(Phrase("{name} is null" if raw is None else "{name} is not a single value", name=name))
 
 
 def number(text: str, value: Value) -> float | Unknown:
@@ -56,7 +59,9 @@ def number(text: str, value: Value) -> float | Unknown:
     """
     if isinstance(value, (float, Unknown)):
         return value
-    return Unknown(f"{text} is {'text' if isinstance(value, str) else 'true or false'}, not a number")
+    is_text = isinstance(value, str)
+    template = "{text} is text, not a number" if is_text else "{text} is true or false, not a number"
+    return Unknown(Phrase(template, text=text))
 
 
 _Sums = tuple[int, float, float, float]
@@ -163,7 +168,7 @@ class Series:
     def __init__(self, name: str) -> None:
         self.name = name
         self.raw: Json = None
-        self.value: Value = Unknown(f"there is no value of {name} yet")
+        self.value: Value = Unknown(Phrase("there is no value of {name} yet", name=name))
         self.at: float | None = None
         self.is_retained = False
         self.has_changed = False
