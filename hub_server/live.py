@@ -28,8 +28,8 @@ from hub_live.captures.operations import captures as capture_operations
 from hub_live.events import Events
 from hub_live.events.http import event_routes
 from hub_live.events.presence import presence_events
-from hub_live.memory.http import memory_routes
 from hub_live.memory.memory import Memory, open_memory
+from hub_live.memory.operations import memory as memory_operations
 from hub_live.memory.skill import MemorySkill
 from hub_live.nodes import Nodes, node_events, node_routes
 from hub_live.notifications import Notifications, open_notifications, tell_full_disk
@@ -114,7 +114,7 @@ class Live:
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
             *timer_routes(self.timers, gate),
             *world_routes(self.world, gate, connections=connections),
-            *memory_routes(self.memory, gate),
+            *operations.mount(memory_operations, self.memory),
             *node_routes(self.nodes, gate, connections=connections),
             *self.notifications.routes(gate),
         ]

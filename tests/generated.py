@@ -202,7 +202,8 @@ def _shape(kind: Any, depth: int = 0) -> str:
     fields = []
     for name, each in plain.model_fields.items():
         inner = _shape(each.annotation, depth + 1) if depth < 1 else ""
-        fields.append(f'"{name}": {inner}' if "{" in inner else f'"{name}"')
+        shown = each.serialization_alias or each.alias or name
+        fields.append(f'"{shown}": {inner}' if "{" in inner else f'"{shown}"')
     return "{" + ", ".join(fields) + "}"
 
 

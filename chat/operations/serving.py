@@ -3,10 +3,9 @@
 import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -94,13 +93,7 @@ class Operations(Generic[AskerT]):
         """
         asking = await admit(operation.needs, operation.label)
         _, service = self._services[operation.resource.name]
-        given = inspect.signature(operation.function).bind(service, asking, *args, **kwargs).arguments
-        _, _, *names = given
-        arguments = {name: given[name] for name in names}
-        if operation.body is not None and not isinstance(arguments.get(operation.fields[0].name), BaseModel):
-            # What a person typed into a page is bounded like what a program sends.
-            fields = {each.name: arguments[each.name] for each in operation.fields if each.name in arguments}
-            arguments |= operation.arguments(validated(operation.body, fields, what="field"))
+        arguments = _checked(operation, args, kwargs)
         try:
             with self._door.recording(operation.label, asking):
                 return await operation(service, asking, **arguments)  # type: ignore[call-arg]
@@ -109,6 +102,18 @@ class Operations(Generic[AskerT]):
         except Exception:  # noqa: BLE001 - a server answers it likewise
             _log.exception("%s failed", operation.label)
             raise StrawberryError("this request failed; the log says more") from None
+
+    @asynccontextmanager
+    async def follow(
+        self, stream: Stream[P, Answer], admit: Admit[AskerT], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncIterator[AsyncIterator[Answer]]:
+        """Open a stream in this process; yield its answers, until the block is left. See `call`."""
+        asking = await admit(stream.needs, stream.label)
+        _, service = self._services[stream.resource.name]
+        with self._door.recording(stream.label, asking):
+            answers = await stream.function(service, asking, **_checked(stream, args, kwargs))
+        async with aclosing(answers):
+            yield (each async for each in answers if each is not None)
 
     def _endpoint(
         self, operation: Operation[Any, Any], service: Any
@@ -131,6 +136,20 @@ class Operations(Generic[AskerT]):
 
         endpoint.operation = operation  # type: ignore[attr-defined]
         return endpoint
+
+
+def _checked(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call in this process: what a person typed is checked like what is sent."""
+    given = inspect.signature(operation.function).bind(None, None, *args, **kwargs).arguments
+    _, _, *names = given
+    arguments = {name: given[name] for name in names}
+    if operation.body is None:
+        return arguments
+    fields = {each.name: arguments[each.name] for each in operation.fields if each.name in arguments}
+    sent = next((each for each in fields.values() if isinstance(each, operation.body)), None)
+    if sent is not None:
+        fields = sent.model_dump(exclude_unset=True, warnings=False)
+    return arguments | operation.arguments(validated(operation.body, fields, what="field"))
 
 
 async def _given(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:

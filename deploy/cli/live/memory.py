@@ -28,13 +28,6 @@ def search(options: argparse.Namespace) -> None:
     _print(options, hub_of(options).request("GET", f"/api/memory?{query}"), empty="Nothing was found.")
 
 
-def add(options: argparse.Namespace) -> None:
-    """Remember something."""
-    body = {"category": options.category, "text": " ".join(options.text), "private": options.private}
-    entry: dict[str, Any] = hub_of(options).request("POST", "/api/memory", body)
-    Output(options.json).result(entry, text=f"Remembered as {entry['id']}.")
-
-
 def forget(options: argparse.Namespace) -> int:
     """Forget an entry, once the person has seen which one that is."""
     client, which = hub_of(options), " ".join(options.entry)

@@ -85,10 +85,6 @@ mcp (mcp:run, hub): serve the home to an MCP client, or list the MCP servers of 
 
 memory ACTION (live.memory, hub): what the assistant remembers
 memory list (:list_entries): list everything that is remembered
-memory add: remember something
-  CATEGORY   for example Chores
-  TEXT...    what to remember
-  --private  for you alone, not for the household
 memory search: find entries, best match first
   query=WORD...  what to look for
 memory forget: forget an entry for good

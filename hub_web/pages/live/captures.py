@@ -5,10 +5,9 @@ from functools import partial
 from nicegui import ui
 
 from contracts.errors import InvalidMessage
-from hub_live.captures import CaptureInfo, CaptureSpec, TopicChoice
+from hub_live.captures import CaptureInfo, CaptureSpec, TopicChoice, operations
 from hub_live.captures.files.downloads import CapturedFile
 from hub_live.captures.files.formats import FORMATS
-from hub_live.captures.files.numbers import Numbers
 from hub_live.captures.spec import State
 from hub_web.api import part
 from hub_web.parts.files import download_link, size
@@ -42,7 +41,7 @@ async def captures() -> None:
 
     @one_at_a_time
     async def show() -> None:
-        found = await view.api.get("/api/captures", list[CaptureInfo])
+        found = await view.api(operations.list_captures)
         with refilled(place):
             if not found:
                 with empty(
@@ -103,12 +102,12 @@ def _card(capture: CaptureInfo, show: Show) -> None:
 
 async def _stop(capture: str, show: Show) -> None:
     if await view.ask(text("Stop {name}?", name=capture), text("Its files stay."), yes=text("Stop")):
-        await view.api.delete(f"/api/captures/{part(capture)}")
+        await view.api(operations.stop, capture)
         await show()
 
 
 async def _plot(capture: str) -> None:
-    numbers = await view.api.get(f"/api/captures/{part(capture)}/numbers", Numbers)
+    numbers = await view.api(operations.numbers, capture)
     with view.dialog(capture, wide=True, close=text("Close")):
         if not numbers.lines:
             note(text("There are no numbers in it."))
@@ -125,7 +124,7 @@ async def _plot(capture: str) -> None:
 
 async def _files(capture: str) -> None:
     path = f"/api/captures/{part(capture)}/files"
-    found = await view.api.get(path, list[CapturedFile])
+    found = await view.api(operations.list_files, capture)
     with view.dialog(text("Files of {name}", name=capture), wide=True, close=text("Close")):
         if not found:
             note(text("There is no file yet."))
@@ -149,7 +148,7 @@ async def _ask(show: Show) -> None:
         named = [line.strip() for line in (topics.value or "").splitlines() if line.strip()]
         if not named or not path.value:
             raise InvalidMessage(text("It needs topics and a file."))
-        # The route checks it, and explains what is wrong.
+        # The operation checks it, and explains what is wrong.
         spec = CaptureSpec.model_construct(
             topics=tuple(TopicChoice.model_construct(topic=each, link=link.value) for each in named),
             path=path.value,
@@ -157,7 +156,7 @@ async def _ask(show: Show) -> None:
             zstd=zstd.value,
             keep_days=keep.value or None,
         )
-        await view.api.post("/api/captures", spec, CaptureInfo)
+        await view.api(operations.start, spec)
         await show()
 
     with view.form(text("New capture"), start, yes=text("Start")):

@@ -5,7 +5,7 @@ from functools import partial
 from nicegui import ui
 
 from hub_agent.prompt.http import ShownPrompt
-from hub_live.memory.http import EntryBody, EntryChange
+from hub_live.memory import operations as memories
 from hub_live.memory.memory import ShownEntry
 from hub_registry.http.users import UserAnswer
 from hub_web.api import part
@@ -23,7 +23,7 @@ async def memory() -> None:
     @one_at_a_time
     async def show() -> None:
         wanted = (query.value or "").strip()
-        entries = await view.api.get("/api/memory", list[ShownEntry], q=wanted or None)
+        entries = await view.api(memories.entries, wanted)
         with refilled(place):
             if not entries and wanted:
                 empty("search_off", text("Nothing found"), text("Other words may find it."))
@@ -44,7 +44,7 @@ async def memory() -> None:
                         _entry(entry, show, names)
 
     async def undo() -> None:
-        entry = await view.api.post("/api/memory/undo", None, ShownEntry)
+        entry = await view.api(memories.undo)
         view.notify(text("Taken back: {text}", text=entry.text[:80]))
         await show()
 
@@ -98,15 +98,15 @@ async def _edit(show: Show, entry: ShownEntry | None = None) -> None:
 
     async def save() -> None:
         if entry is None:
-            new = EntryBody.model_construct(category=category.value, text=words.value, private=private.value)
-            await view.api.post("/api/memory", new, ShownEntry)
+            await view.api(memories.add, category.value, words.value, private.value)
         else:
             # Who writes the text vouches for it: what is as it was is not sent.
-            changed = EntryChange.model_construct(
-                category=category.value if category.value != entry.category else None,
-                text=words.value if words.value != entry.text else None,
+            await view.api(
+                memories.change,
+                entry.id,
+                category.value if category.value != entry.category else None,
+                words.value if words.value != entry.text else None,
             )
-            await view.api.patch(f"/api/memory/{part(entry.id)}", changed, ShownEntry)
         await show()
 
     title, yes = (text("Add an entry"), text("Remember")) if entry is None else (text("Edit an entry"), "")
@@ -120,6 +120,6 @@ async def _edit(show: Show, entry: ShownEntry | None = None) -> None:
 
 
 async def _forget(show: Show, entry: ShownEntry) -> None:
-    await view.api.delete(f"/api/memory/{part(entry.id)}")
+    await view.api(memories.forget, entry.id)
     view.notify(text("Forgotten. Undo brings it back."))
     await show()
