@@ -8,10 +8,9 @@ from urllib.parse import urlencode
 from nicegui import ui
 
 from hub_agent.calls.audit_log import AuditEntry, AuditPage
-from hub_registry.http.devices import DeviceAnswer
-from hub_registry.http.users import UserAnswer
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, refilled, row, stack
+from hub_web.parts.names import load_names
 from hub_web.parts.paging import Paged
 from hub_web.shell import page
 from hub_web.texts import text
@@ -23,10 +22,8 @@ _TONES: Final[dict[str, Tone]] = {"result": "good", "refused": "bad", "cancelled
 @page("/audit", title="Audit log", icon="fact_check", menu=230, width="wide")
 async def audit() -> None:
     """Show the log."""
-    named = await view.api.get("/api/users", list[UserAnswer]) if view.is_admin else []
-    names = {view.user.id: view.user.display_name, **{each.id: each.name for each in named}}
-    found = await view.api.get("/api/devices", list[DeviceAnswer])
-    devices = {"hub": text("Hub"), **{each.id: each.name for each in found}}
+    names = await load_names()
+    people, devices = names.people, {"hub": text("Hub"), **names.devices}
     entries: list[AuditEntry] = []
 
     def query() -> dict[str, str]:
@@ -39,7 +36,7 @@ async def audit() -> None:
             for form, link in exports.items():
                 link.props["href"] = f"/api/audit/export?{urlencode({**query(), 'format': form})}"
         entries.extend(answer.entries)
-        table.show(_row(each, names, devices) for each in entries)
+        table.show(_row(each, people, devices) for each in entries)
         with refilled(nothing):
             if not entries:
                 empty("fact_check", text("Nothing found"), text("Nothing like this was called."))
@@ -52,7 +49,7 @@ async def audit() -> None:
             words = text_field(text("Words")).props("clearable debounce=120 type=search")
             words.classes("sb-grow")
             filters = {
-                "user": choice(text("Person"), {"": text("anybody"), **names}, ""),
+                "user": choice(text("Person"), {"": text("anybody"), **people}, ""),
                 "device": choice(text("Device"), {"": text("any device"), **devices}, ""),
                 "outcome": choice(text("Outcome"), {"": text("any outcome"), **outcomes()}, ""),
                 "since": choice(text("Since"), _since(), ""),
@@ -112,10 +109,10 @@ def _export(form: str) -> ui.link:
     return made
 
 
-def _row(entry: AuditEntry, names: Mapping[str, str], devices: Mapping[str, str]) -> list[Cell]:
+def _row(entry: AuditEntry, people: Mapping[str, str], devices: Mapping[str, str]) -> list[Cell]:
     return [
         view.at(entry.at),
-        names.get(entry.user, entry.user),
+        people.get(entry.user, entry.user),
         ".".join(filter(None, (entry.skill, entry.method))),
         devices.get(entry.device, entry.device),
         str(entry.token_name or entry.through or entry.actor.get("address", "")),

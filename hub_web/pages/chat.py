@@ -18,7 +18,7 @@ from hub_server.system.models import ModelStates
 from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Words, card, empty, icon_button, note, refilled, row, stack
+from hub_web.parts.layout import Words, card, cut, empty, icon_button, note, refilled, row, stack
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
 from hub_web.texts import text
@@ -375,10 +375,9 @@ class _Conversations:
         with ui.element("div").classes("sb-chat-entry"):
             with ui.element("a").classes("sb-grow sb-chat-link") as link:
                 link.props["href"] = view.href(f"/chat/{part(id_)}")
-                link.props["title"] = title
                 if id_ == self._current:
                     link.props("aria-current=page")
-                Words("span", title, "sb-cut")
+                cut("span", title)
                 Words("span", view.ago(conversation.at), "sb-muted sb-small")
             more = icon_button("more_vert", text("More for {name}", name=title))
             with more.props("size=sm"), ui.menu():

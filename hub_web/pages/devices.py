@@ -12,7 +12,21 @@ from hub_registry.http.joining import ApproveBody, ApprovedAnswer
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field
 from hub_web.parts.invitation import show_invitation
-from hub_web.parts.layout import Tone, Words, badge, card, dot, empty, facts, grid, note, refilled, row, stack
+from hub_web.parts.layout import (
+    Tone,
+    Words,
+    badge,
+    card,
+    cut,
+    dot,
+    empty,
+    facts,
+    grid,
+    note,
+    refilled,
+    row,
+    stack,
+)
 from hub_web.parts.plots import show_sparkline, sparkline
 from hub_web.shell import page
 from hub_web.texts import text
@@ -85,7 +99,7 @@ def _device(device: DeviceAnswer) -> Callable[[DeviceAnswer], None]:
     with ui.element("a").classes("sb-card sb-card-link") as made:
         made.props["href"] = view.href(f"/devices/{part(device.id)}")
         with ui.element("div").classes("sb-card-head"):
-            Words("h2", device.name, "sb-h2 sb-cut").props["title"] = device.name
+            cut("h2", device.name, "sb-h2")
             ui.element("div").classes("sb-grow")
             dot(*state_of(device.state))
         with row():
@@ -149,7 +163,7 @@ def _asking(asking: list[Waiting], show: Show) -> None:
         Words("p", text("Press “Enter a code” and type the code that the device shows."), "sb-muted")
         for each in asking:
             with row():
-                Words("span", each.name, "sb-strong sb-cut").props["title"] = each.name
+                cut("span", each.name, "sb-strong")
                 Words("span", text("from {address}", address=each.source), "sb-muted sb-small")
                 Words("span", view.ago(each.expires_at), "sb-muted sb-small")
                 ui.element("div").classes("sb-grow")

@@ -11,7 +11,7 @@ from hub_web.api import part
 from hub_web.parts.files import in_browser
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.invitation import shown_once
-from hub_web.parts.layout import Table, Tone, Words, actions, badge, card, code, grid, note, row
+from hub_web.parts.layout import Table, Tone, Words, actions, badge, card, code, cut, grid, note, row
 from hub_web.shell import page
 from hub_web.texts import languages, text
 from hub_web.view import Show, view
@@ -132,7 +132,7 @@ def _named(token: TokenSummary) -> str:
 
 def _token_name(token: TokenSummary) -> None:
     with row():
-        Words("span", _named(token), "sb-cut").props["title"] = token.jti
+        cut("span", _named(token), title=token.jti)
         if token.session:
             badge(text("browser"), icon="computer")
         if token.current:

@@ -17,6 +17,7 @@ from hub_web.parts.layout import (
     Words,
     actions,
     card,
+    cut,
     dot,
     facts,
     grid,
@@ -288,7 +289,7 @@ def _log() -> None:
             with lines, ui.element("li").classes(f"sb-log-{line.level}"):
                 Words("time", view.at(line.at)).props["title"] = rfc3339(line.at)
                 Words("span", line.level, "sb-log-word")
-                Words("span", line.logger, "sb-muted sb-cut").props["title"] = line.logger
+                cut("span", line.logger, "sb-muted")
                 Words("span", line.text, "sb-log-text")
             while len(lines.default_slot.children) > _LINES:
                 lines.remove(0)

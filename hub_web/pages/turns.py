@@ -1,10 +1,9 @@
 """Turns: what was asked, how it ended, and where the time went."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 from nicegui import ui
 
@@ -12,11 +11,10 @@ from contracts.errors import StrawberryError
 from contracts.text import shortened
 from contracts.trace import TurnSpan
 from hub_agent.chat.traces import TurnPage, TurnShown, TurnSummary
-from hub_registry.http.devices import DeviceAnswer
-from hub_registry.http.users import UserAnswer
 from hub_web.api import part
 from hub_web.parts.forms import choice
-from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, row, stack
+from hub_web.parts.layout import Tone, Words, badge, card, cut, empty, facts, note, problem, row, stack
+from hub_web.parts.names import Names, load_names
 from hub_web.parts.paging import Paged
 from hub_web.parts.times import milliseconds
 from hub_web.parts.turns.markdown import Markdown
@@ -24,8 +22,6 @@ from hub_web.parts.turns.timeline import Timeline, cost_words, legend, shares, s
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
-
-T = TypeVar("T")
 
 _AGAIN_S: Final = 2.0
 """How often a turn that runs is looked at again."""
@@ -46,7 +42,7 @@ _TONES: Final[dict[str | None, Tone]] = {
 @page("/turns", title="Turns", icon="timeline", menu=210)
 async def turns() -> None:
     """Show the turns, newest first."""
-    names = await _names()
+    names = await load_names()
     note(
         text("Everything that was asked, and where the time went. Open one to see why it was slow or wrong.")
     )
@@ -86,19 +82,18 @@ async def turns() -> None:
     await pages.search()
 
 
-def _listed(turn: TurnSummary, names: "_Names", slowest: float) -> None:
+def _listed(turn: TurnSummary, names: Names, slowest: float) -> None:
     with ui.element("a").classes("sb-card sb-asked") as made:
         made.props["href"] = view.href(f"/turns/{part(turn.turn)}")
         with row(wrap=False):
-            question = _question(turn, names)
-            Words("span", question, "sb-cut sb-strong sb-grow").props["title"] = question
+            cut("span", _question(turn, names), "sb-strong sb-grow")
             _outcome(turn)
         kinds = _kinds(turn)
         shares(kinds, of_ms=max(slowest, sum(kinds.values())))
         with row().classes("sb-asked-facts"):
             for said in (
                 view.at(turn.at),
-                names.users.get(turn.user, turn.user) if turn.user != view.user.id else "",
+                names.people.get(turn.user, turn.user) if turn.user != view.user.id else "",
                 names.devices.get(turn.device or "", turn.device or ""),
                 turn.agent if turn.agent not in ("", "assistant", "strawberry") else "",
                 _answered_by(turn),
@@ -121,7 +116,7 @@ def _kinds(turn: TurnSummary) -> dict[str, float]:
 @page("/turns/{turn}", title="Turn", icon="timeline")
 async def turn(turn: str) -> None:
     """Show one turn as a timeline."""
-    names = await _names()
+    names = await load_names()
     shown = await view.api.get(f"/api/turns/{part(turn)}", TurnShown)
     content = stack().classes("sb-turn-page")
     with content:
@@ -145,7 +140,7 @@ async def turn(turn: str) -> None:
         view.run(follow(), name="turn")
 
 
-def _whole(turn: TurnShown, names: "_Names") -> None:
+def _whole(turn: TurnShown, names: Names) -> None:
     view.title(_cut(_question(turn, names)))
     spans = turn.spans or ()
     with row():
@@ -180,7 +175,7 @@ def _whole(turn: TurnShown, names: "_Names") -> None:
             note(_why_no_spans(turn))
         facts(
             {
-                text("Asked by"): names.users.get(turn.user, turn.user),
+                text("Asked by"): names.people.get(turn.user, turn.user),
                 text("Device"): names.devices.get(turn.device or "", turn.device or ""),
                 text("Agent"): turn.agent,
                 text("Answered by"): _answered_by(turn),
@@ -228,30 +223,6 @@ def findings(spans: Sequence[TurnSpan]) -> list[str]:
     return list(dict.fromkeys(said))[:_FINDINGS]
 
 
-@dataclass(frozen=True)
-class _Names:
-    """Names of people and devices by id, as far as this person may know them."""
-
-    users: Mapping[str, str]
-    devices: Mapping[str, str]
-
-
-async def _names() -> _Names:
-    async def read(path: str, kind: type[list[T]]) -> list[T]:
-        try:
-            return await view.api.get(path, kind)
-        except StrawberryError:
-            return []  # not for this person: ids are shown then
-
-    people, devices = await asyncio.gather(
-        read("/api/users", list[UserAnswer]), read("/api/devices", list[DeviceAnswer])
-    )
-    return _Names(
-        {view.user.id: view.user.display_name, **{each.id: each.name for each in people}},
-        {each.id: each.name for each in devices},
-    )
-
-
 def _outcomes() -> dict[str | None, str]:
     return {
         "answered": text("Answered"),
@@ -268,9 +239,9 @@ def _outcome(turn: TurnSummary) -> None:
     badge(_outcomes()[turn.outcome], _TONES[turn.outcome])
 
 
-def _question(turn: TurnSummary, names: _Names) -> str:
+def _question(turn: TurnSummary, names: Names) -> str:
     if turn.question is None:
-        return text("A turn of {name}", name=names.users.get(turn.user, turn.user))
+        return text("A turn of {name}", name=names.people.get(turn.user, turn.user))
     return " ".join(turn.question.split())
 
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from nicegui import ui
 
 from agent_core.sentences.responses import bytes_text
 from contracts.errors import InvalidMessage, PasswordNeeded
+from contracts.wire import Json
 from hub_web.parts.layout import Words, row
 from hub_web.texts import text
 from hub_web.view import view
@@ -68,7 +70,7 @@ async def in_browser(function: str, *given: Any) -> None:
     view.cancel_when_closed(task)
     call = f"strawberry.{function}({', '.join(map(json.dumps, given))})"
     answered = await view.client.run_javascript(f"return await {call}", timeout=_LONG_S)
-    if error := cast("dict[str, Any] | None", answered):
+    if error := cast("Mapping[str, Json] | None", answered):
         if error.get("code") == "password_needed":
             raise PasswordNeeded(str(error.get("detail")))
         own = {"no_file": text("Choose a file first"), "unreachable": text("The hub does not answer.")}

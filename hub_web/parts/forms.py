@@ -128,14 +128,14 @@ class SchemaForm:
             return
         self._inputs[".".join(place)] = _Input(field, given)
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Json]:
         """Return what was filled in.
 
         Raises:
             InvalidMessage: If something is missing, or cannot be read; shown by its field, too.
         """
         self.clear()
-        made: dict[str, Any] = {}
+        made: dict[str, Json] = {}
         problems: list[str] = []
         for path, each in self._inputs.items():
             wrong, value = "", None
@@ -158,7 +158,7 @@ class SchemaForm:
             raise InvalidMessage(problems[0])
         return made
 
-    def read(self) -> dict[str, Any] | None:
+    def read(self) -> dict[str, Json] | None:
         """Return what was filled in; None where something is wrong, which its field says."""
         try:
             return self.values()

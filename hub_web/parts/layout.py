@@ -31,6 +31,17 @@ class Words(ui.element):
         self.update()
 
 
+def cut(tag: str, text: str, classes: str = "", *, title: str = "") -> Words:
+    """Make words that are cut where there is no room for them, and shown whole by pointing at them.
+
+    Args:
+        title: What is shown then instead.
+    """
+    made = Words(tag, text, f"sb-cut {classes}")
+    made.props["title"] = title or text
+    return made
+
+
 def heading(text: str, *, level: Literal[1, 2, 3] = 2, classes: str = "") -> Words:
     """Make a heading; a page has one of level 1, which the frame makes."""
     return Words(f"h{level}", text, f"sb-h{level} {classes}")

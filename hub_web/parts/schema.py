@@ -105,7 +105,7 @@ def _field(
 ) -> Field:
     default = schema.get("default") if isinstance(schema, dict) else None
     schema, nullable = _resolved(schema, root)
-    common: dict[str, Any] = {
+    common: dict[str, Json] = {
         "name": name,
         "required": required and not nullable,
         "default": default if default is not None else schema.get("default"),
@@ -149,7 +149,7 @@ def _choices(schema: Mapping[str, Any]) -> tuple[Json, ...]:
     return tuple(values)
 
 
-def _bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _bounds(schema: Mapping[str, Any]) -> dict[str, Json]:
     is_whole = schema.get("type") == "integer"
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is None and is_whole and "exclusiveMinimum" in schema:
@@ -161,7 +161,7 @@ def _bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in given.items() if each is not None and abs(each) <= _LARGEST}
 
 
-def _resolved(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+def _resolved(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Json], bool]:
     """Follow references and the one way of ``anyOf`` that is not null; return also whether null is taken."""
     nullable = False
     for _ in range(_MAX_DEPTH * 4):

@@ -10,6 +10,7 @@ from agent_core.models.ollama import LocalModel
 from agent_core.models.providers import PROVIDERS, Provider
 from agent_core.setup.looking import FoundOllama
 from agent_core.setup.writing import name_for, own_variable
+from contracts.wire import Json
 from hub_server.system.models import ModelEntries, ModelSettings, TriedModel
 from hub_web.api import part
 from hub_web.parts.files import size
@@ -131,7 +132,7 @@ class Adding:
         return (self._key.value or "").strip() if self._key is not None else ""
 
     async def _try(self) -> TriedModel:
-        body: dict[str, Any] = {"entry": self._entry().model_dump(exclude_unset=True)}
+        body: dict[str, Json] = {"entry": self._entry().model_dump(exclude_unset=True)}
         if self._secret:
             body |= {"key": self._secret}
         tried = await view.api.post("/api/models/test", body, TriedModel)

@@ -15,7 +15,7 @@ from hub_web.api import part
 from hub_web.pages.models.adding import Adding, show_result
 from hub_web.pages.models.ollama import Ollama
 from hub_web.parts.forms import choice, number_field, text_field
-from hub_web.parts.layout import Words, card, dot, heading, note, problem, refilled, stack
+from hub_web.parts.layout import Words, card, cut, dot, heading, note, problem, refilled, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -74,9 +74,8 @@ class _Models:
         with ui.element("li").classes("sb-model"):
             Words("span", str(place + 1), "sb-model-place").props("aria-hidden=true")
             with ui.element("div").classes("sb-model-name"):
-                Words("span", name, "sb-strong sb-cut").props["title"] = name
-                about = f"{entry.model} · {_provider_name(entry)}"
-                Words("span", about, "sb-muted sb-small sb-cut").props["title"] = about
+                cut("span", name, "sb-strong")
+                cut("span", f"{entry.model} · {_provider_name(entry)}", "sb-muted sb-small")
             with ui.element("div").classes("sb-model-state").props("aria-live=polite") as state:
                 self._state(entry)
             with ui.element("div").classes("sb-model-tools"):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.trace import SpanDetail, TurnSpan
-from hub_web.parts.layout import Words, code, facts
+from hub_web.parts.layout import Words, code, cut, facts
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
 
@@ -105,8 +105,7 @@ class Timeline:
                     ui.icon("chevron_right").classes("sb-chevron")
                     ui.element("span").classes(f"sb-swatch sb-kind-{span.kind}").props("aria-hidden=true")
                     Words("span", self._names[span.kind], "sb-only-read")
-                    name = span_name(span)
-                    Words("span", name, "sb-cut").props["title"] = name
+                    cut("span", span_name(span))
                     if is_bad:
                         ui.icon("error_outline").classes("sb-span-bad").props("aria-hidden=true")
                         Words("span", self._outcome(span), "sb-only-read")
