@@ -27,6 +27,7 @@ from contracts.wire import Json, OrAbsent, Part, Strict
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_live.events import Events
+from hub_live.events.kinds import NodeData
 from hub_live.topics import Feed, Sample, field
 from hub_live.world.world import NODES
 from hub_registry.access.bearer import Bearer, Gate
@@ -189,10 +190,16 @@ async def node_events(
         entry, data = directory.get(device), field(sample.value, "data")
         if entry is None or not isinstance(data, dict) or not limits.take(device):
             return
-        told = {key: str(data.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason")}
-        subject = f"{told['name']} on {entry.display_name}"
-        payload: dict[str, Json] = {"subject": subject, "device": entry.id, "key": entry.key, **told}
-        tasks.create_task(events.publish(entry.device.owner, "node", payload), name="event of a node")
+        name, state, reason = (str(data.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason"))
+        event = NodeData(
+            subject=f"{name} on {entry.display_name}",
+            device=entry.id,
+            key=entry.key,
+            name=name,
+            state=state,
+            reason=reason,
+        )
+        tasks.create_task(events.publish(entry.device.owner, event), name="event of a node")
 
     with feed.follow(topics.EVENT.filter(name="node"), hear):
         yield

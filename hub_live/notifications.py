@@ -30,7 +30,7 @@ from contracts.wire import Json
 from hub_agent.address import COMMAND_LINE
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
-from hub_live.events import Events
+from hub_live.events import Events, NotificationData
 from hub_registry.access.bearer import Gate
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.storage.store import Store
@@ -156,8 +156,8 @@ async def announce_ends(authority: TokenAuthority, events: Events, *, at: dateti
                 day=row.expires_at.date(),
                 command=command,
             )
-            payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "hub", "token": row.jti}
-            await events.publish(row.owner, "notification", payload)
+            event = NotificationData(subject=row.name, text=text, sender="hub", token=row.jti)
+            await events.publish(row.owner, event)
 
 
 async def announce_missing_values(missing: Iterable[tuple[str, str, str]], events: Events) -> None:
@@ -175,13 +175,8 @@ async def announce_missing_values(missing: Iterable[tuple[str, str, str]], event
         if new := sorted(own.keys() - known):
             shown = "; ".join(f"{name}: {own[name]}" for name in new)
             text = Phrase("There are no values for {shown}.", shown=shown)
-            payload: dict[str, Json] = {
-                "subject": new[0],
-                "text": text,
-                "from": "hub",
-                "without_values": [*new],
-            }
-            await events.publish(owner, "notification", payload)
+            event = NotificationData(subject=new[0], text=text, sender="hub", without_values=new)
+            await events.publish(owner, event)
 
 
 class SentTest(TypedDict):
@@ -275,14 +270,14 @@ async def tell_full_disk(store: Store, events: Events, *, person: str, directory
     while True:
         await store.full.wait()
         text = "The disk is full: nothing can be saved. Calls and sentences still work. Free some space."
-        await events.publish(person, "notification", {"subject": "disk", "text": text, "from": "disk"})
+        await events.publish(person, NotificationData(subject="disk", text=text, sender="disk"))
         has_room = False
         while not has_room:
             await asyncio.sleep(_LOOK_S)
             has_room = shutil.disk_usage(directory).free >= _ROOM
         store.full.clear()
         text = "The disk has room again: data is saved as usual."
-        await events.publish(person, "notification", {"subject": "disk", "text": text, "from": "disk"})
+        await events.publish(person, NotificationData(subject="disk", text=text, sender="disk"))
 
 
 @asynccontextmanager

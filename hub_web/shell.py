@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
+from hub_live.events import Event, NotificationData
 from hub_web.door import THEME_COOKIE, Theme, asset
 from hub_web.parts.layout import Words, empty, icon_button, note, problem
 from hub_web.texts import text
@@ -204,7 +205,7 @@ class _Bell:
     """The person's notifications: a toast for each new one, and the last ones behind a button."""
 
     def __init__(self) -> None:
-        self._listed: dict[int, dict[str, Any]] = {}
+        self._listed: dict[int, Event[NotificationData]] = {}
         self._seen = view.seen
         self._button = icon_button("notifications_none", "", view.showing(self._show))
         with self._button:
@@ -214,24 +215,24 @@ class _Bell:
 
     def follow(self) -> None:
         """List the stored ones, and take in what comes while the page is open."""
-        view.on_event(self._heard, "notification")
+        view.on_event(NotificationData, self._heard)
         view.follow_events(self._read)
 
-    def _heard(self, event: dict[str, Any]) -> None:
+    def _heard(self, event: Event[NotificationData]) -> None:
         if self._take(event):
             self._count()
             view.notify(": ".join(_told(event)), kind="info")
 
     async def _read(self) -> None:
-        for event in await view.stored_events("notification", last=_LISTED, own=True):
+        for event in await view.stored_events(NotificationData, last=_LISTED, own=True):
             self._take(event)
         self._count()
 
-    def _take(self, event: dict[str, Any]) -> bool:
+    def _take(self, event: Event[NotificationData]) -> bool:
         """Add an event to the list, and return whether it is the person's own."""
-        if event["user"] != view.user.id:
+        if event.user != view.user.id:
             return False
-        self._listed[event["id"]] = event
+        self._listed[event.id] = event
         if len(self._listed) > _LISTED:
             del self._listed[min(self._listed)]
         return True
@@ -253,15 +254,15 @@ class _Bell:
                     with ui.element("li").classes("sb-entry-row"), ui.element("div"):
                         *subject, said = _told(event)
                         Words("p", said, "sb-strong" if id_ > self._seen else "")
-                        Words("p", " · ".join([*subject, view.at(event["at"])]), "sb-muted sb-small")
+                        Words("p", " · ".join([*subject, view.at(event.at)]), "sb-muted sb-small")
         self._seen = max(self._listed, default=self._seen)
         _keep(SEEN_COOKIE, str(self._seen))
         self._count()
 
 
-def _told(event: dict[str, Any]) -> list[str]:
+def _told(event: Event[NotificationData]) -> list[str]:
     """Return what a notification is about, where that is something else, and what it says."""
-    subject, said = event["subject"], str(event["data"].get("text") or event["subject"])[:_LONGEST]
+    subject, said = event.subject, (event.data.text or event.subject)[:_LONGEST]
     return [text.message(said)] if said.startswith(subject) else [subject, text.message(said)]
 
 

@@ -18,6 +18,8 @@ from starlette.requests import HTTPConnection
 from agent_core.prompt import Household
 from contracts.errors import PasswordNeeded, StrawberryError, Unauthorized
 from contracts.rates import Backoff
+from contracts.wire import Json
+from hub_live.events.kinds import Event, EventData, Kept
 from hub_registry.access.accounts import User
 from hub_web.api import Api, Kind, T
 from hub_web.door import theme_of
@@ -85,7 +87,7 @@ class View:
         self._until_closed: set[asyncio.Task[Any]] = set()
         self._busy = 0
         self._is_closed = False
-        self._listeners: list[tuple[Callable[[Any], Any], frozenset[str], Any]] = []
+        self._listeners: list[tuple[type[EventData], Callable[[Event[Any]], Any], Any]] = []
 
     def enter(self) -> None:
         """Make this the page of the present task and of those that it begins."""
@@ -402,26 +404,26 @@ class View:
         Args:
             on_open: Reads what happened before; called whenever the stream has been opened.
         """
-        self.follow("/api/events", dict[str, Any], self._happened, on_open=on_open)
+        self.follow("/api/events", Event[Json], self._happened, on_open=on_open)
 
-    def on_event(self, on_event: Callable[[Any], Any], *kinds: str) -> None:
-        """Call a function with each event of these kinds that happens from now on."""
-        self._listeners.append((on_event, frozenset(kinds), ui.context.slot))
+    def on_event(self, kind: type[Kept], on_event: Callable[[Event[Kept]], Any]) -> None:
+        """Call a function with each event of a kind that happens from now on."""
+        self._listeners.append((kind, on_event, ui.context.slot))
 
-    async def _happened(self, event: dict[str, Any]) -> None:
-        for on_event, kinds, slot in self._listeners:
-            if event["kind"] in kinds:
+    async def _happened(self, event: Event[Json]) -> None:
+        for kind, on_event, slot in self._listeners:
+            if event.kind == kind.KIND:
                 with slot:
-                    result = on_event(event)
+                    result = on_event(event.having(kind))
                     if inspect.isawaitable(result):
                         await result
 
-    async def stored_events(self, kind: str, *, last: int, own: bool = False) -> list[dict[str, Any]]:
+    async def stored_events(self, kind: type[Kept], *, last: int, own: bool = False) -> list[Event[Kept]]:
         """Return the last events of a kind that were stored, the oldest first."""
         async with self.api.stream(
-            "GET", "/api/events", dict[str, Any], kind=kind, last=last, own=own, follow=False
+            "GET", "/api/events", Event[Json], kind=kind.KIND, last=last, own=own, follow=False
         ) as events:
-            return [event async for event in events]
+            return [event.having(kind) async for event in events]
 
     def run(self, work: Coroutine[Any, Any, None], *, name: str) -> Callable[[], None]:
         """Run something beside the page until it ends, or the page does; return what stops it."""

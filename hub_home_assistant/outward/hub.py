@@ -14,7 +14,7 @@ from contracts.text import shortened
 from hub_agent.chat.assistant import Assistant
 from hub_home_assistant.outward.configs import MAX_STATE, Announcement
 from hub_home_assistant.outward.publishing import HUB, Publishing
-from hub_live.events import Events
+from hub_live.events import Events, NotificationData
 from hub_live.topics import Sample, field
 from hub_registry.access.bearer import Bearer
 
@@ -177,8 +177,7 @@ class HubParts:
     def _notify(self, text: str) -> None:
         exposure = self._exposures.find(NOTIFY)
         if exposure is not None and text.strip():
-            told = {"subject": text.strip()[:200], "text": text[:MAX_MESSAGE], "from": HOME_ASSISTANT}
-            self._tasks.create_task(
-                self._events.publish(exposure.user, "notification", told),
-                name="home assistant: notify",
+            event = NotificationData(
+                subject=text.strip()[:200], text=text[:MAX_MESSAGE], sender=HOME_ASSISTANT
             )
+            self._tasks.create_task(self._events.publish(exposure.user, event), name="home assistant: notify")

@@ -9,13 +9,13 @@ from typing import Any
 from contracts import topics
 from contracts.devices.presence import CaptureState
 from contracts.phrases import Phrase
-from contracts.wire import Json
 from hub_live.captures.budget import CaptureFile, Kept, size_of
 from hub_live.captures.files.series import Series
 from hub_live.captures.recording import Change, Recording
 from hub_live.captures.spec import CaptureInfo, CaptureSpec, State
 from hub_live.captures.tables import CaptureRow
-from hub_live.events import Kind
+from hub_live.events import EventData, NotificationData
+from hub_live.events.kinds import CaptureData
 from hub_live.topics import Feed
 
 
@@ -68,18 +68,19 @@ class Capture:
         """Return the part that is kept with its files."""
         return Kept(self.series, self.state == "active", self.spec.max_files, self.spec.keep_days)
 
-    def news(self, change: Change, problem: str) -> list[tuple[Kind, dict[str, Json]]]:
+    def news(self, change: Change, problem: str) -> list[EventData]:
         """Return the events of a change; what keeps it from being written is a notification, too."""
-        about: dict[str, Json] = {"subject": self.row.id}
-        event = {**about, "event": change, "path": self.spec.path, "problem": problem}
-        news: list[tuple[Kind, dict[str, Json]]] = [("capture", event)]
+        name = self.row.id
+        news: list[EventData] = [
+            CaptureData(subject=name, event=change, path=self.spec.path, problem=problem)
+        ]
         if change in ("full", "failed", "resumed"):
             text = (
                 Phrase("The capture cannot be written: {problem}.", problem=problem)
                 if problem
                 else "The capture goes on."
             )
-            news.append(("notification", {**about, "text": text, "from": "capture"}))
+            news.append(NotificationData(subject=name, text=text, sender="capture"))
         return news
 
     def is_gone(self) -> bool:

@@ -427,7 +427,7 @@ class Captures:
         await self._save()
         if owner:
             news = capture.news(change, problem)
-            await self._events.publish_all([(owner, kind, data) for kind, data in news])
+            await self._events.publish_all([(owner, data) for data in news])
 
     async def _save(self) -> None:
         """Store and publish what has changed."""

@@ -1,10 +1,12 @@
 """Events: what happened in the home, stored, streamed and published for the people it concerns.
 
+``kinds``     what happens, and the data of each kind
 ``events``    the stored events of each person
 ``presence``  devices that come and go, as events
 ``http``      their stream over HTTP
 """
 
-from hub_live.events.events import Events, Kind
+from hub_live.events.events import Events
+from hub_live.events.kinds import Event, EventData, NotificationData
 
-__all__ = ["Events", "Kind"]
+__all__ = ["Event", "EventData", "Events", "NotificationData"]

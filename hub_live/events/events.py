@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 from sqlalchemy import Delete, Update
 from sqlmodel import Session, col, delete, func, select
@@ -17,13 +17,11 @@ from contracts.devices.presence import UserEvent
 from contracts.errors import Disconnected, InvalidTopic, StorageError
 from contracts.wire import Json
 from hub_agent.tables import EventRow
+from hub_live.events.kinds import KINDS, EventData, Kind
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
-
-Kind = Literal["watcher", "capture", "presence", "notification", "timer", "node"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 _KEPT: Final = 500
 """Events of one kind that are kept for a person: devices that come and go push out no watcher's decision."""
@@ -51,19 +49,12 @@ class Events:
         # With the ids after the newest that is stored; stored with the next events.
         self._held: list[EventRow] = []
 
-    async def publish(self, user: str, kind: Kind, payload: Mapping[str, Json]) -> None:
-        """Store an event, wake the streams, and publish it on the bus.
-
-        Args:
-            payload: Its data; ``subject`` in it is what the event is about, for people.
-        """
-        await self.publish_all([(user, kind, payload)])
+    async def publish(self, user: str, data: EventData) -> None:
+        """Store an event, wake the streams, and publish it on the bus."""
+        await self.publish_all([(user, data)])
 
     async def publish_all(
-        self,
-        happened: Sequence[tuple[str, Kind, Mapping[str, Json]]],
-        *,
-        also: Update | Delete | None = None,
+        self, happened: Sequence[tuple[str, EventData]], *, also: Update | Delete | None = None
     ) -> None:
         """Publish several events, stored in one transaction.
 
@@ -76,10 +67,8 @@ class Events:
         """
         at = now()
         rows = [
-            EventRow(
-                user=user, kind=kind, subject=str(data.get("subject", ""))[:200], data=_bounded(data), at=at
-            )
-            for user, kind, data in happened
+            EventRow(user=user, kind=data.KIND, subject=data.subject[:200], data=_bounded(data), at=at)
+            for user, data in happened
         ]
 
         held = tuple(self._held)
@@ -210,8 +199,9 @@ def _trim(session: Session, user: str, kind: str) -> None:
         session.exec(delete(EventRow).where(*own, col(EventRow.id) <= oldest_kept))
 
 
-def _bounded(data: Mapping[str, Json]) -> dict[str, Any]:
+def _bounded(event: EventData) -> dict[str, Any]:
+    data = event.model_dump(mode="json", by_alias=True)
     if len(json.dumps(data)) <= _MAX_BYTES:
-        return dict(data)
+        return data
     # What is too long to keep is in the service that the event is about.
     return {key: value for key, value in data.items() if len(json.dumps(value)) <= _MAX_BYTES // len(data)}

@@ -12,9 +12,10 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import read_query
 from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from contracts.errors import InvalidMessage
-from contracts.wire import Strict, rfc3339
+from contracts.wire import Json, Strict
 from hub_agent.tables import EventRow
-from hub_live.events.events import KINDS, Events, Kind
+from hub_live.events.events import Events
+from hub_live.events.kinds import KINDS, Event, Kind
 from hub_registry.access.bearer import Gate
 
 
@@ -74,12 +75,5 @@ def _id(text: str) -> int:
 
 
 def _chunk(each: EventRow) -> bytes:
-    shown = {
-        "id": each.id,
-        "at": rfc3339(each.at),
-        "user": each.user,
-        "kind": each.kind,
-        "subject": each.subject,
-        "data": each.data,
-    }
+    shown = Event[Json].model_validate(each, from_attributes=True)
     return f"id: {each.id}\n".encode() + event(shown)

@@ -7,6 +7,7 @@ from typing import Final
 
 from chat.tasks import supervise
 from hub_live.events.events import Events
+from hub_live.events.kinds import PresenceData
 from hub_registry.bus.service import RegistryService
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.presence import PresenceChange
@@ -41,21 +42,7 @@ async def presence_events(
             changes.clear()
             news = [(entry, online) for entry, online in gathered if told.get(entry.id) is not online]
             told.update((entry.id, online) for entry, online in news)
-            await events.publish_all(
-                [
-                    (
-                        entry.device.owner,
-                        "presence",
-                        {
-                            "subject": entry.display_name,
-                            "device": entry.id,
-                            "key": entry.key,
-                            "online": online,
-                        },
-                    )
-                    for entry, online in news
-                ]
-            )
+            await events.publish_all([(entry.device.owner, _data(entry, online)) for entry, online in news])
 
     stop = service.on_presence(note)
     task = supervise(tasks, publish, name="presence events")
@@ -64,3 +51,7 @@ async def presence_events(
     finally:
         stop()
         task.cancel()
+
+
+def _data(entry: Entry, online: bool) -> PresenceData:
+    return PresenceData(subject=entry.display_name, device=entry.id, key=entry.key, online=online)

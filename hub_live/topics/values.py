@@ -30,7 +30,7 @@ from contracts.phrases import Phrase
 from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import Asking
-from hub_live.events.events import KINDS
+from hub_live.events.kinds import KINDS
 from hub_live.topics.feed import Feed
 from hub_live.topics.samples import Gap, LinkName, Sample
 from hub_registry.access.accounts import User

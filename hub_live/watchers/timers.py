@@ -17,8 +17,9 @@ from agent_core.prompt import Household
 from chat.tasks import happens, open_tasks, supervise
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
 from contracts.phrases import Phrase
-from contracts.wire import Json, Part, Timestamp, rfc3339
-from hub_live.events import Events, Kind
+from contracts.wire import Part, Timestamp, rfc3339
+from hub_live.events import EventData, Events, NotificationData
+from hub_live.events.kinds import TimerData
 from hub_live.watchers.definition import Missed
 from hub_live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_live.watchers.tables import TimerRow
@@ -91,7 +92,7 @@ class Timers:
         await self._store.write(lambda session: session.add(TimerRow(**values)))
         self._rows[row.id] = row
         self._changed.set()
-        await self._events.publish(user.id, "timer", _happened(row, "set"))
+        await self._events.publish(user.id, _happened(row, "set"))
         return TimerSummary.model_validate(row)
 
     def of(self, user: User) -> list[TimerSummary]:
@@ -119,7 +120,7 @@ class Timers:
                 hint="There are: {known}.",
             )
         await self._drop(found[0])
-        await self._events.publish(user.id, "timer", _happened(found[0], "removed"))
+        await self._events.publish(user.id, _happened(found[0], "removed"))
         return TimerSummary.model_validate(found[0])
 
     async def forget_person(self, user: str) -> None:
@@ -158,7 +159,6 @@ class Timers:
 
     async def _end(self, row: TimerRow, *, late: bool) -> None:
         missed = late and row.missed == "tell"
-        payload = _happened(row, "ended")
         message = Phrase("Missed while the hub was stopped: {text}", text=row.text) if missed else row.text
         before, following = row.due, None
         # First, so that a client that reads the timers at the event does not find it as it was.
@@ -171,10 +171,11 @@ class Timers:
                 # The household has no coordinates any more: its owner can remove the timer, or give it some.
                 following, message = now() + _WITHOUT_SUN, f"{row.text}: {error.message}"
             row.due = following
-        events: list[tuple[str, Kind, dict[str, Json]]] = [
-            (row.owner, "timer", {**payload, "missed": late}),
-            (row.owner, "notification", {**payload, "text": message, "from": "timer"}),
-        ]
+        ended = TimerData(subject=row.text, event="ended", timer=row.id, due=before, missed=late)
+        note = NotificationData(
+            subject=row.text, event="ended", timer=row.id, due=before, text=message, sender="timer"
+        )
+        events: list[tuple[str, EventData]] = [(row.owner, ended), (row.owner, note)]
         try:
             await self._events.publish_all(events, also=_change(row.id, due=following))
         except StorageError:
@@ -189,8 +190,8 @@ class Timers:
         self._rows.pop(row.id, None)
 
 
-def _happened(row: TimerRow, event: Literal["set", "removed", "ended"]) -> dict[str, Json]:
-    return {"subject": row.text, "event": event, "timer": row.id, "due": rfc3339(row.due)}
+def _happened(row: TimerRow, event: Literal["set", "removed"]) -> TimerData:
+    return TimerData(subject=row.text, event=event, timer=row.id, due=row.due)
 
 
 def _change(timer: str, *, due: datetime | None) -> Update | Delete:

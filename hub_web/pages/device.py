@@ -10,6 +10,7 @@ from nicegui import ui
 
 from contracts.claims import DeviceScope
 from contracts.errors import NotFound, StrawberryError
+from hub_live.events.kinds import NodeData
 from hub_live.nodes import NodeList, NodeLogs, NodeSummary
 from hub_registry.devices.review import Item
 from hub_registry.http.devices import (
@@ -349,7 +350,7 @@ class _Device:
                 with self._programs, card(text("Programs"), icon="terminal"):
                     self._nodes = ui.element("div")
                 # One that ends by itself is an event of its owner's.
-                view.on_event(lambda _: self._show_nodes(), "node")
+                view.on_event(NodeData, lambda _: self._show_nodes())
             await self._show_nodes()
 
     def _skill(self, skill: SkillBody) -> ui.element:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.wire import Json
+from hub_live.events.kinds import Event, TimerData, WatcherData
 from hub_registry.http.methods import MethodsBody, SkillBody
 from hub_web.api import part
 from hub_web.parts.calls import human
@@ -81,7 +82,7 @@ class _Board:
         self._skills: dict[tuple[str, str], SkillBody] = {}
         self._shows: dict[tuple[str, str], list[Callable[[dict[str, Any]], None]]] = {}
         self._refresh_timers = one_at_a_time(self._read_timers)
-        self._fired: dict[int, dict[str, Any]] = {}
+        self._fired: dict[int, Event[WatcherData]] = {}
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
@@ -95,10 +96,11 @@ class _Board:
         self._build()
         view.follow("/api/world", dict[str, Any], self._changed, limit=_MOST, follow=True)
         # First, so that nothing happens unheard in between.
-        view.on_event(self._happened, "timer", "watcher")
+        view.on_event(TimerData, self._timer_changed)
+        view.on_event(WatcherData, self._fired_now)
         await self._refresh_timers()
         ui.timer(1.0, self._count_down)
-        for event in await view.stored_events("watcher", last=_READ_FIRED):
+        for event in await view.stored_events(WatcherData, last=_READ_FIRED):
             self._fire(event)
         self._show_fired()
 
@@ -308,16 +310,17 @@ class _Board:
         await view.api.delete(f"/api/timers/{part(timer['id'])}")
         await self._refresh_timers()
 
-    async def _happened(self, event: dict[str, Any]) -> None:
-        if event["kind"] == "timer" and event["user"] == view.user.id:
+    async def _timer_changed(self, event: Event[TimerData]) -> None:
+        if event.user == view.user.id:
             await self._refresh_timers()
-        elif event["kind"] == "watcher":
-            self._fire(event)
-            self._show_fired()
 
-    def _fire(self, event: dict[str, Any]) -> None:
-        if event["data"].get("decision") in ("notify", "act"):
-            self._fired[event["id"]] = event
+    def _fired_now(self, event: Event[WatcherData]) -> None:
+        self._fire(event)
+        self._show_fired()
+
+    def _fire(self, event: Event[WatcherData]) -> None:
+        if event.data.decision in ("notify", "act"):
+            self._fired[event.id] = event
             while len(self._fired) > _SHOWN_FIRED:
                 del self._fired[min(self._fired)]
 
@@ -331,10 +334,10 @@ class _Board:
             for _, each in sorted(self._fired.items(), reverse=True):
                 with ui.element("div").classes("sb-fired"):
                     with row(wrap=False):
-                        Words("span", each["subject"], "sb-strong sb-cut")
+                        Words("span", each.subject, "sb-strong sb-cut")
                         ui.element("div").classes("sb-grow")
-                        Words("span", view.at(each["at"]), "sb-muted sb-small")
-                    if said := str(each["data"].get("text") or each["data"].get("reason") or ""):
+                        Words("span", view.at(each.at), "sb-muted sb-small")
+                    if said := each.data.reason:
                         Words("p", text.message(said[:300]), "sb-muted")
 
 

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from hub_agent.settings import HomeAssistantAccess, NotificationSettings
 from hub_home_assistant.inward import client as inward
+from hub_live.events import NotificationData
 from hub_live.topics import Sample
 from tests.home_assistant.server import HomeAssistant
 from tests.hub_agent.home import Home, open_home, says
@@ -391,7 +392,7 @@ async def test_notifications_arrive_in_home_assistant_also_the_first_and_the_las
             # Home Assistant is not connected yet.
             answer = await client.post("/api/notifications/test")
             assert answer.json() == [{"name": "notify.persistent_notification", "sent": True, "problem": ""}]
-            last = {"subject": "Strawberry", "text": "This was the last."}
-            await home.hub.live.events.publish("admin", "notification", last)
+            last = NotificationData(subject="Strawberry", text="This was the last.")
+            await home.hub.live.events.publish("admin", last)
         shown = await assistant.command("persistent_notification/get")
         assert {each["message"] for each in shown} == {"This is a test.", "This was the last."}

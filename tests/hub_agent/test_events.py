@@ -14,6 +14,14 @@ from chat.http.streams import STREAMS
 from contracts import topics
 from contracts.claims import Scope
 from hub_agent.settings import HttpSettings
+from hub_live.events.kinds import (
+    CaptureData,
+    NodeData,
+    NotificationData,
+    PresenceData,
+    TimerData,
+    WatcherData,
+)
 from hub_registry.devices.presence import PresenceState
 from tests.hub_agent.home import Home, open_home, within_patience
 from tests.hub_registry.spokes import eventually
@@ -42,14 +50,14 @@ async def subjects(
 
 async def test_a_stream_gives_what_happens_and_resumes_where_it_broke_off(home: Home) -> None:
     publish = home.hub.live.events.publish
-    await publish("admin", "watcher", {"subject": "before"})
+    await publish("admin", WatcherData(subject="before"))
     async with home.client() as client:
         async with streaming(client) as events:
-            await publish("admin", "watcher", {"subject": "disk", "decision": "act"})
+            await publish("admin", WatcherData(subject="disk", decision="act"))
             first = await anext(events)
         assert (first["kind"], first["user"], first["data"]["decision"]) == ("watcher", "admin", "act")
-        await publish("admin", "capture", {"subject": "weather"})
-        await publish("admin", "timer", {"subject": "tea"})
+        await publish("admin", CaptureData(subject="weather"))
+        await publish("admin", TimerData(subject="tea"))
         missed = {"Last-Event-ID": str(first["id"])}
         assert await subjects(client, "?follow=false", **missed) == ["weather", "tea"]
         assert await subjects(client, "?last=1&follow=false&kind=watcher") == ["disk"]
@@ -60,7 +68,7 @@ async def test_a_stream_gives_what_happens_and_resumes_where_it_broke_off(home: 
 async def test_a_person_sees_their_own_and_an_admin_all(home: Home) -> None:
     bo = await home.hub.registry.accounts.add("Bo", role="member")
     for user in ("admin", bo.id):
-        await home.hub.live.events.publish(user, "notification", {"subject": f"for {user}"})
+        await home.hub.live.events.publish(user, NotificationData(subject=f"for {user}"))
     some: tuple[Scope, ...] = ("chat",)
     for token, seen in (
         (await home.token(bo), ["for bo"]),
@@ -111,7 +119,7 @@ async def test_a_body_that_is_too_large_ends_its_stream_and_not_the_hub(home: Ho
 async def test_events_are_on_the_bus_of_their_person(home: Home) -> None:
     heard: asyncio.Queue[Message] = asyncio.Queue()
     await home.hub.link.subscribe(topics.USER_EVENT.filter(), heard.put_nowait)
-    await home.hub.live.events.publish("admin", "node", {"subject": "camera", "state": "failed"})
+    await home.hub.live.events.publish("admin", NodeData(subject="camera", state="failed"))
     message = await asyncio.wait_for(heard.get(), 30)
     assert message.topic == "users/admin/events/node"
     assert topics.USER_EVENT.parse(message.payload).data == {"subject": "camera", "state": "failed"}
@@ -140,8 +148,8 @@ async def test_devices_that_come_and_go_are_events_and_a_restart_of_the_hub_is_n
 
 async def test_only_so_many_of_a_kind_are_kept_and_none_is_too_large(home: Home) -> None:
     events = home.hub.live.events
-    await events.publish("admin", "watcher", {"subject": "a decision", "image": "x" * 100_000})
-    await events.publish_all([("admin", "presence", {"subject": str(number)}) for number in range(600)])
+    await events.publish("admin", WatcherData(subject="a decision", reason="x" * 100_000))
+    await events.publish_all([("admin", PresenceData(subject=str(number))) for number in range(600)])
     kept = await events.after(0, user="admin", limit=1_000)
     assert [kept[0].subject, kept[0].data] == ["a decision", {"subject": "a decision"}]
     assert [event.subject for event in kept[1:]] == [str(number) for number in range(100, 600)]

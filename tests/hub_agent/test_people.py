@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from contracts.claims import SCOPES, Scope
+from hub_live.events.kinds import NotificationData
 from hub_registry.access.accounts import User
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.storage.tables import Table
@@ -40,7 +41,7 @@ async def live_in(home: Home, user: User) -> None:
         await post(client, "/api/memory", category="Own", text=name, private=True)
     live = home.hub.live
     await live.timers.add(user, name, due=None, schedule="every day at 7", missed="run")
-    await live.events.publish(name, "notification", {"subject": name})
+    await live.events.publish(name, NotificationData(subject=name))
 
 
 async def post(client: httpx.AsyncClient, route: str, **body: Any) -> None:

@@ -16,6 +16,7 @@ from chat.tasks import open_tasks
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_live import notifications
+from hub_live.events.kinds import NotificationData, PresenceData
 from hub_live.notifications import Notifications, announce_ends, home_assistant_notifier
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import open_home
@@ -35,10 +36,10 @@ async def test_each_person_is_told_where_they_want_it(tmp_path: Path, receiver: 
     (tmp_path / "home" / ".env").write_text(f"PHONE={receiver.url}/hush\n")
     async with open_home(tmp_path / "home", notifications=settings) as home:
         events, admin = home.hub.live.events, home.hub.registry.admin.id
-        await events.publish("anna", "notification", {"subject": "disk", "text": "The disk is full."})
+        await events.publish("anna", NotificationData(subject="disk", text="The disk is full."))
         assert await next_of(receiver) == ("annas", "disk", "The disk is full.")
-        await events.publish(admin, "presence", {"subject": "PC"})
-        await events.publish(admin, "notification", {"subject": "tea", "text": "Tea is ready."})
+        await events.publish(admin, PresenceData(subject="PC"))
+        await events.publish(admin, NotificationData(subject="tea", text="Tea is ready."))
         assert await next_of(receiver) == ("hush", "tea", "Tea is ready.")
 
 
@@ -102,11 +103,11 @@ async def test_too_many_are_left_out_and_counted(tmp_path: Path, receiver: Recei
         admin = home.hub.registry.admin.id
         notifications = home.hub.live.notifications
         await home.hub.live.events.publish_all(
-            [(admin, "notification", {"subject": "w", "text": str(number)}) for number in range(14)]
+            [(admin, NotificationData(subject="w", text=str(number))) for number in range(14)]
         )
         assert [(await next_of(receiver))[2] for _ in range(10)] == [str(number) for number in range(10)]
         notifications._buckets.of(admin).charge(-5)
-        await home.hub.live.events.publish(admin, "notification", {"subject": "w", "text": "next"})
+        await home.hub.live.events.publish(admin, NotificationData(subject="w", text="next"))
         assert (await next_of(receiver))[2] == "next\n(4 more came in a short time and were not sent.)"
 
 
@@ -122,7 +123,7 @@ async def test_a_test_says_what_does_not_work_and_no_secret(
         answer = await http.post("/api/notifications/test")
         problems = [(each["sent"], each["problem"]) for each in answer.json()]
         await home.hub.live.events.publish(
-            home.hub.registry.admin.id, "notification", {"subject": "w", "text": "x"}
+            home.hub.registry.admin.id, NotificationData(subject="w", text="x")
         )
         for _ in range(4):
             await next_of(receiver)

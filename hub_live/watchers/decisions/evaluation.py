@@ -31,7 +31,8 @@ from contracts.rates import TokenBucket, TokenBuckets
 from contracts.wire import Json, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.settings import WatcherSettings
-from hub_live.events import Events
+from hub_live.events import Events, NotificationData
+from hub_live.events.kinds import WatcherData
 from hub_live.topics import Feed
 from hub_live.watchers.decisions.approved import ApprovedCall
 from hub_live.watchers.decisions.model import Chosen, Decision, Seen, WatcherModel, problem_of
@@ -165,14 +166,23 @@ class Announcer:
         Args:
             by: Id of that person.
         """
-        until = {"until": rfc3339(row.snoozed_until)} if row.snoozed_until and change == "snoozed" else {}
-        payload: dict[str, Json] = {"subject": row.name, "event": change, "by": by, **until}
-        await self._events.publish(row.owner, "watcher", payload)
+        until = row.snoozed_until if change == "snoozed" else None
+        await self._events.publish(row.owner, WatcherData(subject=row.name, event=change, by=by, until=until))
 
     async def decision(self, row: WatcherRow, entry: DecisionRow) -> None:
         """Publish a decision; the owner is notified of one that does something."""
-        shown = DecisionEntry.model_validate(entry).model_dump(mode="json")
-        await self._events.publish(row.owner, "watcher", {"subject": row.name, **shown})
+        data = WatcherData(
+            subject=row.name,
+            at=entry.at,
+            decision=entry.decision,
+            reason=entry.reason,
+            actions=entry.actions,
+            state=entry.state,
+            seen=entry.seen,
+            tokens=entry.tokens,
+            dry_run=entry.dry_run,
+        )
+        await self._events.publish(row.owner, data)
         if entry.decision in (NOTIFY, "act"):
             await self.notify(row, sentence_of(entry))
 
@@ -210,13 +220,13 @@ class Announcer:
             )
 
     async def _notify(self, row: WatcherRow, text: str) -> None:
-        payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "watcher"}
-        await self._events.publish(row.owner, "notification", payload)
+        event = NotificationData(subject=row.name, text=text, sender="watcher")
+        await self._events.publish(row.owner, event)
 
     async def gap(self, owner: str, watchers: Sequence[str], reason: str) -> None:
         """Publish that data was missed, once for all watchers of a person."""
-        payload: dict[str, Json] = {"subject": "gap", "decision": "gap", "reason": reason}
-        await self._events.publish(owner, "watcher", {**payload, "watchers": list(watchers)})
+        event = WatcherData(subject="gap", decision="gap", reason=reason, watchers=list(watchers))
+        await self._events.publish(owner, event)
 
     async def _retain(self, row: WatcherRow, payload: bytes) -> None:
         topic = topics.WATCHER.build(user=row.owner, watcher=row.name)

@@ -9,6 +9,7 @@ from hub_live.captures import CaptureInfo, CaptureSpec, TopicChoice, operations
 from hub_live.captures.files.downloads import CapturedFile
 from hub_live.captures.files.formats import FORMATS
 from hub_live.captures.spec import State
+from hub_live.events.kinds import CaptureData
 from hub_web.api import part
 from hub_web.parts.files import download_link, size
 from hub_web.parts.forms import choice, number_field, switch, text_field
@@ -64,7 +65,7 @@ async def captures() -> None:
             view.button(text("New capture"), new, icon="add", kind="primary")
     place = ui.element("div")
     # First, so that nothing happens unheard in between.
-    view.on_event(lambda _: show(), "capture")
+    view.on_event(CaptureData, lambda _: show())
     await show()
 
 

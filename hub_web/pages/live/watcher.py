@@ -8,6 +8,7 @@ from nicegui import ui
 from contracts.errors import StrawberryError
 from contracts.text import shortened
 from contracts.wire import Json
+from hub_live.events.kinds import Event, WatcherData
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
@@ -100,11 +101,11 @@ class _Watcher:
             self._report = stack().props("aria-live=polite")
         self._rest = stack().classes("sb-parts")
         await self._show(self._watcher)
-        view.on_event(self._heard, "watcher")
+        view.on_event(WatcherData, self._heard)
 
-    async def _heard(self, event: Any) -> None:
-        concerned = event.get("data", {}).get("watchers", [event.get("subject")])
-        if self._name in concerned and event["data"].get("event") != "removed":
+    async def _heard(self, event: Event[WatcherData]) -> None:
+        concerned = event.data.watchers or [event.subject]
+        if self._name in concerned and event.data.event != "removed":
             await self._show(await view.api.get(self._path))
 
     async def _show(self, shown: dict[str, Any]) -> None:

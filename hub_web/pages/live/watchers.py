@@ -6,6 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
+from hub_live.events.kinds import WatcherData
 from hub_web.api import part
 from hub_web.parts.layout import Tone, Words, badge, dot, empty, grid, note, refilled, row
 from hub_web.shell import page
@@ -87,7 +88,7 @@ async def watchers() -> None:
                     _card(each)
 
     # First, so that nothing happens unheard in between.
-    view.on_event(lambda _: show(), "watcher")
+    view.on_event(WatcherData, lambda _: show())
     await show()
 
 

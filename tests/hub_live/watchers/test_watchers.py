@@ -19,6 +19,7 @@ from hub_agent.settings import HomeLinkSettings, NotificationSettings, WatcherSe
 from hub_agent.tables import HeardRow
 from hub_live.captures import captures as captures_module
 from hub_live.captures.tables import CaptureRow
+from hub_live.events.kinds import NotificationData
 from hub_live.watchers import engine as engine_module
 from hub_live.watchers import watched as watched_module
 from hub_live.watchers.decisions.evaluation import Evaluations
@@ -523,7 +524,7 @@ async def test_a_watcher_that_was_stopped_while_the_model_decided_reports_nothin
     go.set()
     await eventually(lambda: not watched.busy and watched.failures)
     # Ends what is waited for.
-    await watching.home.hub.live.events.publish("admin", "notification", {"text": "end"})
+    await watching.home.hub.live.events.publish("admin", NotificationData(text="end"))
     assert await watching.notes() == ["end"]
 
 
