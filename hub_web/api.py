@@ -11,6 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 from urllib.parse import quote, unquote, urlencode
 
 from pydantic import BaseModel, TypeAdapter
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Scope
 
 from chat.operations import Operation, Operations
@@ -117,7 +118,8 @@ class Api:
         Raises:
             StrawberryError: As the operation says it.
         """
-        admit = partial(self.gate.admit_session, self.token or "")
+        connection = HTTPConnection(self._scope("GET", "/", {}, {"host": self.host}))
+        admit = partial(self.gate.admit_session, self.token or "", connection)
         return await self.operations.call(operation, admit, *args, **kwargs)
 
     @overload

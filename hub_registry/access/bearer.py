@@ -4,14 +4,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM
 from chat.http.guard import is_from_own_page
 from chat.operations import ADMIN, PASSWORD, TOKEN, Needs
+from contracts.addresses import is_loopback
 from contracts.claims import Claims, Scope
 from contracts.errors import Forbidden, NotFound, TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets
@@ -42,12 +44,14 @@ class Bearer:
         may_confirm: Whether a person confirms calls through it: a user's token with that scope, or a device
             that its owner marked; never a broker's login.
         gate: Admitted it; None where a part of the hub asks.
+        connection: It asks through this; None where a part of the hub asks.
     """
 
     claims: Claims
     user: User
     may_confirm: bool = False
     gate: "Gate | None" = field(default=None, repr=False, compare=False)
+    connection: HTTPConnection | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def inside(cls, hub_id: str, name: str, user: User) -> "Bearer":
@@ -74,10 +78,46 @@ class Bearer:
         claims = self.claims
         return claims.kind == "user" and self.user.role == "admin" and "admin" in claims.scopes
 
-    def note(self, act: str, *, address: str = "") -> None:
+    @property
+    def source(self) -> str:
+        """Where the request comes from; see `source_of`."""
+        return source_of(self.connection) if self.connection is not None else ""
+
+    def hub_url(self, for_others: str | None) -> str:
+        """Return where others find the hub: where it was asked, unless only this machine finds it there.
+
+        Args:
+            for_others: The address for that case, where there is one.
+        """
+        if self.connection is None or (for_others is not None and is_loopback(self.connection.url.hostname)):
+            return for_others or ""
+        return str(self.connection.base_url).rstrip("/")
+
+    def require(self, needs: Needs) -> None:
+        """Require rights, but for a password that was just typed; see `TokenAuthority.require_password`.
+
+        Raises:
+            Forbidden: If one is missing.
+        """
+        claims = self.claims
+        if needs.admin and (claims.kind != "user" or self.user.role != "admin"):
+            # A device of an admin does not count, whatever its scopes.
+            raise Forbidden(
+                "only an admin may do that", hint="Ask an admin, or use an admin's own token or session."
+            )
+        if claims.scopes.isdisjoint(needs.scopes):
+            raise _lacks(needs.scopes)
+        if self.device is not None and not needs.devices:
+            raise Forbidden("the token of a device may not do that", hint="Use the token of a user.")
+        if needs.writes:
+            self.user.require_writer()
+        if needs.confirms and not self.may_confirm:
+            raise cannot_confirm()
+
+    def note(self, act: str, *, address: str = "", outcome: str = "result") -> None:
         """Record in the audit a change by this bearer; see `Gate.note`."""
         if self.gate is not None:
-            self.gate.note(act, self, address=address)
+            self.gate.note(act, self, address=address, outcome=outcome)
 
 
 class Trail(Protocol):
@@ -150,15 +190,15 @@ class Gate:
                 "the token of a session counts only as the cookie of its browser",
                 hint="Programs have tokens of their own; see 'strawberry tokens add'.",
             )
-        return await self._counted(claims)
+        return await self._counted(claims, request)
 
-    async def _counted(self, claims: Claims) -> Bearer:
+    async def _counted(self, claims: Claims, connection: HTTPConnection) -> Bearer:
         self.count(claims)
         try:
             user = await self._accounts.get(claims.own)
         except NotFound:
             raise Unauthorized("the user of this token no longer exists") from None
-        return Bearer(claims, user, self._may_confirm(claims), self)
+        return Bearer(claims, user, self._may_confirm(claims), self, connection)
 
     async def admit(self, request: Request, needs: Needs, what: str = "") -> Bearer:
         """Return the bearer of a request, who has these rights; see `chat.operations.Door`."""
@@ -168,36 +208,26 @@ class Gate:
             await self._check(bearer, needs)
         return bearer
 
-    async def admit_session(self, token: str, needs: Needs, what: str) -> Bearer:
+    async def admit_session(self, token: str, connection: HTTPConnection, needs: Needs, what: str) -> Bearer:
         """Return the bearer of a session in this process, who has the rights for what is named.
+
+        Args:
+            connection: The browser as the hub sees it.
 
         Raises:
             StrawberryError: As `admit`.
         """
         claims = self._authority.check(token)
         await self._authority.use(claims)
-        bearer = await self._counted(claims)
+        bearer = await self._counted(claims, connection)
         with self.recording(what, bearer):
             await self._check(bearer, needs)
         return bearer
 
     async def _check(self, bearer: Bearer, needs: Needs) -> None:
-        claims = bearer.claims
-        if needs.admin and (claims.kind != "user" or bearer.user.role != "admin"):
-            # A device of an admin does not count, whatever its scopes.
-            raise Forbidden(
-                "only an admin may do that", hint="Ask an admin, or use an admin's own token or session."
-            )
-        if claims.scopes.isdisjoint(needs.scopes):
-            raise _lacks(needs.scopes)
-        if bearer.device is not None and not needs.devices:
-            raise Forbidden("the token of a device may not do that", hint="Use the token of a user.")
-        if needs.writes:
-            bearer.user.require_writer()
-        if needs.confirms and not bearer.may_confirm:
-            raise cannot_confirm()
+        bearer.require(needs)
         if needs.password:
-            await self._authority.require_password(claims)
+            await self._authority.require_password(bearer.claims)
 
     def count(self, claims: Claims) -> None:
         """Count a request, or a message over a WebSocket.
@@ -280,6 +310,21 @@ class Gate:
         if self._trail is None:
             return nullcontext()
         return self._trail.refusals(bearer.claims, method=what)
+
+
+def source_of(connection: HTTPConnection) -> str:
+    """Return where a request comes from, for limiting: an address, or the network that one host has."""
+    host = connection.client.host if connection.client else ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:  # of IPv4, on a listener for both
+            return str(address.ipv4_mapped)
+        # A single host has a whole /64 to choose its addresses from.
+        return str(ip_network((address, 64), strict=False))
+    return host
 
 
 def cannot_confirm() -> Forbidden:

@@ -2,30 +2,38 @@
 
 from starlette.routing import BaseRoute
 
-from hub_registry.access.bearer import Gate
-from hub_registry.http import clients, devices, joining, methods, public, sessions, skills, tokens, users
-from hub_registry.http.parts import Remover
+from chat.operations import Operations
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.http import clients, devices, joining, methods, public, sessions, skills, users
+from hub_registry.http.parts import RegistryAdmin, Remover
+from hub_registry.http.tokens import Tokens
+from hub_registry.http.tokens import tokens as token_operations
 from hub_registry.registry import Registry
 
 __all__ = ["Remover", "make_routes"]
 
 
-def make_routes(registry: Registry, *, gate: Gate, remover: Remover) -> list[BaseRoute]:
+def make_routes(
+    registry: Registry, *, gate: Gate, operations: Operations[Bearer], remover: Remover
+) -> list[BaseRoute]:
     """Make the routes of the registry.
 
     Args:
         gate: Authenticates requests; shared with the other routes.
+        operations: Of the hub; those of the registry become part of them.
         remover: The registry's service.
     """
+    admin = RegistryAdmin(registry, remover)
+    tokens = Tokens(registry.authority, registry.settings.lifetimes)
     return [
         *public.routes(registry, gate),
         *sessions.routes(registry, gate),
-        *users.routes(registry, gate, remover),
+        *operations.mount(users.users, admin),
         # Before the devices, whose names stand where these paths have a word.
         *joining.routes(registry, gate),
         *devices.routes(registry, gate, remover),
         *clients.routes(registry, gate),
-        *tokens.routes(registry, gate),
+        *operations.mount(token_operations, tokens),
         *skills.routes(registry, gate),
         *methods.routes(registry, gate),
     ]

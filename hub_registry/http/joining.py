@@ -6,9 +6,9 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import Answer, NoBody, answer, read
 from contracts.devices.joining import JoinAsked, JoinPoll, JoinRequest, JoinState
 from contracts.wire import Strict
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Gate, source_of
 from hub_registry.access.joining import Waiting
-from hub_registry.http.parts import read_open, source_of
+from hub_registry.http.parts import read_open
 from hub_registry.registry import Registry
 from identity.keys import PublicKey
 

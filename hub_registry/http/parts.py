@@ -1,6 +1,6 @@
 """What the routes of the registry share."""
 
-from ipaddress import IPv6Address, ip_address, ip_network
+from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from pydantic import Field
@@ -8,8 +8,9 @@ from starlette.requests import Request
 
 from chat.http.limits import WITHOUT_TOKEN
 from chat.http.requests import Model, read
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Gate, source_of
 from hub_registry.bus.purging import Purged
+from hub_registry.registry import Registry
 from hub_registry.settings import CENTURY_S
 
 _DAY_S = 24 * 60 * 60
@@ -39,6 +40,14 @@ class Remover(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class RegistryAdmin:
+    """The registry, and what tells the bus of changes to it."""
+
+    registry: Registry
+    remover: Remover
+
+
 async def read_open(request: Request, kind: type[Model], gate: Gate) -> Model:
     """Return the body of a request that needs no token; see `chat.http.requests.read`.
 
@@ -47,18 +56,3 @@ async def read_open(request: Request, kind: type[Model], gate: Gate) -> Model:
     """
     gate.count_open(source_of(request))
     return await read(request, kind, budget=WITHOUT_TOKEN)
-
-
-def source_of(request: Request) -> str:
-    """Return where a request comes from, for limiting: an address, or the network that one host has."""
-    host = request.client.host if request.client else ""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:  # of IPv4, on a listener for both
-            return str(address.ipv4_mapped)
-        # A single host has a whole /64 to choose its addresses from.
-        return str(ip_network((address, 64), strict=False))
-    return host

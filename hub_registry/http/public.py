@@ -12,8 +12,8 @@ from chat.http.requests import Answer, answer
 from contracts.devices.joining import DeviceBus, EnrolAnswer, HubCard, ca_document
 from contracts.errors import InvalidMessage
 from contracts.wire import Json, Part, Strict
-from hub_registry.access.bearer import Gate
-from hub_registry.http.parts import read_open, source_of
+from hub_registry.access.bearer import Gate, source_of
+from hub_registry.http.parts import read_open
 from hub_registry.registry import Registry
 from identity import challenges
 from identity.keys import KeyPair, PublicKey

@@ -14,8 +14,8 @@ from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
 from contracts.validation import Language, TimeZone
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.accounts import User, UserChange
-from hub_registry.access.bearer import SESSION_COOKIE, Gate
-from hub_registry.http.parts import read_open, source_of
+from hub_registry.access.bearer import SESSION_COOKIE, Gate, source_of
+from hub_registry.http.parts import read_open
 from hub_registry.registry import Registry
 
 _SHORTEST: Final = 10

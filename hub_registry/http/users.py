@@ -1,31 +1,17 @@
-"""The people of the home, as an admin manages them."""
+"""Users: ``/api/users``, ``strawberry users``, and the part of the people page for admins."""
 
 from typing import Literal
 
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
-
-from chat.http.requests import Answer, answer, read
+from chat.operations import ADMIN, PASSWORD, Resource
 from contracts.addresses import host_of, is_loopback
 from contracts.validation import Language, TimeZone
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.accounts import ADMIN_ID, User, UserChange, require_not_first
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer
 from hub_registry.access.people import PasswordCode
-from hub_registry.http.devices import address_for_others
-from hub_registry.http.parts import Remover
+from hub_registry.http.parts import RegistryAdmin
 from hub_registry.http.sessions import PersonAnswer, SelfBody
-from hub_registry.registry import Registry
 from hub_registry.storage.tables import Role
-
-
-class UserBody(Strict):
-    """A person to be added."""
-
-    name: str
-    role: Role = "member"
-    language: Language | Literal[""] | None = None
-    time_zone: TimeZone | Literal[""] | None = None
 
 
 class UserChangeBody(SelfBody):
@@ -55,75 +41,83 @@ class CodeAnswer(Strict):
     reachable: bool
 
 
-def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
-    """Make the routes."""
-    people, accounts = registry.people, registry.accounts
+users: Resource[RegistryAdmin, Bearer] = Resource("users", "/api/users")
 
-    async def find(request: Request) -> User:
-        return await accounts.find(request.path_params["user"])
 
-    def with_code(request: Request, code: PasswordCode) -> Answer[CodeAnswer]:
-        address = address_for_others(request, registry.settings.url)
-        return answer(
-            CodeAnswer(
-                user=_user(code.user),
-                code=code.code,
-                link=f"{address}/setup#{code.code}",
-                expires_at=code.expires_at,
-                reachable=not is_loopback(host_of(address)),
-            )
-        )
+@users.get(ADMIN)
+async def list_users(admin: RegistryAdmin, asking: Bearer) -> list[UserAnswer]:
+    """List all people."""
+    return [_user(user) for user in await admin.registry.accounts.users()]
 
-    async def list_users(request: Request) -> Answer[list[UserAnswer]]:
-        await gate.require_admin(request)
-        return answer([_user(user) for user in await accounts.users()])
 
-    async def add_user(request: Request) -> Answer[CodeAnswer]:
-        bearer = await gate.require_password(request)
-        body = await read(request, UserBody)
-        user = await accounts.add(body.name, role=body.role, language=body.language, time_zone=body.time_zone)
-        gate.note(f"add_user {user.id} ({user.role})", bearer)
-        return with_code(request, await people.make_code(user.id))
+@users.post(PASSWORD)
+async def add_user(
+    admin: RegistryAdmin,
+    asking: Bearer,
+    name: str,
+    role: Role = "member",
+    language: Language | Literal[""] | None = None,
+    time_zone: TimeZone | Literal[""] | None = None,
+) -> CodeAnswer:
+    """Add a person, who chooses a password with the code, at ``/setup``, within a day."""
+    user = await admin.registry.accounts.add(name, role=role, language=language, time_zone=time_zone)
+    asking.note(f"add_user {user.id} ({user.role})")
+    return _code(admin, asking, await admin.registry.people.make_code(user.id))
 
-    async def change_user(request: Request) -> Answer[UserAnswer]:
-        bearer = await gate.require_admin(request)
-        user, body = await find(request), await read(request, UserChangeBody)
-        if body.role not in (None, user.role):
-            await gate.require_password(request)
-        change = UserChange(
-            display_name=body.name, role=body.role, language=body.language, time_zone=body.time_zone
-        )
-        changed = await people.change(user.id, change)
-        given = ((name, getattr(body, name)) for name in sorted(body.model_fields_set))
-        told = ", ".join(f"{name}={value}" for name, value in given if value is not None)
-        gate.note(f"change_user {user.id} ({told})", bearer)
-        return answer(_user(changed))
 
-    async def make_code(request: Request) -> Answer[CodeAnswer]:
-        bearer, user = await gate.require_password(request), await find(request)
-        gate.note(f"make_code {user.id}", bearer)
-        return with_code(request, await people.make_code(user.id))
+@users.patch(ADMIN, "/{user}")
+async def change_user(admin: RegistryAdmin, asking: Bearer, user: str, change: UserChangeBody) -> UserAnswer:
+    """Change a person; an empty text clears language or time zone.
 
-    async def remove_user(request: Request) -> Answer[UserAnswer]:
-        bearer = await gate.require_admin(request)
-        user = await find(request)
-        require_not_first(user.id)
-        for entry in registry.directory.entries():
-            if entry.device.owner == user.id and not entry.revoked:
-                await remover.revoke_device(entry.id)
-        await people.remove(user.id, heir=bearer.user.id if bearer.user.id != user.id else ADMIN_ID)
-        gate.note(f"remove_user {user.id}", bearer)
-        return answer(_user(user))
+    Another role needs the password. It ends the person's sessions, and their tokens with the scope ``admin``.
+    """
+    found = await admin.registry.accounts.find(user)
+    if change.role not in (None, found.role):
+        await admin.registry.authority.require_password(asking.claims)
+    changed = await admin.registry.people.change(
+        found.id,
+        UserChange(
+            display_name=change.name, role=change.role, language=change.language, time_zone=change.time_zone
+        ),
+    )
+    given = ((name, getattr(change, name)) for name in sorted(change.model_fields_set))
+    told = ", ".join(f"{name}={value}" for name, value in given if value is not None)
+    asking.note(f"change_user {found.id} ({told})")
+    return _user(changed)
 
-    one = "/api/users/{user}"
-    return [
-        Route("/api/users", list_users),
-        Route("/api/users", add_user, methods=["POST"]),
-        Route(one, change_user, methods=["PATCH"]),
-        Route(one, remove_user, methods=["DELETE"]),
-        Route(f"{one}/code", make_code, methods=["POST"]),
-    ]
+
+@users.delete(ADMIN, "/{user}")
+async def remove_user(admin: RegistryAdmin, asking: Bearer, user: str) -> UserAnswer:
+    """Remove a person; [people.md](people.md#removing-a-person) says what becomes of their things."""
+    registry = admin.registry
+    found = await registry.accounts.find(user)
+    require_not_first(found.id)
+    for entry in registry.directory.entries():
+        if entry.device.owner == found.id and not entry.revoked:
+            await admin.remover.revoke_device(entry.id)
+    await registry.people.remove(found.id, heir=asking.user.id if asking.user.id != found.id else ADMIN_ID)
+    asking.note(f"remove_user {found.id}")
+    return _user(found)
+
+
+@users.post(PASSWORD, "/{user}/code")
+async def make_code(admin: RegistryAdmin, asking: Bearer, user: str) -> CodeAnswer:
+    """Make a new code, for a forgotten password; until it is used the old password stays."""
+    found = await admin.registry.accounts.find(user)
+    asking.note(f"make_code {found.id}")
+    return _code(admin, asking, await admin.registry.people.make_code(found.id))
+
+
+def _code(admin: RegistryAdmin, asking: Bearer, made: PasswordCode) -> CodeAnswer:
+    address = asking.hub_url(admin.registry.settings.url)
+    return CodeAnswer(
+        user=_user(made.user),
+        code=made.code,
+        link=f"{address}/setup#{made.code}",
+        expires_at=made.expires_at,
+        reachable=not is_loopback(host_of(address)),
+    )
 
 
 def _user(user: User) -> UserAnswer:
-    return UserAnswer(**vars(PersonAnswer.of(user)), has_password=user.has_password)
+    return UserAnswer(**PersonAnswer.of(user).model_dump(), has_password=user.has_password)

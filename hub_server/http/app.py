@@ -120,7 +120,9 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
         return assistant
 
     direct = DirectCalls(assistant, gate=services.gate, connections=services.connections)
-    members = make_registry_routes(assistant.registry, gate=services.gate, remover=services.remover)
+    members = make_registry_routes(
+        assistant.registry, gate=services.gate, operations=operations, remover=services.remover
+    )
     chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
     registry, log = assistant.registry, AuditLog(assistant.registry.store, assistant.trail)
     turns = turn_routes(assistant.record, assistant.traces, log, registry.directory, services.gate)

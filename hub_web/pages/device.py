@@ -22,7 +22,7 @@ from hub_registry.http.devices import (
     ReviewAnswer,
 )
 from hub_registry.http.methods import MethodBody, MethodsBody, SkillBody
-from hub_registry.http.users import UserAnswer
+from hub_registry.http.users import list_users
 from hub_web.api import part
 from hub_web.pages.devices import load_words, place_and_owner, state_of
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
@@ -248,7 +248,7 @@ class _Device:
 
     async def _edit(self) -> None:
         device = self._device
-        people = await view.api.get("/api/users", list[UserAnswer])
+        people = await view.api(list_users)
 
         async def save() -> None:
             given = ChangeBody(

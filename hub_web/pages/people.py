@@ -5,9 +5,17 @@ from typing import Final
 from zoneinfo import available_timezones
 
 from hub_registry.http.sessions import SelfBody
-from hub_registry.http.tokens import TokenAnswer, TokenSummary
-from hub_registry.http.users import CodeAnswer, UserAnswer, UserBody, UserChangeBody
-from hub_web.api import part
+from hub_registry.http.tokens import TokenSummary, add_token, list_tokens, revoke_token
+from hub_registry.http.users import (
+    CodeAnswer,
+    UserAnswer,
+    UserChangeBody,
+    add_user,
+    change_user,
+    list_users,
+    make_code,
+    remove_user,
+)
 from hub_web.parts.files import in_browser
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.invitation import shown_once
@@ -104,7 +112,7 @@ async def _tokens() -> None:
                 view.at(each.expires_at),
                 None if each.current else partial(revoke_button, each.jti, _named(each)),
             ]
-            for each in await view.api.get("/api/tokens", list[TokenSummary], valid=True)
+            for each in await view.api(list_tokens, valid=True)
         )
 
     def revoke_button(jti: str, name: str) -> None:
@@ -114,7 +122,7 @@ async def _tokens() -> None:
     async def revoke(jti: str, name: str) -> None:
         more = text("What uses it stops at once.")
         if await view.ask(text("Revoke {name}?", name=name), more, yes=text("Revoke"), danger=True):
-            await view.api.delete(f"/api/tokens/{part(jti)}")
+            await view.api(revoke_token, jti)
             await show()
 
     with card(text("Tokens and sessions"), icon="key") as tools:
@@ -143,8 +151,7 @@ async def _new_token(show: Show) -> None:
     allowed = _SCOPES if view.is_admin else _SCOPES[:3]
 
     async def add() -> None:
-        given = {"name": name.value.strip(), "scopes": scopes.value, "lifetime_s": days.value * _DAY_S}
-        made = await view.api.post("/api/tokens", given, TokenAnswer)
+        made = await view.api(add_token, name.value.strip(), scopes.value, days.value * _DAY_S)
         _once(text("Token of {name}", name=name.value.strip()), made.token)
         await show()
 
@@ -177,7 +184,7 @@ async def _people() -> None:
                 text("chosen|a password") if each.has_password else text("not chosen yet"),
                 partial(_person_tools, each, show),
             ]
-            for each in await view.api.get("/api/users", list[UserAnswer])
+            for each in await view.api(list_users)
         )
 
     with card(text("People of this home"), icon="group") as tools:
@@ -205,14 +212,13 @@ async def _edit(user: UserAnswer | None, show: Show) -> None:
     async def save() -> None:
         called = name.value.strip()
         if user is None:
-            given = UserBody(name=called, role=role.value)
-            _show_code(await view.api.post("/api/users", given, CodeAnswer))
+            _show_code(await view.api(add_user, called, role.value))
         elif (called, role.value) != (user.name, user.role):
             changed = UserChangeBody(
                 name=called if called != user.name else None,
                 role=role.value if role.value != user.role else None,
             )
-            await view.api.patch(f"/api/users/{part(user.id)}", changed)
+            await view.api(change_user, user.id, changed)
         await show()
 
     roles = {
@@ -227,7 +233,7 @@ async def _edit(user: UserAnswer | None, show: Show) -> None:
 
 
 async def _code(user: UserAnswer) -> None:
-    _show_code(await view.api.post(f"/api/users/{part(user.id)}/code", None, CodeAnswer))
+    _show_code(await view.api(make_code, user.id))
 
 
 def _show_code(made: CodeAnswer) -> None:
@@ -246,5 +252,5 @@ async def _remove(user: UserAnswer, show: Show) -> None:
         "Their sessions end and what is theirs is deleted; their devices are revoked and become yours."
     )
     if await view.ask(text("Remove {name}?", name=user.name), more, yes=text("Remove"), danger=True):
-        await view.api.delete(f"/api/users/{part(user.id)}")
+        await view.api(remove_user, user.id)
         await show()

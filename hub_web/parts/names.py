@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hub_registry.http.devices import DeviceAnswer
-from hub_registry.http.users import UserAnswer
+from hub_registry.http.users import UserAnswer, list_users
 from hub_web.view import view
 
 
@@ -21,7 +21,7 @@ async def load_names() -> Names:
     """Return the names of all devices that a person sees, and for admins of all people."""
 
     async def people() -> list[UserAnswer]:
-        return await view.api.get("/api/users", list[UserAnswer]) if view.is_admin else []
+        return await view.api(list_users) if view.is_admin else []
 
     users, devices = await asyncio.gather(people(), view.api.get("/api/devices", list[DeviceAnswer]))
     return Names(

@@ -1,5 +1,6 @@
 """The registry's HTTP API without a bus, and somebody who speaks to it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,6 +10,8 @@ from starlette.applications import Starlette
 from bus.ports import listen
 from chat.http.errors import HANDLERS
 from chat.http.server import serve
+from chat.http.streams import Connections
+from chat.operations import Operations
 from contracts.claims import SCOPES, PrincipalKind, Scope
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Gate
@@ -98,7 +101,8 @@ class Browser:
 def make_app(registry: Registry) -> Starlette:
     """Put together the registry's API alone."""
     gate = Gate(registry.authority, registry.accounts)
-    routes = make_routes(registry, gate=gate, remover=Remover(registry))
+    operations = Operations(gate, Connections(asyncio.TaskGroup()))
+    routes = make_routes(registry, gate=gate, operations=operations, remover=Remover(registry))
     return Starlette(routes=routes, exception_handlers=HANDLERS)
 
 

@@ -4,8 +4,8 @@ import pytest
 from starlette.requests import Request
 
 from contracts.errors import NotFound, StorageError
+from hub_registry.access.bearer import source_of
 from hub_registry.access.people import OnRemoved
-from hub_registry.http.parts import source_of
 from identity.keys import KeyPair
 from tests.hub_registry.http_client import ORIGIN, PASSWORD, Browser
 

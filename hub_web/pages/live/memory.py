@@ -7,7 +7,7 @@ from nicegui import ui
 from hub_agent.prompt.http import ShownPrompt
 from hub_live.memory import operations as memories
 from hub_live.memory.memory import ShownEntry
-from hub_registry.http.users import UserAnswer
+from hub_registry.http.users import list_users
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field
 from hub_web.parts.layout import Words, badge, card, empty, note, problem, refilled, row, stack
@@ -61,7 +61,7 @@ async def memory() -> None:
             problem(each, text("What it said before is shown; nothing is changed until it can be read."))
     names = {view.user.id: view.user.display_name}
     if view.is_admin:
-        names |= {each.id: each.name for each in await view.api.get("/api/users", list[UserAnswer])}
+        names |= {each.id: each.name for each in await view.api(list_users)}
     place = stack().classes("sb-parts").props("aria-live=polite")
     await show()
 
