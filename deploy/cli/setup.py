@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import SecretStr, ValidationError
 
 from agent_core.models.entries import Model, ModelEntry, choose, read_entries, read_keys
-from agent_core.models.ollama import LocalModel, ollama_address
+from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, ollama_address
 from agent_core.models.providers import PROVIDERS, Provider
 from agent_core.setup.looking import ask_ollamas, ollama_at
 from agent_core.setup.probe import Probe, probe, with_loading_time
@@ -123,7 +123,13 @@ def _add_by_asking(home: Home, provider: Provider) -> ModelEntry | None:
     variables = read_keys(home.directory, os.environ)
     base_url, local = None, None
     if provider.is_local:
-        base_url = _ollama_elsewhere(provider.name, variables)
+        try:
+            given = _ask("Address of Ollama", default=ollama_address(variables))
+            variables = {**variables, ADDRESS_VARIABLE: given}
+            base_url = _ollama_elsewhere(provider.name, variables)
+        except ConfigError as error:
+            note(f"  {error.message}. {error.hint}")
+            return None
         local = _choose_local(ollama_at(ollama_address(variables)))
         if local is None:
             return None

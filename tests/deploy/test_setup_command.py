@@ -245,13 +245,18 @@ def test_a_person_is_asked_and_the_key_never_shows(tmp_path: Path, model: Script
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is one of POSIX")
 def test_a_person_chooses_among_ollamas_models_and_gets_another(tmp_path: Path, ollama: FakeOllama) -> None:
     person = Person(
-        environment_of(tmp_path, OLLAMA_HOST=ollama.origin),
+        environment_of(tmp_path, OLLAMA_HOST="127.0.0.1:9"),
         ("Provider", "ollama\n"),
+        ("Address of Ollama [http://127.0.0.1:9]", "\n"),
+        ("no Ollama answers", ""),
+        ("Provider", "ollama\n"),
+        ("Address", f"{ollama.origin}\n"),
         ("mute:latest  (cannot call tools)", ""),
         ("library [big:14b]", "mute\n"),
         ("Name", "\n"),
         ("Write it all the same? [y/N]", "\n"),
         ("Provider", "ollama\n"),
+        ("Address", f"{ollama.origin}\n"),
         ("library", "qwen3:4b\n"),
         ("Get it now?", "y\n"),
         ("Name", "\n"),
@@ -260,13 +265,13 @@ def test_a_person_chooses_among_ollamas_models_and_gets_another(tmp_path: Path, 
     )
     assert person.code == 0, person.seen
     (entry,) = read_entries(tmp_path)
-    assert (entry.model, entry.tools) == ("qwen3:4b", "native")
+    assert (entry.model, entry.tools, entry.base_url) == ("qwen3:4b", "native", ollama.origin)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is one of POSIX")
 @pytest.mark.parametrize("question", ["Provider", "library"])
 def test_ctrl_c_ends_it_at_any_question(tmp_path: Path, ollama: FakeOllama, question: str) -> None:
-    before = [] if question == "Provider" else [("Provider", "ollama\n")]
+    before = [] if question == "Provider" else [("Provider", "ollama\n"), ("Address", "\n")]
     person = Person(environment_of(tmp_path, OLLAMA_HOST=ollama.origin), *before, (question, CTRL_C))
     assert person.code == 130
     assert "Traceback" not in person.seen
