@@ -97,7 +97,7 @@ class SkillHost:
         """
         path = f"{skill}.{method}"
         if self._is_stopping:
-            raise CallError(ErrorCode.BUSY, "{device} is being stopped", device=self._device)
+            raise CallError(ErrorCode.BUSY, "its spoke is being stopped", device=self._device)
         flags = self._runner.find(skill, method)[1].contract.flags
         if call.actor.read_only and not flags.read_only:
             raise CallError(

@@ -76,5 +76,6 @@ def _combined(request: CallRequest, failures: list[CallError]) -> CallError:
     # What a device said weighs more than that another one was away.
     said = [error.code for error in failures if error.code is not ErrorCode.OFFLINE]
     code = codes.pop() if len(codes) == 1 else said[-1]
-    each = "; ".join(f"{error.device}: {error.message}" for error in failures)
+    names = (request.names.get(error.device or "", error.device) for error in failures)
+    each = "; ".join(f"{name}: {error.message}" for name, error in zip(names, failures, strict=True))
     return CallError(code, "no device could run {name}: {each}", name=name, each=each, hint=failures[-1].hint)

@@ -175,7 +175,7 @@ class OpenCall:
         request = self.request
         match self.phase:
             case Phase.RESERVING:
-                what = f"{request.device} did not accept {request.skill}.{request.method} in time"
+                what = f"{request.name} did not accept {request.skill}.{request.method} in time"
                 self._end(ErrorCode.TIMEOUT, what)
                 return False
             case Phase.RESERVED:
@@ -191,9 +191,7 @@ class OpenCall:
         """End a read-only call whose device gave no sign of life."""
         self._end(
             ErrorCode.TIMEOUT,
-            Phrase(
-                "{device} did not answer within {seconds:g} s", device=self.request.device, seconds=seconds
-            ),
+            Phrase("{device} did not answer within {seconds:g} s", device=self.request.name, seconds=seconds),
         )
 
     # Outcomes
@@ -232,7 +230,8 @@ def offline(request: CallRequest, what: str) -> CallError:
     """Return the error of a device that cannot be reached, so that nothing has run."""
     return CallError(
         ErrorCode.OFFLINE,
-        "{device} {what}",
+        "{name} {what}",
+        name=request.name,
         what=what,
         hint="Check that the device is on and that its spoke runs.",
         device=request.device,

@@ -47,6 +47,7 @@ class CallRequest:
         read_only: As the method declares; such a call may run again or elsewhere.
         idempotent: As the method declares; such a call may run again on the same device.
         interactive: A person waits; a device that vanishes gets ten seconds to come back.
+        names: What devices are called, by id: one that joined again has another id than name.
     """
 
     device: str
@@ -60,11 +61,17 @@ class CallRequest:
     read_only: bool = False
     idempotent: bool = False
     interactive: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return what the device is called."""
+        return self.names.get(self.device, self.device)
 
     @property
     def path(self) -> str:
         """For people: ``device.Skill.method``."""
-        return f"{self.device}.{self.skill}.{self.method}"
+        return f"{self.name}.{self.skill}.{self.method}"
 
 
 @dataclass(frozen=True, kw_only=True)

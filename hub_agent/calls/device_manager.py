@@ -1,7 +1,7 @@
 """Skill calls of the hub: rights, choice of the device, audit."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -119,7 +119,9 @@ class DeviceManager:
         found = seen.find_connected(target.device, target.skill, target.method.name)
         _permit(actor, call, found.method.flags)
         try:
-            return await self._caller.call(_request(actor, call, found, found.method.flags), call.on_progress)
+            return await self._caller.call(
+                _request(actor, call, [found], found.method.flags), call.on_progress
+            )
         except CallError as error:
             raise _named(error, found, seen) from None
 
@@ -146,7 +148,7 @@ class DeviceManager:
         return await call_any(
             self._caller,
             [found.entry.id for found in offered],
-            _request(actor, call, offered[0], flags),
+            _request(actor, call, offered, flags),
             call.on_progress,
             on_silent=self._note_silent,
         )
@@ -213,7 +215,10 @@ def _permit(actor: Actor, call: SkillCall, flags: MethodFlags) -> None:
         )
 
 
-def _request(actor: Actor, call: SkillCall, found: Found[Entry], flags: MethodFlags) -> CallRequest:
+def _request(
+    actor: Actor, call: SkillCall, offered: Sequence[Found[Entry]], flags: MethodFlags
+) -> CallRequest:
+    found = offered[0]
     return CallRequest(
         device=found.entry.id,
         skill=found.skill.name,
@@ -225,6 +230,7 @@ def _request(actor: Actor, call: SkillCall, found: Found[Entry], flags: MethodFl
         read_only=flags.read_only,
         idempotent=flags.idempotent,
         interactive=actor.watcher is None,
+        names={each.entry.id: each.entry.key for each in offered},
     )
 
 

@@ -105,14 +105,18 @@ async def test_a_device_that_restarts_before_start_is_passed_over(house: House) 
         assert (await served).device == "desk_pi"
 
 
-async def test_a_read_only_error_is_tried_elsewhere_and_all_errors_are_told(house: House) -> None:
+async def test_a_read_only_error_is_tried_elsewhere_and_all_errors_are_told_by_name(house: House) -> None:
+    # It was removed, and joined again.
+    names = {"desk_pi": "desk", "lamp_pi": "lamp", "attic": "loft"}
+    asked = request("refuse", read_only=True, names=names)
     async with house.spoke("lamp_pi"), house.spoke("desk_pi"):
         with pytest.raises(CallError) as caught:
-            await call_any(house.caller, ["lamp_pi", "attic", "desk_pi"], request("refuse", read_only=True))
+            await call_any(house.caller, ["lamp_pi", "attic", "desk_pi"], asked)
     error = caught.value
     assert error.code is ErrorCode.REFUSED
-    for device in ("lamp_pi", "attic", "desk_pi"):
-        assert device in error.message
+    for device, name in names.items():
+        assert device not in error.message
+        assert name in error.message
 
 
 async def test_without_a_candidate_the_error_says_so(house: House) -> None:
