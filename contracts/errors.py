@@ -335,6 +335,27 @@ class Unsure(NotAnswered):
     """The hub may be running the turn, or may have run it."""
 
 
+STATUSES: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
+    (StaleProof, 401, "stale_proof"),
+    (Unauthorized, 401, "unauthorized"),
+    (PasswordNeeded, 403, "password_needed"),
+    (Forbidden, 403, "forbidden"),
+    (NotFound, 404, "not_found"),
+    (Conflict, 409, "conflict"),
+    (InvalidMessage, 422, "invalid"),
+    (InvalidMessage, 413, "too_large"),
+    (TooManyRequests, 429, "rate_limited"),
+    (LinkError, 503, "bus_unavailable"),
+    (SandboxError, 503, "sandbox_unavailable"),
+    (GatewayError, 503, "no_model"),
+    (SpeechError, 503, "speech_unavailable"),
+    (StorageError, 503, "storage_unavailable"),
+    (ConfigError, 500, "configuration"),
+)
+"""Status and code of an error over HTTP: of its first row here. Clients read them back."""
+_REFUSALS: Final = {status: kind for kind, status, _ in STATUSES if status < 500}
+"""The most general kind of each; what is wrong at the server is no error of that kind at its client."""
+
 PROBLEM_JSON: Final = "application/problem+json"
 """Media type of problem details."""
 
@@ -368,3 +389,8 @@ class ProblemDetails:
         message, hint = body.get("detail") or body["message"], body.get("hint") or ""
         more = {name: value for name, value in body.items() if name not in _OWN}
         return cls(Phrase(message), str(body.get("code") or ""), Phrase(hint), more)
+
+    def kind(self, status: int) -> type[StrawberryError] | None:
+        """Return which error an answer with a status below 500 stands for; None where there is none."""
+        exact = (each for each, at, code in STATUSES if (at, code) == (status, self.code) and at < 500)
+        return next(exact, _REFUSALS.get(status))

@@ -17,15 +17,8 @@ from starlette.types import ASGIApp, Message, Scope
 from chat.operations import Operation, Operations
 from chat.tasks import open_tasks
 from contracts.errors import (
-    Conflict,
-    Forbidden,
-    InvalidMessage,
-    NotFound,
-    PasswordNeeded,
     ProblemDetails,
     StrawberryError,
-    TooManyRequests,
-    Unauthorized,
 )
 from hub_registry.access.bearer import SESSION_COOKIE, Bearer, Gate
 from hub_web.texts import SENTENCES
@@ -36,15 +29,6 @@ Answered = TypeVar("Answered")
 Kind = type[T] | TypeAdapter[T]
 """What an answer is; an adapter stands for what is no class, as a union of models."""
 
-_KINDS: Final[dict[int, type[StrawberryError]]] = {
-    401: Unauthorized,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    413: InvalidMessage,
-    422: InvalidMessage,
-    429: TooManyRequests,
-}
 _FOR_PROGRAMS: Final = re.compile(
     r"\bstrawberry (?!spoke)[a-z]|GET /api/|^(The|There are no) (field|parameter)s|own token"
 )
@@ -356,7 +340,7 @@ def _refusal(status: int, body: bytes) -> StrawberryError:
         return ApiError("the hub answered with status {status}", status=status)
     message = problem.message
     hint = " ".join(each for each in SENTENCES.split(problem.hint) if not _FOR_PROGRAMS.search(each))
-    kind = PasswordNeeded if problem.code == "password_needed" else _KINDS.get(status)
+    kind = problem.kind(status)
     if kind is not None and not problem.more.get("confirmation"):
         return kind(message, hint=hint)
     refused = ConfirmationNeeded if problem.more.get("confirmation") else ApiError

@@ -59,7 +59,7 @@ class TrayMenu(QMenu):
         line = state_line(seen, self._text)
         self._state.setText(_label(f"{seen.spoke.name}: {line}" if seen.spoke else line, 80))
         self._mute.setVisible(seen.voice is not None)
-        self._mute.setChecked(seen.voice is not None and seen.voice.muted)
+        self._mute.setChecked(seen.is_muted)
         self._hub_url = seen.spoke.hub_url if seen.spoke else ""
         self._web.setEnabled(self._hub_url.startswith(("http://", "https://")))
         self._recent.setEnabled(seen.spoke is not None)

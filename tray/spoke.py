@@ -4,17 +4,18 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel
 from PySide6.QtCore import QObject, Signal
 
-from contracts.devices.presence import SpokeSummary
+from contracts.devices.presence import SpokeSummary, VoiceSummary
 from contracts.errors import ConfigError, NotFound, StrawberryError
 from contracts.rates import Backoff
 from tray.background import Background
 from tray.texts import Translator
 
+Model = TypeVar("Model", bound=BaseModel)
 State = Literal["hub", "alone", "talking", "muted", "absent"]
 """What the icon shows; ``talking`` from the wake word to the end of the answer."""
 
@@ -27,31 +28,25 @@ _TALKING: Final = ("hearing", "thinking", "talking")
 
 
 class Spoke(Protocol):
-    """A client of the spoke's HTTP API, which knows its address and token."""
+    """A client of the spoke's HTTP API, which knows its address and token; raises ``StrawberryError``."""
+
+    def get(self, path: str, kind: type[Model], *, timeout: float = ...) -> Model:
+        """Return the answer to ``GET``, a model of this kind."""
+        ...
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float = ...) -> Any:
-        """Send a request and return the JSON answer; raises ``StrawberryError``."""
+        """Send a request and return the JSON answer."""
         ...
 
     def turn(
         self, message: str, *, conversation: str, turn: str, can_confirm: bool = ...
     ) -> Iterator[dict[str, Any]]:
-        """Send a message and yield the events of its turn; raises ``StrawberryError``."""
+        """Send a message and yield the events of its turn."""
         ...
 
 
 Find = Callable[[], Spoke]
 """Returns the spoke that runs now; raises ``StrawberryError`` where none does."""
-
-
-@dataclass(frozen=True)
-class Voice:
-    """What the spoke's voice does; ``reason`` says why it is broken."""
-
-    state: str
-    muted: bool
-    reason: str = ""
-    wake_word: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,15 +60,20 @@ class Seen:
     """
 
     spoke: SpokeSummary | None = None
-    voice: Voice | None = None
+    voice: VoiceSummary | None = None
     problem: StrawberryError | None = None
+
+    @property
+    def is_muted(self) -> bool:
+        """Return whether the microphone is closed."""
+        return self.voice is not None and (self.voice.muted or self.voice.state == "muted")
 
     @property
     def state(self) -> State:
         """Return the part that the icon shows."""
         if self.spoke is None:
             return "absent"
-        if self.voice is not None and self.voice.muted:
+        if self.is_muted:
             return "muted"
         if self.voice is not None and self.voice.state in _TALKING:
             return "talking"
@@ -87,8 +87,8 @@ def state_line(seen: Seen, text: Translator) -> str:
     who = text("Connected to the hub") if seen.spoke.hub_online else text("Alone: the hub is away")
     if seen.voice is None:
         return who
-    voices = _voices(text, seen.voice.wake_word)
-    voice = text("muted") if seen.voice.muted else voices.get(seen.voice.state, "")
+    word = Path(next(iter(seen.voice.wake_words), "")).stem.replace("_", " ")
+    voice = text("muted") if seen.is_muted else _voices(text, word).get(seen.voice.state, "")
     return f"{who} · {voice}" if voice else who
 
 
@@ -161,28 +161,17 @@ class SpokeWatch(QObject):
     def _look(self) -> Seen:
         try:
             spoke = self._find()
-            summary = SpokeSummary.model_validate(spoke.request("GET", "/api/spoke", timeout=_TIMEOUT_S))
-            return Seen(summary, _voice_of(spoke))
+            return Seen(spoke.get("/api/spoke", SpokeSummary, timeout=_TIMEOUT_S), _voice_of(spoke))
         except StrawberryError as error:
             return Seen(problem=error)
-        except ValidationError:
-            problem = StrawberryError("the spoke is of another version", hint="Restart it.")
-            return Seen(problem=problem)
 
 
-def _voice_of(spoke: Spoke) -> Voice | None:
+def _voice_of(spoke: Spoke) -> VoiceSummary | None:
     try:
-        said = spoke.request("GET", "/api/voice", timeout=_TIMEOUT_S)
+        voice = spoke.get("/api/voice", VoiceSummary, timeout=_TIMEOUT_S)
     except NotFound:
         return None
-    if not isinstance(said, dict):
-        return None
-    state = str(said.get("state", "off"))
-    if state == "off":
-        return None
-    words = said.get("wake_words") or [""]
-    word = Path(str(words[0])).stem.replace("_", " ") if isinstance(words, list) else ""
-    return Voice(state, said.get("muted") is True or state == "muted", str(said.get("reason") or ""), word)
+    return None if voice.state == "off" else voice
 
 
 def _compared(seen: Seen) -> object:

@@ -10,10 +10,9 @@ from typing import Final
 
 from chat.tasks import open_tasks
 from contracts.chat.vocabulary import Vocabulary
-from contracts.devices.presence import VoiceState
+from contracts.devices.presence import VoiceState, VoiceSummary
 from contracts.errors import ConfigError, Conflict, StrawberryError
 from contracts.rates import Backoff
-from contracts.wire import Json
 from identity.files import write_private
 from voice.engines import Grammar, Transcript
 from voice.opening import Engines, open_engines, open_loudspeaker, open_microphone
@@ -85,17 +84,16 @@ class VoiceService:
         """Return what is missing, in one line; empty where nothing is."""
         return "; ".join(filter(None, self._problems.values()))
 
-    def shown(self) -> dict[str, Json]:
+    def summary(self) -> VoiceSummary:
         """Return what the local HTTP shows."""
-        settings = self._settings
-        return {
-            "state": self.state,
-            "reason": self.reason,
-            "muted": self.muted,
-            "wake_words": list(settings.wake_words),
-            "microphone": settings.microphone,
-            "loudspeaker": settings.loudspeaker,
-        }
+        return VoiceSummary(
+            state=self.state,
+            reason=self.reason,
+            muted=self.muted,
+            wake_words=self._settings.wake_words,
+            microphone=self._settings.microphone,
+            loudspeaker=self._settings.loudspeaker,
+        )
 
     def mute(self, *, muted: bool) -> None:
         """Close the microphone, or open it again."""

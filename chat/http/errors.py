@@ -17,20 +17,11 @@ from starlette.routing import Match
 from chat.http.requests import Answer
 from contracts.errors import (
     PROBLEM_JSON,
+    STATUSES,
     CallError,
-    ConfigError,
-    Conflict,
     ErrorCode,
-    Forbidden,
-    GatewayError,
     InvalidMessage,
-    LinkError,
-    NotFound,
-    PasswordNeeded,
-    SandboxError,
-    SpeechError,
     StaleProof,
-    StorageError,
     StrawberryError,
     TooManyRequests,
     Unauthorized,
@@ -44,23 +35,6 @@ CLIENT_CLOSED_REQUEST: Final = 499
 
 _PAUSE_S: Final = 0.25
 """Before a refusal for too many requests: a client that goes on at once made 270 a second, 0.5 ms each."""
-
-_KINDS: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
-    (StaleProof, 401, "stale_proof"),
-    (Unauthorized, 401, "unauthorized"),
-    (PasswordNeeded, 403, "password_needed"),
-    (Forbidden, 403, "forbidden"),
-    (NotFound, 404, "not_found"),
-    (Conflict, 409, "conflict"),
-    (InvalidMessage, 422, "invalid"),
-    (TooManyRequests, 429, "rate_limited"),
-    (LinkError, 503, "bus_unavailable"),
-    (SandboxError, 503, "sandbox_unavailable"),
-    (GatewayError, 503, "no_model"),
-    (SpeechError, 503, "speech_unavailable"),
-    (StorageError, 503, "storage_unavailable"),
-    (ConfigError, 500, "configuration"),
-)
 
 CALL_STATUS: Final[dict[ErrorCode, int]] = {
     ErrorCode.OFFLINE: 503,
@@ -147,7 +121,7 @@ def expected(path: str, error: StrawberryError) -> Answer[Never]:
         return error_response(
             path, CALL_STATUS[error.code], error.code.value, error.message, error.hint, more=more
         )
-    for kind, status, code in _KINDS:
+    for kind, status, code in STATUSES:
         if isinstance(error, kind):
             if isinstance(error, InvalidMessage) and error.errors:
                 more["errors"] = error.errors

@@ -88,6 +88,22 @@ class SpokeSummary(Wire):
     hub_url: str
 
 
+class VoiceSummary(Part):
+    """Spoke → its owner, ``GET /api/voice`` on this machine: what its voice does, and with what.
+
+    Attributes:
+        state: As in its heartbeat; ``off`` where there is none.
+        reason: Why it is broken, or does not hear.
+    """
+
+    state: str = "off"
+    reason: str = ""
+    muted: bool = False
+    wake_words: tuple[str, ...] = ()
+    microphone: str = ""
+    loudspeaker: str = ""
+
+
 class State(Wire):
     """A value that a skill publishes, with Home Assistant's names for units and classes."""
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import Vocabulary
+from contracts.devices.presence import VoiceSummary
 from contracts.errors import ConfigError, SpeechError
 from deploy.cli.client import find_spoke
 from deploy.cli.terminal.output import Output
@@ -21,6 +22,7 @@ from deploy.settings.settings import read_household, read_voice
 from voice.engines import Grammar, Transcript
 from voice.sound.audio import FRAME_S, Loudspeaker, Sound, level
 
+_PATH: Final = "/api/voice"
 _LOOK_S: Final = 0.2
 _METER: Final = 40
 _SWITCHED_S: Final = 10.0
@@ -30,7 +32,7 @@ _QUIETEST: Final = -60.0
 
 def show(options: argparse.Namespace) -> None:
     """Print what the voice of this machine does."""
-    _print(options, find_spoke(Home.find()).request("GET", "/api/voice"))
+    _print(options, find_spoke(Home.find()).get(_PATH, VoiceSummary))
 
 
 def mute(options: argparse.Namespace) -> None:
@@ -46,24 +48,24 @@ def unmute(options: argparse.Namespace) -> None:
 def _switch(options: argparse.Namespace, *, muted: bool) -> None:
     """Mute or unmute, and print the state once the microphone is closed or open."""
     spoke = find_spoke(Home.find())
-    shown = spoke.request("POST", "/api/voice/mute", {"muted": muted})
+    shown = spoke.post(f"{_PATH}/mute", {"muted": muted}, VoiceSummary)
     until = time.monotonic() + _SWITCHED_S
-    while (shown["state"] == "muted") != muted and time.monotonic() < until:
+    while (shown.state == "muted") != muted and time.monotonic() < until:
         time.sleep(0.05)
-        shown = spoke.request("GET", "/api/voice")
+        shown = spoke.get(_PATH, VoiceSummary)
     _print(options, shown)
 
 
 def listen(options: argparse.Namespace) -> None:
     """Listen now, and follow what becomes of it."""
     spoke = find_spoke(Home.find())
-    spoke.request("POST", "/api/voice/listen", {})
+    spoke.post(f"{_PATH}/listen", {}, VoiceSummary)
     seen: list[str] = []
     # It may take a moment until it hears.
     until = time.monotonic() + 2
     while True:
-        shown = spoke.request("GET", "/api/voice")
-        state = shown["state"]
+        shown = spoke.get(_PATH, VoiceSummary)
+        state = shown.state
         if not seen or seen[-1] != state:
             seen.append(state)
             if not options.json:
@@ -72,7 +74,7 @@ def listen(options: argparse.Namespace) -> None:
             break
         time.sleep(_LOOK_S)
     if options.json:
-        Output(as_json=True).result({"states": seen, "reason": shown["reason"]})
+        Output(as_json=True).result({"states": seen, "reason": shown.reason})
 
 
 def say(options: argparse.Namespace) -> None:
@@ -129,13 +131,13 @@ def test(options: argparse.Namespace) -> None:
         print(visible(f"{engine:<11} {problem}"), file=sys.stderr)
 
 
-def _print(options: argparse.Namespace, shown: dict[str, Any]) -> None:
+def _print(options: argparse.Namespace, shown: VoiceSummary) -> None:
     if options.json:
-        Output(as_json=True).result(shown)
+        Output(as_json=True).result(shown.model_dump())
         return
-    print(shown["state"] + (f": {visible(shown['reason'])}" if shown["reason"] else ""))
-    if shown["wake_words"]:
-        print(f"wake words: {', '.join(shown['wake_words'])}")
+    print(shown.state + (f": {visible(shown.reason)}" if shown.reason else ""))
+    if shown.wake_words:
+        print(f"wake words: {', '.join(shown.wake_words)}")
 
 
 async def _say(settings: Any, text: str, language: str, output: str | None) -> str:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from chat.http.requests import answer, read
 from contracts.chat import ChatRequest, ConfirmationWanted, TurnError, TurnEvent
 from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, Vocabulary
-from contracts.devices.presence import VoiceState
+from contracts.devices.presence import VoiceState, VoiceSummary
 from contracts.errors import HubUnreachable, NotFound, StrawberryError
 from contracts.rates import Backoff
 from identity.files import write_private
@@ -200,11 +200,10 @@ class Speech:
         ]
 
     def _answer(self, missing: str = "") -> Response:
-        if self._service is None:
-            off = {"state": "off", "reason": "", "muted": False}
-            return answer(off | {"wake_words": [], "microphone": "", "loudspeaker": ""})
-        shown = self._service.shown()
-        return answer(shown | {"reason": "; ".join(filter(None, (self._service.reason, missing)))})
+        shown = VoiceSummary() if self._service is None else self._service.summary()
+        if self._service is not None and missing:
+            shown = shown.model_copy(update={"reason": "; ".join(filter(None, (shown.reason, missing)))})
+        return answer(shown)
 
     def _running(self) -> "VoiceService":
         if self._service is None:

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtGui import QTextDocument
 from PySide6.QtWidgets import QApplication
 
-from contracts.devices.presence import SpokeSummary
+from contracts.devices.presence import SpokeSummary, VoiceSummary
 from contracts.errors import ConfigError, NotFound, StrawberryError
 from deploy.cli.client.finding import _no_spoke
 from deploy.directory import Home
@@ -16,7 +16,7 @@ from tests.tray.test_window import Person
 from tray.app import Tray, TraySettings
 from tray.autostart import Autostart
 from tray.icon import SIZES, picture
-from tray.spoke import Seen, State, Voice, problem_text, state_line
+from tray.spoke import Model, Seen, State, problem_text, state_line
 from tray.texts import Translator
 
 
@@ -24,17 +24,23 @@ class StandIn:
     """A spoke with a voice that does what a test says."""
 
     def __init__(self) -> None:
-        self.voice: dict[str, Any] | None = {"state": "listening", "reason": None, "muted": False}
+        self.voice: dict[str, Any] | None = {"state": "listening"}
         self.name = "Living room PC"
         self.hub_online = True
         self.posted: list[tuple[str, Any]] = []
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float = 0) -> Any:
+        """Mute like a spoke."""
+        self.posted.append((path, body))
+        self.voice = {"state": "muted" if body["muted"] else "listening", "muted": body["muted"]}
+        return self.voice
+
+    def get(self, path: str, kind: type[Model], *, timeout: float = 0) -> Model:
         """Answer like a spoke."""
-        if method == "POST":
-            self.posted.append((path, body))
-            self.voice = {"state": "muted" if body["muted"] else "listening", "muted": body["muted"]}
-            return self.voice
+        return kind.model_validate(self.shown(path))
+
+    def shown(self, path: str) -> Any:
+        """Return what it shows at a path."""
         if path == "/api/spoke":
             return SpokeSummary(
                 device="pc",
@@ -83,7 +89,7 @@ def test_muting_shows_what_the_spoke_says(person: Person, spoke: StandIn) -> Non
     _look(person, "Connected to the hub · muted")
     assert spoke.posted == [("/api/voice/mute", {"muted": True})]
     assert (mute.isChecked(), person.tray.watch.seen.state) == (True, "muted")
-    spoke.voice = {"state": "off", "reason": "", "muted": False}
+    spoke.voice = {"state": "off"}
     _look(person, "Connected to the hub")
     assert not mute.isVisible()
 
@@ -122,15 +128,15 @@ def test_each_state_has_an_icon_of_its_own(app: QApplication, state: State) -> N
 
 
 def test_muted_says_more_than_what_the_voice_does() -> None:
-    summary = SpokeSummary.model_validate(StandIn().request("GET", "/api/spoke"))
-    assert Seen(summary, Voice("talking", muted=True)).state == "muted"
+    summary = StandIn().get("/api/spoke", SpokeSummary)
+    assert Seen(summary, VoiceSummary(state="talking", muted=True)).state == "muted"
     assert Seen().state == "absent"
 
 
 def test_a_german_tray_names_the_wake_word_and_says_what_is_missing_in_german() -> None:
     german, spoke = Translator(["de"]), StandIn()
-    summary = SpokeSummary.model_validate(spoke.request("GET", "/api/spoke"))
-    waiting = Seen(summary, Voice("listening", muted=False, wake_word="okay nabu"))
+    summary = spoke.get("/api/spoke", SpokeSummary)
+    waiting = Seen(summary, VoiceSummary(state="listening", wake_words=("models/okay_nabu.onnx",)))
     assert state_line(waiting, german).endswith("wartet auf „okay nabu“")
     for hint in (_no_spoke(Home(Path("/nowhere"))), "Start it with 'strawberry spoke run'."):
         lines = problem_text(ConfigError("no spoke is running", hint=hint), german)

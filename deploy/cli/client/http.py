@@ -7,11 +7,16 @@ import ssl
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from contracts.errors import Forbidden, NotFound, ProblemDetails, StrawberryError, Unauthorized
+from contracts.errors import ProblemDetails, StrawberryError, Unauthorized
 from identity import challenges
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 _ANSWER_TIMEOUT_S: Final = 900.0
@@ -85,19 +90,40 @@ class HubClient:
         """
         self._open(seconds).close()
 
-    def request(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> Any:
-        """Send a request and return the JSON answer.
+    def get(self, path: str, kind: type[Model], *, timeout: float = _ANSWER_TIMEOUT_S) -> Model:
+        """Return the answer to ``GET``, a model of this kind.
 
         Raises:
             StrawberryError: With the hub's own message and hint, or saying why there is no answer.
         """
-        connection, response = self._send(method, path, body, timeout=timeout)
-        with closing(connection):
-            text = self._receive(response)
+        return self._answer(kind, "GET", path, timeout=timeout)
+
+    def post(self, path: str, body: Any, kind: type[Model], *, timeout: float = _ANSWER_TIMEOUT_S) -> Model:
+        """Send JSON, and return the answer; see `get`."""
+        return self._answer(kind, "POST", path, body, timeout=timeout)
+
+    def _answer(
+        self, kind: type[Model], method: str, path: str, body: Any = None, *, timeout: float
+    ) -> Model:
+        try:
+            return kind.model_validate_json(self._text(method, path, body, timeout=timeout))
+        except ValueError:
+            raise StrawberryError(
+                f"{self._name} is of another version", hint="Update both: 'strawberry update'."
+            ) from None
+
+    def request(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> Any:
+        """Send a request, and return the JSON of the answer; see `get`."""
+        text = self._text(method, path, body, timeout=timeout)
         try:
             return json.loads(text) if text else None
         except ValueError:
             raise StrawberryError(f"{self._name} is not a Strawberry hub", hint=_NOT_A_HUB) from None
+
+    def _text(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> bytes:
+        connection, response = self._send(method, path, body, timeout=timeout)
+        with closing(connection):
+            return self._receive(response)
 
     def download(self, path: str) -> bytes:
         """Return what is at a path, as it is.
@@ -105,9 +131,7 @@ class HubClient:
         Raises:
             StrawberryError: As ``request``.
         """
-        connection, response = self._send("GET", path, None)
-        with closing(connection):
-            return self._receive(response)
+        return self._text("GET", path)
 
     def stream(
         self, path: str, body: Any, headers: dict[str, str], *, method: str = "POST"
@@ -337,7 +361,7 @@ def _refusal(status: int, text: bytes, token_from: str) -> StrawberryError:
         given = problem.more.get("arguments")
         arguments = given if isinstance(given, dict) else {}
         return NeedsConfirmation(message, hint=hint, confirmation=str(confirmation), arguments=arguments)
-    if status == http.HTTPStatus.UNAUTHORIZED:
+    kind = problem.kind(status) or StrawberryError
+    if kind is Unauthorized:
         hint = hint or f"Is {token_from} a token of this hub? 'strawberry tokens add NAME' makes one."
-    kinds: dict[int, type[StrawberryError]] = {401: Unauthorized, 403: Forbidden, 404: NotFound}
-    return kinds.get(status, StrawberryError)(message, hint=hint)
+    return kind(message, hint=hint)
