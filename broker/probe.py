@@ -14,6 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.reasoncodes import ReasonCode
 from pydantic import SecretStr
 
+from bus.link.client import stop_loop
 from bus.link.drivers import without_delay
 from bus.link.message import Message
 from bus.link.tls_failure import connect_failure
@@ -142,9 +143,7 @@ class Probe:
     async def close(self) -> None:
         """Log out."""
         self._client.disconnect()
-        await asyncio.to_thread(self._client.loop_stop)
-        # paho leaves the sockets that wake its thread to its finalizer, which may run after theirs.
-        self._client._reset_sockets(sockpair_only=True)
+        await asyncio.to_thread(stop_loop, self._client)
 
     async def subscribe(self, filter_: str) -> bool:
         """Subscribe; whether the broker granted it."""

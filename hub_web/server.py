@@ -33,7 +33,7 @@ from hub_web.api import Api
 from hub_web.door import ASSETS, KEPT, door, serve_asset
 from hub_web.feeds import Feeds
 from hub_web.shell import add_missing_page, set_up_controls
-from hub_web.sockets import SESSION, VIEW, Sessions, Sockets, WebSession, is_page_of, make_room
+from hub_web.sockets import SESSION, VIEW, Sessions, Sockets, WebSession, handle_errors, is_page_of, make_room
 from hub_web.texts import LANGUAGE, choose
 from hub_web.view import View
 
@@ -44,8 +44,6 @@ _NICEGUI: Final = f"/_nicegui/{nicegui_version}/"
 _OK: Final = 200
 _RECONNECT_S: Final = 20.0
 """How long a page waits for a browser that has lost its connection; a phone sleeps longer, and reloads."""
-_PING_S: Final = (10, 8)
-"""How often a browser is asked whether it is there, and how long it may take to say so."""
 
 
 def load_pages() -> None:
@@ -82,9 +80,8 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     )
     set_up_controls()
     core.app.config.socket_io_js_transports = ["websocket"]
-    # Expected errors are shown by the page; its own handler writes each with a stack trace.
-    core.app._exception_handlers[:] = [_on_error]
-    core.sio.eio.ping_interval, core.sio.eio.ping_timeout = _PING_S
+    # Expected errors are shown by the page.
+    handle_errors(_on_error)
     core.loop = asyncio.get_running_loop()
     key = "" if hub.has_proxy else hub.registry.key.public.jwk()["x"]
     api = Api(hub.app, hub.operations, hub.gate, base_path=hub.base_path, hub=f"{hub.registry.hub_id} {key}")

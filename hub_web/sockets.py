@@ -1,4 +1,8 @@
-"""Sessions, and the sockets of their pages: each acts on pages of its session alone, and ends with it."""
+"""Sessions, and the sockets of their pages: each acts on pages of its session alone, and ends with it.
+
+Parts of NiceGUI, python-socketio and python-engineio that are not documented are used in this module alone:
+``tests/hub_web/test_nicegui.py`` fails where they change.
+"""
 
 import asyncio
 import logging
@@ -11,10 +15,9 @@ from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
 import socketio
-from nicegui import Client
+from nicegui import Client, core
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.utils import ClientDisconnected
 
 from chat.http.limits import MAX_SOCKET_MESSAGE, WITH_TOKEN
 from contracts.devices.presence import Revocation
@@ -36,6 +39,8 @@ _MOST_PAGES: Final = 64
 """Pages of one person, with those whose browser has not connected yet or has gone: each takes memory."""
 _LOOK_S: Final = 1.0
 """How often expired sessions and clients that do not read are looked for."""
+_PING_S: Final = (10, 8)
+"""How often a browser is asked whether it is there, and how long it may take to say so."""
 _MOST_UNREAD: Final = 500
 """Messages that may wait for one browser; a page makes a few in a second."""
 
@@ -112,6 +117,7 @@ class Sockets:
     def guard(self, server: socketio.AsyncServer) -> None:
         """Restrict a socket to pages of its own session; NiceGUI finds a page by the id in a message."""
         server.eio.max_http_buffer_size = MAX_SOCKET_MESSAGE
+        server.eio.ping_interval, server.eio.ping_timeout = _PING_S
         # `watch` looks after the clients: a task of its own would not outlive the loop that it was begun in.
         server.eio.start_service_task = False
         handlers = server.handlers["/"]
@@ -148,7 +154,7 @@ class Sockets:
                     self._open.discard(socket)
         if scope_of.expired():
             # What serves it has closed it, unless it had not begun.
-            with suppress(RuntimeError, ClientDisconnected):
+            with suppress(RuntimeError, OSError):
                 await send({"type": "websocket.close", "code": 1000})
 
     async def end(self, revocation: Revocation) -> None:
@@ -186,6 +192,11 @@ class Sockets:
                     await socket.close(wait=False, abort=True)
                 elif not socket.closing:
                     await socket.check_ping_timeout()
+
+
+def handle_errors(handler: Callable[[Exception], None]) -> None:
+    """Replace NiceGUI's own handler of errors in pages, which logs each with a stack trace."""
+    core.app._exception_handlers[:] = [handler]
 
 
 def make_room(session: WebSession) -> None:

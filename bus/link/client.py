@@ -1,6 +1,7 @@
 """paho's client, with other ways of reading packets, of publishing and of beginning TLS.
 
-Seven things of paho 2.2 are replaced, in its private parts, which is why its version is bounded:
+Seven things of paho 2.2 are replaced, in its private parts, which no other module uses. So its version is
+bounded, and ``tests/bus/test_paho.py`` fails where they change:
 
 - `loop_read` reads one packet a turn, whatever number it is given, and each packet in three or more system
   calls, the first ones for a byte. Here packets are cut out of whole reads.
@@ -236,6 +237,12 @@ class LeanClient(Client):
         if pieces:
             waiting.appendleft(_packet(b"".join(pieces)))
         return super()._packet_write()
+
+
+def stop_loop(client: Client) -> None:
+    """Stop the thread of a client, and close the sockets that wake it, which paho leaves to its finalizer."""
+    client.loop_stop()
+    client._reset_sockets(sockpair_only=True)
 
 
 class _Ended(Exception):

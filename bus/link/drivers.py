@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from paho.mqtt.client import Client
 
-from bus.link.client import LeanClient
+from bus.link.client import LeanClient, stop_loop
 
 DriverName = Literal["auto", "loop", "thread"]
 
@@ -214,9 +214,7 @@ class ThreadDriver:
         assert self._client is not None
         self._stopped.set()
         self._room.release()
-        await asyncio.to_thread(self._client.loop_stop)
-        # paho leaves the sockets that wake its thread to its finalizer, which may run after theirs.
-        self._client._reset_sockets(sockpair_only=True)
+        await asyncio.to_thread(stop_loop, self._client)
 
     def _empty(self) -> None:
         # Cleared first: what is appended from here on wakes the loop once more, and nothing is lost.

@@ -3,6 +3,9 @@
 uvicorn waits for a request, for the rest of one and for a TLS handshake without a limit, and accepts any
 number of clients. Anyone in the network could so use up all file handles of the process, also those that the
 broker and the database in it need.
+
+This and `chat.http.sockets` use parts of uvicorn that are not documented, and no other module does:
+``tests/chat/test_uvicorn.py`` fails where they change.
 """
 
 import asyncio

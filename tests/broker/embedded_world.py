@@ -14,6 +14,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
 from broker.embedded.opening import BrokerLimits, EmbeddedBroker, EmbeddedSettings, Listener, open_embedded
+from bus.link.client import stop_loop
 from bus.link.drivers import without_delay
 from contracts.claims import PrincipalKind, Scope
 from identity import tokens
@@ -97,8 +98,7 @@ class Client:
 
     async def stop(self) -> None:
         self.paho.disconnect()
-        await asyncio.to_thread(self.paho.loop_stop)
-        self.paho._reset_sockets(sockpair_only=True)
+        await asyncio.to_thread(stop_loop, self.paho)
 
     async def _wait(self, mid: int) -> list[int]:
         return await asyncio.wait_for(self._answers.setdefault(mid, self._loop.create_future()), QUICK_S)

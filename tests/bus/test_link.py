@@ -13,6 +13,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings, Message, open_link
+from bus.link.client import stop_loop
 from contracts.errors import ConfigError, Disconnected, LoginRefused
 from tests.mosquitto import HINT, Mosquitto
 from tests.ports import free_port
@@ -65,8 +66,7 @@ async def watching(mosquitto: Mosquitto, filter_: str) -> AsyncIterator[asyncio.
         yield seen
     finally:
         client.disconnect()
-        await asyncio.to_thread(client.loop_stop)
-        client._reset_sockets(sockpair_only=True)
+        await asyncio.to_thread(stop_loop, client)
 
 
 async def test_others_see_the_properties_of_mqtt_5(link: Link, mosquitto: Mosquitto) -> None:

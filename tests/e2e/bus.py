@@ -13,6 +13,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from pydantic import SecretStr
 
+from bus.link.client import stop_loop
 from contracts.claims import PrincipalKind
 from identity import tokens
 from identity.envelope import Seal
@@ -87,8 +88,7 @@ class Bus:
 
     def __exit__(self, *_: object) -> None:
         self._client.disconnect()
-        self._client.loop_stop()
-        self._client._reset_sockets(sockpair_only=True)
+        stop_loop(self._client)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish, and wait until the broker has it, or has thrown us out."""
