@@ -16,6 +16,7 @@ from hub_home_assistant.outward.configs import MAX_STATE, Announcement
 from hub_home_assistant.outward.publishing import HUB, Publishing
 from hub_live.events import Events, NotificationData
 from hub_live.topics import Sample, field
+from hub_live.watchers.decisions.kinds import KINDS
 from hub_registry.access.bearer import Bearer
 
 _log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 CHAT: Final = "hub.chat"
 NOTIFY: Final = "hub.notify"
 WATCHERS: Final = "hub.watchers"
-_DECISIONS: Final = ("nothing", "notify", "act", "failed")
+_DECISIONS: Final = [name for name, kind in KINDS.items() if kind.is_decision]
 _NOTES: Final = "The message came from Home Assistant, over the MQTT broker of the home."
 """With notes a turn has text of strangers: any client of that broker can write there."""
 _MOST_CHATS: Final = 4
@@ -103,7 +104,7 @@ class HubParts:
                     f"Watcher {name}",
                     icon="mdi:eye",
                     state_topic=made.place.topic("state", object_),
-                    event_types=list(_DECISIONS),
+                    event_types=_DECISIONS,
                 )
 
     def hear_watcher(self, sample: Sample) -> None:

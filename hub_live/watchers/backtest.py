@@ -23,9 +23,10 @@ from hub_live.topics.samples import TopicChoice
 from hub_live.topics.values import ShownGap, described_gap, moment
 from hub_live.watchers.decisions.evaluation import Evaluations, WouldDecide
 from hub_live.watchers.decisions.model import Seen
-from hub_live.watchers.definition import By, WatchedValue, is_watching, sources_of
+from hub_live.watchers.definition import By, WatchedValue, sources_of
+from hub_live.watchers.phases import is_watching
 from hub_live.watchers.predicates import Evaluator, Predicate, parse
-from hub_live.watchers.predicates.firing import Firing, replay
+from hub_live.watchers.predicates.firing import fires, replay
 from hub_live.watchers.tables import WatcherRow
 
 _MAX_FIRINGS: Final = 1_000
@@ -56,7 +57,7 @@ class Report(TypedDict):
     Attributes:
         would_have_fired: The first thousand, each with its time and values.
         fired: How many there are.
-        evaluated: How often the predicate was evaluated.
+        evaluated: How often a value came or time alone changed what the predicate said.
         unknown: How often it was unknown.
         reason: Why it was unknown the last time.
         gaps: Times in which nothing was recorded.
@@ -116,13 +117,14 @@ def _run(
             yield each
 
     report = Report(would_have_fired=[], fired=0, evaluated=0, unknown=0, reason="", gaps=[], lines={})
-    firing = Firing()
-    for at, verdict in replay(Evaluator(predicate), sources, noted(), until=until):
+    armed = True
+    for at, verdict in replay(Evaluator(predicate), sources, noted(), until=until or 0.0):
         report["evaluated"] += 1
+        is_firing, armed = fires(verdict, armed=armed)
         if verdict.truth is None:
             report["unknown"] += 1
             report["reason"] = verdict.reason
-        elif firing.fires(verdict):
+        elif is_firing:
             report["fired"] += 1
             if report["fired"] <= _MAX_FIRINGS:
                 report["would_have_fired"].append({"at": moment(at), "values": dict(verdict.values)})

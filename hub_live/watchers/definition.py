@@ -13,7 +13,6 @@ from pydantic import (
 )
 
 from contracts import topics as bus_topics
-from contracts.errors import Conflict
 from contracts.names import Token
 from contracts.validation import validated
 from contracts.wire import Json, Strict
@@ -203,11 +202,6 @@ def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:
     return {name: WatchedValue.model_validate(each) for name, each in row.topics.items()}
 
 
-def is_watching(row: WatcherRow) -> bool:
-    """Return whether the values of a watcher are seen: it is active, or only snoozed."""
-    return row.state == "active" or row.snoozed_until is not None
-
-
 def topics_json(sources: Mapping[str, WatchedValue]) -> dict[str, Any]:
     """Return what a watcher sees as it is stored."""
     return {name: source.model_dump(exclude_none=True) for name, source in sources.items()}
@@ -231,18 +225,6 @@ class By:
     def may_see(self, row: WatcherRow) -> bool:
         """Return whether a watcher is theirs to see and change."""
         return self.of_all or row.owner == self.user.id
-
-
-def require_approved(row: WatcherRow) -> None:
-    """Check that a watcher was approved.
-
-    Raises:
-        Conflict: If it is a draft.
-    """
-    if row.state == "draft":
-        raise Conflict(
-            "{name} is a draft", name=row.name, hint="'strawberry watchers approve {name}' approves it."
-        )
 
 
 def _free_name(topic: str, taken: dict[str, Any]) -> str:

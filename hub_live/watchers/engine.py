@@ -1,4 +1,4 @@
-"""The engine: one task for all watchers, driven by new values and by when a verdict can change."""
+"""The engine: one task for all watchers, driven by new values and by the clock."""
 
 import asyncio
 import heapq
@@ -20,10 +20,12 @@ from contracts.phrases import Phrase
 from hub_live.topics import Feed, Gap, LinkName, Sample
 from hub_live.topics import field as field_of
 from hub_live.watchers.decisions.evaluation import Evaluations
+from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import LEAST_EVERY_S, sources_of
-from hub_live.watchers.predicates import Evaluator, parse
-from hub_live.watchers.predicates.firing import Firing, replay
+from hub_live.watchers.phases import TRANSITIONS, Phase
+from hub_live.watchers.predicates import TICK_S, Evaluator, parse
+from hub_live.watchers.predicates.firing import fires, replay
 from hub_live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.watched import Watched
@@ -35,8 +37,8 @@ _UNKNOWN_S: Final = 60.0
 """How long a predicate must be unknown before the model is asked: values come in one by one after a start."""
 _RETAINED_S: Final = 5.0
 """From a start until what the broker retains has surely come."""
-_LEAST_WAKE_S: Final = 0.05
 _SHORT_GAP_S: Final = 1.0
+_MOST_GAPS: Final = 5
 _MOST_VALUES: Final = 1_000
 _MOST_MISSED: Final = 5
 """Times of a schedule that are named where they were missed."""
@@ -66,8 +68,9 @@ class Engine:
         self._household = household
         self._tasks = tasks
         self._watched: dict[str, Watched] = {}
+        # By name, rows that changed while nothing could be awaited.
+        self._unsaved: dict[str, WatcherRow] = {}
         self._kick = asyncio.Event()
-        self._until = math.inf
 
     def get(self, name: str) -> Watched | None:
         """Return an active watcher."""
@@ -92,16 +95,11 @@ class Engine:
         sources = sources_of(row)
         evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
         schedule = Schedule.parse(row.schedule) if row.schedule else None
-        watched = Watched(row, sources, evaluator, schedule, Firing(armed=row.armed))
-        if last is not None and last.decision == "failed":
-            # The owner was told of it before the restart or the pause.
-            watched.failures = 1
-        elif last is not None and last.seen:
-            watched.asked_with = last.seen
+        watched = Watched(row, sources, evaluator, schedule, last)
         if earlier:
             self._go_on(watched, earlier)
         if schedule is not None:
-            await self._plan(watched)
+            await self._follow_schedule(watched)
         with ExitStack() as stack:
             for name, source in sources.items():
 
@@ -127,9 +125,10 @@ class Engine:
     def _go_on(self, watched: Watched, earlier: Sequence[DecisionRow]) -> None:
         """Keep what a restart must not change: when a model is asked again."""
         watched.asked_at = earlier[0].at.timestamp()
-        for _ in takewhile(lambda each: each.decision == "failed", earlier):
-            watched.ask_at = watched.asked_at + watched.recheck.next()
-            watched.occasion = "No model could decide before the hub was started again."
+        failed = takewhile(lambda each: each.decision == FAILED.name, earlier)
+        if waits := [watched.recheck.next() for _ in failed]:
+            occasion = "No model could decide before the hub was started again."
+            watched.plan(watched.asked_at + waits[-1], occasion=occasion)
 
     def stop(self, name: str) -> None:
         """Watch no more; an evaluation that runs does nothing any more."""
@@ -144,32 +143,28 @@ class Engine:
     def gap(self, gap: Gap) -> None:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
         missed = [watched for watched in list(self._watched.values()) if self._miss(watched, gap)]
-        if missed and gap.until is not None and gap.until - gap.since > _SHORT_GAP_S:
-            text = f"{self._clock(gap.since)} to {self._clock(gap.until)}"
-            for watched in missed:
-                watched.gaps.append(text)
-            self._tasks.create_task(self._tell_gap(missed, gap, text), name="gap of watchers")
+        if missed and gap.until is not None and not _is_short(gap):
+            self._tasks.create_task(self._tell_gap(missed, gap), name="gap of watchers")
 
     async def run(self) -> None:
         """Evaluate what is due, until cancelled."""
         while True:
             self._kick.clear()
-            now = time.time()
             for watched in list(self._watched.values()):
-                if watched.due <= now:
-                    try:
-                        await self._step(watched, now)
-                    except StrawberryError as error:
-                        _log.error("watcher %s: %s", watched.row.name, error)
-            first = min((watched.due for watched in self._watched.values()), default=math.inf)
-            self._until = min(first, now + LONGEST_SLEEP_S)
-            await happens(self._kick, within_s=max(_LEAST_WAKE_S, self._until - time.time()))
+                try:
+                    await self._step(watched, time.time())
+                except StrawberryError as error:
+                    _log.error("watcher %s: %s", watched.row.name, error)
+            unsaved, self._unsaved = self._unsaved, {}
+            if unsaved:
+                await self._save(*unsaved.values())
+            await happens(self._kick, within_s=TICK_S if self._watched else LONGEST_SLEEP_S)
 
     async def save(self) -> None:
         """Write what changes too often to be written each time; tell what was not decided before the end."""
         for watched in list(self._watched.values()):
             watched.count()
-            if watched.rises and watched.firing.armed:  # it is over
+            if watched.rises and watched.row.armed:  # it is over
                 await self._evaluations.announcer.failure(
                     watched.row, watched.occasion, "the hub was stopped"
                 )
@@ -178,46 +173,44 @@ class Engine:
                 watched.row.armed, watched.row.fired = True, watched.row.fired - watched.rises
         await self._save(*(watched.row for watched in self._watched.values()))
 
-    async def evaluate_now(self, watched: Watched, *, occasion: str) -> DecisionRow:
-        """Evaluate a watcher by the model, whatever its predicate says.
+    async def evaluate_now(self, name: str, *, occasion: str) -> DecisionRow:
+        """Evaluate an active watcher by the model, whatever its predicate says.
 
         One without an owner is paused, and no model is asked.
         """
-        watched.busy = True
-        rises = watched.rises
-        watched.ask_at, watched.has_new = None, False
+        watched = self._watched[name]
+        watched.ask()
+        return await self._decide(watched, occasion, watched.rises)
+
+    async def _decide(self, watched: Watched, occasion: str, rises: int) -> DecisionRow:
         try:
             if (objection := await self._evaluations.objection(watched.row)) is not None:
                 return await self._pause(watched, objection)
             watched.asked_at = time.time()
-            gaps = [*watched.gaps, *self._open_gaps(watched)]
             entry = await self._evaluations.evaluate(
                 watched.row,
                 self.seen(watched),
                 occasion=occasion,
-                gaps=gaps,
+                gaps=self._gaps(watched),
                 is_current=lambda: self._is_current(watched),
                 # Each alarm is told; that the model fails again when asked again is not.
-                tells_failure=bool(rises) or not watched.failures,
+                tells_failure=bool(rises) or not watched.has_failed,
             )
         finally:
-            watched.rises -= rises
-            watched.busy = False
+            is_over = watched.is_over
+            watched.decide(rises)
+            if is_over and self._watched.get(watched.row.name) is watched:
+                # What was done belongs to the time before.
+                watched.recheck.reset()
+                self._forget_done(watched.row)
             self._kick.set()
-        verdict = watched.verdict
-        if watched.ended or (verdict is not None and (verdict.truth is False or verdict.momentary)):
-            # It became false while the model was asked; what was done belongs to the time before.
-            watched.ended = False
-            self._rearm(watched)
-        if entry.decision == "failed":
-            watched.failures += 1
+        watched.last = entry
+        if watched.has_failed:
             self._ask_later(watched)
         else:
-            watched.failures, watched.asked_with = 0, entry.seen
             if watched.evaluator is None:
                 # With a predicate it is also the wait while that stays true.
                 watched.recheck.reset()
-            watched.gaps.clear()
             if watched.has_new or watched.on_interval:
                 self._new_value(watched, time.time())
         return entry
@@ -225,22 +218,30 @@ class Engine:
     def _is_current(self, watched: Watched) -> bool:
         return self._watched.get(watched.row.name) is watched and watched.row.state == "active"
 
-    def _open_gaps(self, watched: Watched) -> list[str]:
+    def _gaps(self, watched: Watched) -> list[str]:
+        """Return the last times in which data was missed since a model decided, for people."""
+        known = watched.last is not None and not watched.has_failed
+        since = watched.last.at if known and watched.last else watched.row.created_at
         links = {source.link for source in watched.sources.values()}
-        gaps = [gap for link in links for gap in self._feed.gaps(link) if gap.until is None]
-        return [f"since {self._clock(gap.since)}, until now" for gap in gaps]
+        gaps = [gap for link in links for gap in self._feed.gaps(link, since=since.timestamp())]
+        return [self._period(gap) for gap in gaps if not _is_short(gap)][-_MOST_GAPS:]
+
+    def _period(self, gap: Gap) -> str:
+        since = self._clock(gap.since)
+        return f"since {since}, until now" if gap.until is None else f"{since} to {self._clock(gap.until)}"
 
     async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
         row = watched.row
         entry = DecisionRow(
             watcher=row.name,
             at=utc(time.time()),
-            decision="nothing",
+            decision=NOTHING.name,
             reason=Phrase("it was paused: {reason}", reason=reason),
         )
         if self._watched.get(row.name) is watched:
             self.stop(row.name)
-            row.state, row.note, row.snoozed_until, row.next_at = "paused", reason, None, None
+            paused = TRANSITIONS["pause"][watched.phase]
+            row.sqlmodel_update({**paused.stored(), "note": reason})
             await self._evaluations.store.record(row, entry)
             await self._evaluations.announcer.state(row, entry)
             await self._evaluations.announcer.notify(
@@ -274,7 +275,9 @@ class Engine:
         watched.heard |= {name for name, each in watched.sources.items() if known[each.link, each.topic]}
         if watched.evaluator is not None:
             recorded = heapq.merge(*known.values(), key=lambda sample: sample.at)
-            for _ in replay(watched.evaluator, watched.sources, recorded):
+            # A second between two values matters only to whether a condition has held since.
+            since = time.time() - watched.evaluator.predicate.for_s
+            for _ in replay(watched.evaluator, watched.sources, recorded, since=since):
                 pass
 
     def _history(self, watched: Watched, topic: str, link: LinkName) -> Sequence[Sample]:
@@ -292,122 +295,119 @@ class Engine:
         if watched.row.snoozed_until is not None:
             return
         if watched.evaluator is not None:
+            watched.evaluated += 1
             self._look(watched, at)
-        elif watched.schedule is None and watched.ask_at is None:
-            watched.ask_at = max(at, watched.asked_at + watched.pause_s())
-            watched.occasion = "Its interval has passed." if watched.on_interval else "There are new values."
-        if watched.due < self._until:
+        elif watched.schedule is None and watched.ask_at == math.inf:
+            occasion = "Its interval has passed." if watched.on_interval else "There are new values."
+            watched.plan(max(at, watched.asked_at + watched.pause_s()), occasion=occasion)
+        if watched.phase is Phase.DUE and watched.ask_at <= at:
             self._kick.set()
 
-    def _look(self, watched: Watched, at: float) -> None:
-        """Ask the predicate, and decide when the model is to be asked."""
-        assert watched.evaluator is not None
-        row, before = watched.row, watched.verdict
-        verdict = watched.verdict = watched.evaluator.verdict(at)
-        is_firing = watched.firing.fires(verdict)
-        wake = watched.evaluator.wake_at(at)
-        watched.wake = None if wake is None else max(wake, at + _LEAST_WAKE_S)
-        watched.evaluated += 1
+    def _look(self, watched: Watched, at: float, *, is_tick: bool = False) -> None:
+        """Decide by what the predicate says when the model is to be asked."""
+        row, before, evaluator = watched.row, watched.verdict, watched.evaluator
+        if evaluator is None or row.snoozed_until is not None:
+            return
+        verdict = evaluator.tick(at) if is_tick else evaluator.verdict(at)
+        if verdict is None:
+            return
+        watched.verdict = verdict
         if watched.schedule is not None:
             return
+        was_armed = row.armed
+        is_firing, armed = fires(verdict, armed=was_armed)
+        if armed is not was_armed:
+            row.armed = armed
         if verdict.truth is False or verdict.momentary:
-            self._rearm(watched)
+            watched.recheck.reset()
+            watched.move("fall")
+            if not watched.phase.is_asking and (row.done or not was_armed):
+                self._forget_done(row)
+        is_quiet = watched.phase is Phase.QUIET
         if is_firing:
             # Both are written with the decision: if the hub is killed before, it fires and counts again.
-            row.fired, row.armed = row.fired + 1, watched.firing.armed
+            row.fired += 1
             values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
             watched.rises += 1
-            self._want(
-                watched,
-                at,
-                Phrase(
-                    "{predicate} became true at {time} with {values}",
-                    predicate=row.predicate,
-                    time=self._clock(at),
-                    values=values,
-                ),
+            occasion = Phrase(
+                "{predicate} became true at {time} with {values}",
+                predicate=row.predicate,
+                time=self._clock(at),
+                values=values,
             )
+            watched.plan(at, occasion=occasion)
         elif watched.rises:
             pass
-        elif verdict.truth is False or watched.settled:
-            watched.ask_at = None
+        elif verdict.truth is False or watched.is_settled:
+            watched.drop()
         elif (
-            verdict.truth is None
-            and watched.ask_at is None
+            is_quiet
+            and verdict.truth is None
             and (before is None or before.truth is False or watched.asked_at == -math.inf)
         ):
-            self._want(
-                watched,
-                at + _UNKNOWN_S,
-                Phrase("{predicate} is unknown: {reason}", predicate=row.predicate, reason=verdict.reason),
+            occasion = Phrase(
+                "{predicate} is unknown: {reason}", predicate=row.predicate, reason=verdict.reason
             )
-        elif watched.ask_at is None and watched.has_new and not watched.busy:
+            watched.plan(at + _UNKNOWN_S, occasion=occasion)
+        elif is_quiet and watched.has_new:
             template = "{predicate} is still true." if verdict.truth else "{predicate} is still unknown."
             occasion = Phrase(template + " {reason}", predicate=row.predicate, reason=verdict.reason)
-            self._want(watched, max(at, watched.asked_at + watched.pause_s()), occasion)
+            watched.plan(max(at, watched.asked_at + watched.pause_s()), occasion=occasion)
 
-    def _rearm(self, watched: Watched) -> None:
-        """Arm everything again from now on: the predicate is false."""
-        watched.recheck.reset()
-        if watched.busy:
-            watched.ended = True
-        elif watched.row.done or not watched.row.armed:
-            watched.row.done, watched.row.armed = [], watched.firing.armed
-            self._tasks.create_task(self._save(watched.row), name="watcher re-armed")
-
-    def _want(self, watched: Watched, at: float, occasion: str) -> None:
-        watched.ask_at = at if watched.ask_at is None else min(at, watched.ask_at)
-        watched.occasion = occasion
+    def _forget_done(self, row: WatcherRow) -> None:
+        """Let what was done be done again: the predicate was false."""
+        row.done = []
+        self._unsaved[row.name] = row
+        self._kick.set()
 
     def _ask_later(self, watched: Watched) -> None:
         """Ask again after a failure; at once where it fired meanwhile."""
         retry_at = time.time() + watched.recheck.next()
         if not watched.rises:
-            watched.ask_at = retry_at
+            watched.plan(retry_at, occasion=watched.occasion)
 
     async def _step(self, watched: Watched, now: float) -> None:
         row = watched.row
         if row.snoozed_until is not None:
-            watched.ask_at = watched.wake = None
-            if not watched.busy:  # an evaluation subtracts those it was for
+            watched.drop()
+            if not watched.phase.is_asking:  # an evaluation subtracts those it was for
                 watched.rises = 0
             if row.snoozed_until.timestamp() > now:
                 return
             # What is still so is reported again, as an alarm clock does.
-            row.snoozed_until, row.state, row.done, row.armed = None, "active", [], True
-            watched.firing.armed, watched.has_new = True, True
+            awake = TRANSITIONS["wake"][Phase.SNOOZED].stored()
+            row.sqlmodel_update({**awake, "done": [], "armed": True})
             await self._save(row)
             await self._evaluations.announcer.state(row, self._evaluations.store.last.get(row.name))
             self._new_value(watched, now)
-        if watched.wake is not None and watched.wake <= now:
-            self._look(watched, now)
+        self._look(watched, now, is_tick=True)
         if watched.schedule and row.next_at is not None and row.next_at.timestamp() <= now:
-            if watched.evaluator is not None:
-                self._look(watched, now)
-            await self._plan(watched)
-        if watched.ask_at is not None and watched.ask_at <= now and not watched.busy:
+            self._look(watched, now)
+            await self._follow_schedule(watched)
+        if watched.ask_at <= now and not watched.phase.is_asking:
             if watched.verdict is not None and watched.verdict.truth is False and not watched.rises:
-                watched.ask_at = None  # It was to be tried again, and is over.
+                watched.drop()  # It was to be tried again, and is over.
             else:
                 self._ask(watched, now)
 
     def _ask(self, watched: Watched, now: float) -> None:
         values = {name: each.value for name, each in self.seen(watched).items()}
-        needs_new = watched.evaluator is None and watched.schedule is None and not watched.on_interval
-        if needs_new and values == watched.asked_with:
-            watched.ask_at, watched.has_new = None, False
+        is_known = watched.last is not None and not watched.has_failed and values == watched.last.seen
+        if watched.on_change and is_known:
+            watched.drop()
         elif self._evaluations.limits.take_evaluation(watched.row.name):
-            watched.busy, watched.is_held_up = True, False
-            self._tasks.create_task(self._evaluate(watched), name=f"watcher {watched.row.name}")
+            watched.ask()
+            self._tasks.create_task(
+                self._evaluate(watched, watched.occasion, watched.rises), name=f"watcher {watched.row.name}"
+            )
         else:
-            watched.ask_at, watched.is_held_up = now + LEAST_EVERY_S, True
+            watched.hold(now + LEAST_EVERY_S)
 
-    async def _evaluate(self, watched: Watched) -> None:
-        rises, occasion = watched.rises, watched.occasion
+    async def _evaluate(self, watched: Watched, occasion: str, rises: int) -> None:
         if rises > 1:
             occasion = Phrase("{occasion}, the last of {rises} times", occasion=occasion, rises=rises)
         try:
-            await self.evaluate_now(watched, occasion=occasion)
+            await self._decide(watched, occasion, rises)
         except Exception as error:  # noqa: BLE001 - the other watchers go on
             is_known = isinstance(error, StrawberryError)
             _log.error("watcher %s: %s", watched.row.name, error, exc_info=not is_known)
@@ -416,7 +416,7 @@ class Engine:
                 problem = str(error) if is_known else "an error in the hub, which its log describes"
                 await self._evaluations.announcer.failure(watched.row, occasion, problem)
 
-    async def _plan(self, watched: Watched) -> None:
+    async def _follow_schedule(self, watched: Watched) -> None:
         """Set when the schedule comes next; a time that has come is evaluated, or told if it was missed."""
         row, schedule, now = watched.row, watched.schedule, time.time()
         assert schedule is not None
@@ -428,7 +428,7 @@ class Engine:
             elif watched.verdict is None or watched.verdict.truth is not False:
                 row.done = []
                 missed = Phrase("It was scheduled for {time} and missed.", time=self._clock(planned))
-                self._want(watched, now, missed if is_late else "It is the scheduled time.")
+                watched.plan(now, occasion=missed if is_late else "It is the scheduled time.")
         await self._save(row)
 
     def _miss(self, watched: Watched, gap: Gap) -> bool:
@@ -439,14 +439,14 @@ class Engine:
             self._look(watched, time.time())
         return bool(names)
 
-    async def _tell_gap(self, missed: Sequence[Watched], gap: Gap, text: str) -> None:
-        reason = Phrase("nothing was received from {since}", since=text)
+    async def _tell_gap(self, missed: Sequence[Watched], gap: Gap) -> None:
+        reason = Phrase("nothing was received from {since}", since=self._period(gap))
         try:
             for watched in missed:
                 entry = DecisionRow(
                     watcher=watched.row.name,
                     at=utc(gap.until or gap.since),
-                    decision="gap",
+                    decision=GAP.name,
                     reason=reason,
                 )
                 await self._evaluations.store.record(watched.row, entry)
@@ -470,3 +470,7 @@ class Engine:
 
     def _clock(self, at: float | datetime) -> str:
         return local_time(at, self._household.time_zone)
+
+
+def _is_short(gap: Gap) -> bool:
+    return gap.until is not None and gap.until - gap.since <= _SHORT_GAP_S

@@ -16,8 +16,8 @@ from hub_live.topics.values import visible_to
 from hub_live.watchers.backtest import Recordings
 from hub_live.watchers.decisions.evaluation import Announcer, EvaluationLimits, Evaluations
 from hub_live.watchers.decisions.model import WatcherModel
+from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.engine import Engine
-from hub_live.watchers.store import WatcherStore
 from hub_live.watchers.watchers import Watchers
 from hub_registry.registry import Registry
 

@@ -1,7 +1,6 @@
 """An active watcher: what is known of it, and how people and programs read it."""
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from hub_live.watchers.decisions.evaluation import (
     calls_of,
     state_of,
 )
+from hub_live.watchers.decisions.kinds import FAILED
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import (
     LEAST_EVERY_S,
@@ -30,8 +30,8 @@ from hub_live.watchers.definition import (
     sources_of,
     topics_json,
 )
+from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger
 from hub_live.watchers.predicates import Evaluator, Verdict
-from hub_live.watchers.predicates.firing import Firing
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 
@@ -48,57 +48,89 @@ less and less often."""
 
 @dataclass
 class Watched:
-    """A watcher that is active.
+    """A watcher that is active or snoozed; see `phases` for what it goes through.
 
     Attributes:
+        heard: Names that have had a value.
         verdict: What the predicate last said.
-        wake: When that can change without a new value.
-        ask_at: When the model is asked next; None while it need not be.
+        phase: One of those of an active watcher.
+        ask_at: When the model is asked next, Unix seconds; infinite while it need not be.
+        occasion: Why it is asked.
+        asked_at: When it was asked last.
         rises: How often the predicate became true since the model was asked: it is then asked also where the
             predicate is false again by that time, as a door that opened and closed.
-        is_held_up: Whether the model is to be asked, and the evaluations of a minute are used up.
-        ended: Whether the predicate was false while the model was asked.
-        gaps: Times in which data was missed, as text, since the last evaluation.
-        asked_with: The values of the last evaluation, which is not repeated on the same.
+        has_new: Whether a value came since the model was asked.
+        last: The newest decision.
+        evaluated: Evaluations of the predicate that its row does not count yet.
     """
 
     row: WatcherRow
     sources: Mapping[str, WatchedValue]
     evaluator: Evaluator | None
     schedule: Schedule | None
-    firing: Firing = field(default_factory=Firing)
+    last: DecisionRow | None = None
     follows: ExitStack = field(default_factory=ExitStack)
     heard: set[str] = field(default_factory=set)
     verdict: Verdict | None = None
-    wake: float | None = None
-    ask_at: float | None = None
-    asked_at: float = -math.inf
+    phase: Phase = Phase.QUIET
+    ask_at: float = math.inf
     occasion: str = ""
+    asked_at: float = -math.inf
     rises: int = 0
     has_new: bool = False
     evaluated: int = 0
-    busy: bool = False
-    is_held_up: bool = False
-    ended: bool = False
-    failures: int = 0
-    gaps: deque[str] = field(default_factory=lambda: deque(maxlen=5))
-    asked_with: Mapping[str, object] | None = None
     recheck: Backoff = field(default_factory=lambda: Backoff(_RECHECK_S, _LONGEST_RECHECK_S, jitter=0.0))
 
-    @property
-    def settled(self) -> bool:
-        """Return whether all was done that can be before the predicate is false again."""
-        did = {key.partition(" ")[0] for key in self.row.done}
-        return bool(did) and did >= {call["path"] for call in self.row.allow}
+    def move(self, trigger: Trigger) -> None:
+        """Change the phase as the table says."""
+        self.phase = TRANSITIONS[trigger].get(self.phase, self.phase)
+
+    def plan(self, at: float, *, occasion: str) -> None:
+        """Have the model asked at a time, or earlier where that is planned; while it is asked, after that."""
+        self.occasion = occasion
+        if self.phase is not Phase.HELD_UP:
+            self.ask_at = min(at, self.ask_at)
+            self.move("plan")
+
+    def drop(self) -> None:
+        """Have the model not asked."""
+        self.ask_at = math.inf
+        self.move("drop")
+
+    def hold(self, until: float) -> None:
+        """Have the model asked later: the evaluations of a minute are used up."""
+        self.ask_at = until
+        self.move("hold")
+
+    def ask(self) -> None:
+        """Note that the model is asked."""
+        self.ask_at, self.has_new = math.inf, False
+        self.move("ask")
+
+    def decide(self, rises: int) -> None:
+        """Note that the model was asked about so many times that the predicate became true."""
+        self.rises -= rises
+        self.move("decide")
+        if self.ask_at < math.inf:
+            self.move("plan")
 
     @property
-    def due(self) -> float:
-        """When something is to be done for it next, unless a value comes first."""
-        if self.row.snoozed_until is not None:
-            return self.row.snoozed_until.timestamp()
-        times = [self.wake, None if self.busy else self.ask_at]
-        times += [self.row.next_at.timestamp()] if self.schedule and self.row.next_at is not None else []
-        return min((each for each in times if each is not None), default=math.inf)
+    def is_over(self) -> bool:
+        """Whether what the model was asked about last has ended."""
+        verdict = self.verdict
+        is_false = verdict is not None and (verdict.truth is False or verdict.momentary)
+        return is_false or self.phase is Phase.OVERTAKEN
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether no model could decide when it was last asked."""
+        return self.last is not None and self.last.decision == FAILED.name
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all was done that can be before the predicate is false again."""
+        did = {key.partition(" ")[0] for key in self.row.done}
+        return bool(did) and did >= {call["path"] for call in self.row.allow}
 
     def count(self) -> None:
         """Add the evaluations to those of the row, which takes ten times as long as one of them."""
@@ -107,8 +139,13 @@ class Watched:
 
     @property
     def on_interval(self) -> bool:
-        """Return whether the model evaluates it at its interval, also where nothing new was heard."""
+        """Whether the model evaluates it at its interval, also where nothing new was heard."""
         return self.evaluator is None and self.row.every_s is not None
+
+    @property
+    def on_change(self) -> bool:
+        """Whether the model evaluates it when its values are others than those it decided on last."""
+        return self.evaluator is None and self.row.every_s is None and self.schedule is None
 
     def pause_s(self) -> float:
         """Return how long the model is not asked again about new values."""
@@ -203,14 +240,11 @@ def summary_of(
     if watched is not None:
         verdict = watched.verdict
         silent = ", ".join(name for name in watched.sources if name not in watched.heard)
-        reason = (
-            verdict.reason
-            if verdict
-            else Phrase("there is no value of {name} yet", name=silent)
-            if silent
-            else ""
-        )
-        if watched.is_held_up:
+        if verdict is not None:
+            reason = verdict.reason
+        elif silent:
+            reason = Phrase("there is no value of {name} yet", name=silent)
+        if watched.phase is Phase.HELD_UP:
             reason = "it waits to be evaluated: the evaluations of a minute are used up"
         watched.count()
     more = {

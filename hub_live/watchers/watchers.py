@@ -21,19 +21,18 @@ from hub_live.watchers.backtest import Recordings, Report, backtest, decide
 from hub_live.watchers.decisions.approved import approve
 from hub_live.watchers.decisions.evaluation import DecisionEntry, Evaluations, sentence_of
 from hub_live.watchers.decisions.model import Seen, problem_of
+from hub_live.watchers.decisions.store import WatcherStore, check_room
 from hub_live.watchers.definition import (
     By,
     Edit,
     WatcherRequest,
-    is_watching,
-    require_approved,
     sources_of,
     topics_json,
 )
 from hub_live.watchers.engine import Engine
+from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger, is_watching, phase_of, requested
 from hub_live.watchers.predicates import parse
 from hub_live.watchers.schedule import Schedule
-from hub_live.watchers.store import WatcherStore, check_room
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.watched import (
     CheckedPredicate,
@@ -123,7 +122,7 @@ class Watchers:
             row.note = problem_of(row.predicate, seen) or ""
         is_active = not as_draft and request.predicate is not None and (by.may_confirm or not allow)
         if is_active:
-            row.sqlmodel_update({"state": "active", **await self._approval(by)})
+            row.sqlmodel_update({**Phase.QUIET.stored(), **await self._approval(by)})
         async with self._one:
             check_room(self._rows, request.name, by.user, as_draft=as_draft)
             # Stored first: what a person is told has failed must not run.
@@ -174,7 +173,7 @@ class Watchers:
                 raise cannot_confirm()
             approval = await self._approval(by)
             # It begins as a new one: what it did as it was before does not count.
-            begun = {"done": [], "armed": True, "state": "active", "snoozed_until": None}
+            begun = {"done": [], "armed": True, **self._after(row, "approve").stored()}
             assign({**edited, **approval, **begun})
             await self._start(row, is_new=True)
         return self._shown(row)
@@ -197,7 +196,7 @@ class Watchers:
             assign(edited)
             if row.allow:
                 self._engine.stop(name)
-                assign({"state": "draft", "snoozed_until": None, "next_at": None})
+                assign(self._after(row, "edit").stored())
             elif self._engine.get(name) is not None:
                 await self._start(row)
         return self._shown(row)
@@ -251,17 +250,15 @@ class Watchers:
     async def pause(self, name: str, by: By) -> WatcherSummary:
         """Watch no more until it is resumed."""
         async with self._changing(name, by, "paused") as (row, assign):
-            require_approved(row)
+            assign(self._after(row, "pause").stored())
             self._engine.stop(name)
-            # Times of its schedule that come meanwhile are not missed.
-            assign({"state": "paused", "snoozed_until": None, "next_at": None})
         return self._shown(row)
 
     async def snooze(self, name: str, by: By, *, seconds: float) -> WatcherSummary:
         """Suspend a watcher for some time; values are seen meanwhile."""
         async with self._changing(name, by, "snoozed") as (row, assign):
-            require_approved(row)
-            assign({"state": "paused", "snoozed_until": now() + timedelta(seconds=seconds)})
+            snoozed = self._after(row, "snooze")
+            assign(snoozed.stored(until=now() + timedelta(seconds=seconds)))
             if self._engine.get(name) is None:
                 await self._start(row)
             self._engine.wake()
@@ -270,8 +267,7 @@ class Watchers:
     async def resume(self, name: str, by: By) -> WatcherSummary:
         """Go on with a watcher that was paused, snoozed or has failed."""
         async with self._changing(name, by, "resumed") as (row, assign):
-            require_approved(row)
-            assign({"state": "active", "snoozed_until": None, "note": ""})
+            assign({**self._after(row, "resume").stored(), "note": ""})
             await self._start(row)
         return self._shown(row)
 
@@ -310,18 +306,11 @@ class Watchers:
         """
         row = self._get(name, by)
         by.user.require_writer()
-        require_approved(row)
-        watched = self._engine.get(name)
-        if watched is None or row.state != "active":
-            hint = Phrase("'strawberry watchers resume {name}' lets it go on.", name=name)
-            raise Conflict("{name} is not active: {state}", name=name, state=row.state, hint=hint)
-        if watched.busy:
-            hint = Phrase("'strawberry watchers show {name}' shows it.", name=name)
-            raise Conflict("{name} is evaluated just now", name=name, hint=hint)
+        self._after(row, "ask")
         row.done = []
         # A person who wants it now does not wait; the others do.
         self._evaluations.limits.evaluations.charge(1)
-        entry = await self._engine.evaluate_now(watched, occasion="The owner asks for an evaluation now.")
+        entry = await self._engine.evaluate_now(name, occasion="The owner asks for an evaluation now.")
         return DecisionEntry.model_validate(entry)
 
     async def test(
@@ -428,7 +417,8 @@ class Watchers:
         try:
             await self._start(row, earlier=earlier)
         except StrawberryError as error:
-            row.state, row.note, row.next_at = "failed", error.message, None
+            failed = TRANSITIONS["fail"][phase_of(row)]
+            row.sqlmodel_update({**failed.stored(), "note": error.message})
             await self._store.save(row)
             await self._evaluations.announcer.notify(
                 row, Phrase("It cannot watch: {reason}", reason=error.message)
@@ -478,6 +468,11 @@ class Watchers:
                 raise
         await self._evaluations.announcer.state(row, self._store.last.get(row.name))
         await self._evaluations.announcer.change(row, change, by=by.user.id)
+
+    def _after(self, row: WatcherRow, trigger: Trigger) -> Phase:
+        watched = self._engine.get(row.name)
+        phase = phase_of(row, watched.phase if watched is not None else Phase.PAUSED)
+        return requested(row.name, phase, trigger)
 
     def _get(self, name: str, by: By) -> WatcherRow:
         row = self._rows.get(name)

@@ -12,6 +12,7 @@ from nicegui import ui
 
 from contracts.wire import Json
 from hub_live.events.kinds import Event, TimerData, WatcherData
+from hub_live.watchers.decisions.kinds import kind_of
 from hub_registry.http.methods import MethodsBody, SkillBody
 from hub_web.api import part
 from hub_web.parts.calls import human
@@ -319,7 +320,7 @@ class _Board:
         self._show_fired()
 
     def _fire(self, event: Event[WatcherData]) -> None:
-        if event.data.decision in ("notify", "act"):
+        if kind_of(event.data.decision or "").is_told:
             self._fired[event.id] = event
             while len(self._fired) > _SHOWN_FIRED:
                 del self._fired[min(self._fired)]

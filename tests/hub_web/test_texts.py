@@ -14,6 +14,7 @@ import hub_web
 from agent_core.models.providers import PROVIDERS
 from contracts import errors
 from contracts.errors import ErrorCode, StrawberryError
+from hub_live.watchers.decisions.kinds import KINDS
 from hub_web.pages.audit import outcomes
 from hub_web.texts import LANGUAGE, SENTENCES, catalogue, choose, text
 
@@ -26,7 +27,7 @@ ERRORS = {
 }
 TOLD = {"message", "hint", "reason", "note", "problem", "detail", "advice", "ended", "occasion"}
 """Names of what is written for people."""
-PLACES = {"_become": 1, "notify": 1, "_want": 2}
+PLACES = {"_become": 1, "notify": 1}
 """Functions with a text for people, and its place among their arguments."""
 SHOWN = (
     *("agent_core", "chat", "deploy/backup", "deploy/doctor", "hub_agent", "hub_live", "hub_home_assistant"),
@@ -95,6 +96,7 @@ def test_each_provider_of_models_has_its_german() -> None:
 
 def test_every_german_entry_has_its_sentence() -> None:
     said: set[object] = {each for provider in PROVIDERS.values() for each in vars(provider).values()}
+    said |= {each.label for each in KINDS.values()}
     for source in SOURCES:
         said |= {
             node.value for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Constant)
@@ -224,6 +226,10 @@ def test_numbers_are_written_as_in_their_language() -> None:
     language = LANGUAGE.set("de")
     assert text.number(1234.5, 1) == "1.234,5"
     LANGUAGE.reset(language)
+
+
+def test_each_kind_of_decision_has_its_german() -> None:
+    assert [each.label for each in KINDS.values() if each.label not in catalogue("de")] == []
 
 
 def test_each_outcome_of_the_audit_log_has_a_word() -> None:

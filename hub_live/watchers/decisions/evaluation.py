@@ -35,9 +35,10 @@ from hub_live.events import Events, NotificationData
 from hub_live.events.kinds import WatcherData
 from hub_live.topics import Feed
 from hub_live.watchers.decisions.approved import ApprovedCall
+from hub_live.watchers.decisions.kinds import FAILED, GAP, KINDS, NOTHING, NOTIFY
 from hub_live.watchers.decisions.model import Chosen, Decision, Seen, WatcherModel, problem_of
+from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.definition import Allowed
-from hub_live.watchers.store import WatcherStore
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_registry.access.accounts import Accounts
 from hub_registry.devices.directory import Directory
@@ -52,7 +53,6 @@ _NOTES: Final = (5, 1 / 60)
 """Notifications of one watcher at once, and each second: half of what a phone gets."""
 _MOST_OUTCOME: Final = 500
 
-NOTIFY: Final = "notify"
 _OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
 """How an action that has no error is told."""
 
@@ -183,7 +183,7 @@ class Announcer:
             dry_run=entry.dry_run,
         )
         await self._events.publish(row.owner, data)
-        if entry.decision in (NOTIFY, "act"):
+        if KINDS[entry.decision].is_told:
             await self.notify(row, sentence_of(entry))
 
     async def failure(self, row: WatcherRow, occasion: str, problem: str) -> None:
@@ -225,7 +225,7 @@ class Announcer:
 
     async def gap(self, owner: str, watchers: Sequence[str], reason: str) -> None:
         """Publish that data was missed, once for all watchers of a person."""
-        event = WatcherData(subject="gap", decision="gap", reason=reason, watchers=list(watchers))
+        event = WatcherData(subject="gap", decision=GAP.name, reason=reason, watchers=list(watchers))
         await self._events.publish(owner, event)
 
     async def _retain(self, row: WatcherRow, payload: bytes) -> None:
@@ -269,7 +269,7 @@ class Evaluations:
         entry = DecisionRow(
             watcher=row.name,
             at=now(),
-            decision="failed",
+            decision=FAILED.name,
             seen={name: each.value for name, each in seen.items()},
             dry_run=row.dry_run,
         )
@@ -285,10 +285,10 @@ class Evaluations:
             if is_current():
                 await self._record_failure(row, entry, occasion if tells_failure else None)
             return entry
-        entry.decision, entry.reason, entry.tokens = decision.kind, decision.reason, decision.tokens
+        entry.decision, entry.reason, entry.tokens = decision.kind.name, decision.reason, decision.tokens
         self._charge(row, entry)
         if not is_current():
-            entry.decision, entry.reason = "nothing", "the watcher was changed meanwhile"
+            entry.decision, entry.reason = NOTHING.name, "the watcher was changed meanwhile"
             return entry
         before = row.done
         calls = self._bounded(row, entry, decision)
@@ -374,9 +374,9 @@ class Evaluations:
             decision = await self.model.decide(row, occasion, seen, calls_of(row))
         except GatewayError as error:
             self.limits.charge_tokens(row.name, getattr(error, "tokens", 0))
-            return {"decision": "failed", "reason": error.message}
+            return {"decision": FAILED.name, "reason": error.message}
         self.limits.charge_tokens(row.name, decision.tokens)
-        made: WouldDecide = {"decision": decision.kind, "reason": decision.reason}
+        made: WouldDecide = {"decision": decision.kind.name, "reason": decision.reason}
         if decision.calls:
             made["actions"] = [Allowed(path=call.path, arguments=given) for call, given in decision.calls]
         return made
@@ -395,7 +395,7 @@ class Evaluations:
             return []
         left = {key: step for key, step in decision.steps.items() if key not in row.done}
         if not left:
-            entry.decision, entry.reason = "nothing", Phrase("done already: {reason}", reason=entry.reason)
+            entry.decision, entry.reason = NOTHING.name, Phrase("done already: {reason}", reason=entry.reason)
             return []
         limit = self.limits.actions(row)
         steps = {key: step for key, step in left.items() if step is None or row.dry_run or limit.take()}
@@ -405,8 +405,8 @@ class Evaluations:
                 reason=Phrase(entry.reason).unstopped(),
             )
         if not steps:
-            key = f"{NOTIFY} limit"
-            entry.decision = "nothing" if key in row.done else NOTIFY
+            key = f"{NOTIFY.name} limit"
+            entry.decision = NOTHING.name if key in row.done else NOTIFY.name
             steps = {key: None}
         entry.state = "acting"
         row.fired += _counts(row) and not row.done

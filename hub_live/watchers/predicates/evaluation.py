@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from contracts.wire import Json
-from hub_live.watchers.predicates.parts import MOMENT_S, as_condition, build
+from hub_live.watchers.predicates.parts import as_condition, build
 from hub_live.watchers.predicates.syntax import Predicate
 from hub_live.watchers.predicates.windows import Series, Unknown, Value
 
@@ -24,15 +24,16 @@ class Verdict(NamedTuple):
         reason: Why it is not known.
         values: The latest values by name, and of the functions as they are written; empty where it is false.
         momentary: It is true for this moment only, because a value has just changed.
-        waiting: Not all of the names have had a value.
     """
 
     truth: bool | None
     reason: str
     values: Mapping[str, Json]
     momentary: bool = False
-    waiting: bool = False
 
+
+TICK_S: Final = 1.0
+"""How often a predicate that depends on time is looked at."""
 
 _FALSE: Final = Verdict(False, "", MappingProxyType({}))
 """Most verdicts by far."""
@@ -41,11 +42,14 @@ _FALSE: Final = Verdict(False, "", MappingProxyType({}))
 class Evaluator:
     """The state of one watcher's predicate.
 
-    Call `verdict` after each `put`, and when the time of `wake_at` has come; in between it cannot change.
-    Time comes with each call and never runs backwards: an earlier one counts as the latest.
+    Call `verdict` after each `put`, and `tick` every `TICK_S` in between. Time comes with each call and never
+    runs backwards: an earlier one counts as the latest.
 
     A value holds until the next one of its name. A window has the values that arrived in it; while there are
     none, its lowest, highest and mean are the value that holds.
+
+    Attributes:
+        depends_on_time: Whether `tick` can give anything.
     """
 
     def __init__(self, predicate: Predicate) -> None:
@@ -59,8 +63,8 @@ class Evaluator:
         momentary = [node for node in functions.values() if node.op == "changed" and node.window_s is None]
         self._momentary = [self._series[str(functions.pop(node.text).value)] for node in momentary]
         self._functions = {text: build(node, self._series) for text, node in functions.items()}
-        self._depends_on_time = bool(self._functions or predicate.for_s)
-        self._settles = False
+        self.depends_on_time = bool(self._functions or momentary or predicate.for_s)
+        self._last = _FALSE
         self._not_false_since: float | None = None
         self._true_since: float | None = None
 
@@ -95,17 +99,33 @@ class Evaluator:
             # Perhaps the condition has held since then; before the first value, for any time.
             self._not_false_since = since if self._now > -math.inf else -math.inf
 
+    def tick(self, now: float) -> Verdict | None:
+        """Return what the predicate gives where time alone has changed that; None where it has not.
+
+        What was true for a moment stays the verdict until a value comes or it is true for longer.
+        """
+        if not self.depends_on_time:
+            return None
+        last, verdict = self._last, self.verdict(now)
+        if verdict.truth is True if last.momentary else verdict.truth is not last.truth:
+            return verdict
+        self._last = last
+        return None
+
     def verdict(self, now: float) -> Verdict:
         """Return what the predicate gives at a time."""
+        verdict = self._last = self._verdict(now)
+        return verdict
+
+    def _verdict(self, now: float) -> Verdict:
         self._now = now = max(now, self._now)
-        truth = self._root.value(now)
+        truth = self._root(now)
         after = truth
         if self._momentary and any(series.has_changed for series in self._momentary):
             for series in self._momentary:
                 series.has_changed = False
-            after = self._root.value(now)
+            after = self._root(now)
         is_momentary = truth is True and after is not True
-        self._settles = truth is not True and after is not truth
         if self.predicate.for_s:
             self._observe(truth, now)
             self._observe(after, now)
@@ -114,22 +134,10 @@ class Evaluator:
             return _FALSE
         values = self._latest.copy()
         for text, function in self._functions.items():
-            values[text] = _shown(function.value(now))
+            values[text] = _shown(function(now))
         if isinstance(truth, Unknown):
-            return Verdict(None, truth.reason, values, waiting=len(self._latest) < len(self._series))
+            return Verdict(None, truth.reason, values)
         return Verdict(True, "", values, momentary=is_momentary)
-
-    def wake_at(self, now: float) -> float | None:
-        """Return when the verdict can change without new data, Unix seconds; None for never."""
-        if not self._depends_on_time and not self._settles:
-            return None
-        now = max(now, self._now)
-        wake = now if self._settles else self._root.wake(now)
-        if self.predicate.for_s:
-            for since in (self._not_false_since, self._true_since):
-                if since is not None and since + self.predicate.for_s > now:
-                    wake = min(wake, since + self.predicate.for_s)
-        return None if wake == math.inf else max(wake, now + MOMENT_S)
 
     def _observe(self, truth: bool | Unknown, now: float) -> None:
         """Record since when the condition holds, for certain and perhaps."""

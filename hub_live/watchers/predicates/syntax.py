@@ -109,7 +109,7 @@ class Node:
     """One operation of a predicate.
 
     Attributes:
-        op: ``constant``, ``name``, ``and``, ``or``, ``not``, ``minus``, an operator, or a function.
+        op: ``constant``, ``name``, ``and``, ``or``, ``not``, an operator, or a function.
         column: Where it begins, from 1.
         value: Of a constant; of a name or a function the name.
         window_s: Of a function with a window.
@@ -235,14 +235,14 @@ class _Nodes:
     def calculated(self, items: list[Any]) -> Node:
         left, op, right = _with_durations(items)
         left, right = _number(left, "calculated with"), _number(right, "calculated with")
-        # A product of durations would not grow evenly, so that its crossing of a bound could be computed.
+        # A product of durations is none, and a text beside it would be read as one.
         if right.kind == "time" and (op == "/" or (op == "*" and left.kind == "time")):
             _fail("a duration by age() can be multiplied and divided by a number only", right.column)
         return _node(op, "time" if "time" in (left.kind, right.kind) else "number", left.column, left, right)
 
     def minus(self, items: list[Any]) -> Node:
-        part = _number(items[1], "negated")
-        return _node("minus", part.kind, _column(items[0]), part)
+        part, column = _number(items[1], "negated"), _column(items[0])
+        return _node("-", part.kind, column, Node("constant", "number", column, value=0.0), part)
 
     def number(self, items: list["Token"]) -> Node:
         value = float(items[0])

@@ -9,6 +9,7 @@ from contracts.errors import StrawberryError
 from contracts.text import shortened
 from contracts.wire import Json
 from hub_live.events.kinds import Event, WatcherData
+from hub_live.watchers.decisions.kinds import kind_of
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
@@ -16,7 +17,6 @@ from hub_web.pages.live.watchers import called, decision_of, state_of, truth_of
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import (
     Cell,
-    Tone,
     Words,
     actions,
     badge,
@@ -51,7 +51,6 @@ _HEAD: Final = [
 """What the first card shows."""
 _SHOWN: Final = 20
 _CUT: Final = 60
-_DECISIONS: Final[dict[str, Tone]] = {"act": "accent", "notify": "good", "failed": "bad", "gap": "warn"}
 
 
 @page("/watchers/{name}", title="Watcher", icon="visibility")
@@ -199,7 +198,7 @@ class _Watcher:
         )
 
         def decision() -> None:
-            badge(decision_of(entry["decision"]), _DECISIONS.get(entry["decision"], "plain"))
+            badge(decision_of(entry["decision"]), kind_of(entry["decision"]).tone)
 
         def why() -> None:
             with stack().classes("sb-tight"):

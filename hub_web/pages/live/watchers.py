@@ -7,6 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from hub_live.events.kinds import WatcherData
+from hub_live.watchers.decisions.kinds import kind_of
 from hub_web.api import part
 from hub_web.parts.layout import Tone, Words, badge, dot, empty, grid, note, refilled, row
 from hub_web.shell import page
@@ -35,13 +36,7 @@ def truth_of(watcher: dict[str, Any]) -> tuple[Tone, str]:
 
 def decision_of(decision: str) -> str:
     """Return what was decided in words."""
-    return {
-        "act": text("acted"),
-        "notify": text("notified"),
-        "nothing": text("did nothing"),
-        "failed": text("not decided"),
-        "gap": text("heard nothing"),
-    }.get(decision, decision)
+    return text(kind_of(decision).label)
 
 
 def called(call: dict[str, Any]) -> str:

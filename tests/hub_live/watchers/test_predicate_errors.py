@@ -104,7 +104,7 @@ def test_any_text_is_a_predicate_or_an_error_with_a_column(text, values) -> None
         evaluator.put("disk", float(at), value)
         evaluator.put("door", float(at), value)
         assert evaluator.verdict(float(at)).truth in (True, False, None)
-        evaluator.wake_at(float(at))
+        evaluator.tick(float(at) + 0.5)
 
 
 @pytest.mark.parametrize(

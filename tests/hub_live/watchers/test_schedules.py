@@ -12,8 +12,8 @@ from sqlmodel import Session, select
 from agent_core.prompt import Household
 from contracts.errors import InvalidMessage, StorageError
 from hub_live.watchers import timers as timers_module
+from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.schedule import Schedule
-from hub_live.watchers.store import WatcherStore
 from hub_live.watchers.tables import TimerRow
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now

@@ -23,7 +23,8 @@ from hub_live.events.kinds import NotificationData
 from hub_live.watchers import engine as engine_module
 from hub_live.watchers import watched as watched_module
 from hub_live.watchers.decisions.evaluation import Evaluations
-from hub_live.watchers.store import WatcherStore
+from hub_live.watchers.decisions.store import WatcherStore
+from hub_live.watchers.phases import Phase
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
@@ -362,7 +363,7 @@ async def test_an_owner_who_cannot_be_read_keeps_it_from_one_evaluation_only(
         patched.setattr(Evaluations, "objection", fail)
         await watching.disk(97)
         watched = watching.home.hub.live.watchers._engine.get("full")
-        await eventually(lambda: failed and not watched.busy)
+        await eventually(lambda: failed and not watched.phase.is_asking)
     assert (await watching.ask("POST", "/full/run"))["decision"] == "notify"
 
 
@@ -522,7 +523,7 @@ async def test_a_watcher_that_was_stopped_while_the_model_decided_reports_nothin
     path = ("POST", "/full/pause") if change == "pause" else ("DELETE", "/full")
     await watching.ask(*path)
     go.set()
-    await eventually(lambda: not watched.busy and watched.failures)
+    await eventually(lambda: not watched.phase.is_asking and watched.has_failed)
     # Ends what is waited for.
     await watching.home.hub.live.events.publish("admin", NotificationData(text="end"))
     assert await watching.notes() == ["end"]
@@ -586,7 +587,9 @@ async def test_a_model_that_failed_is_asked_again_when_it_would_have_been_withou
             await client.post("/api/bus/publish", json={"topic": topic, "payload": 10, "link": "bus"})
             await watching.decided(1, "level")
             level = home.hub.live.watchers._engine.get("level")
-            await eventually(lambda level=level: level.verdict and level.verdict.truth and not level.busy)
+            await eventually(
+                lambda level=level: level.verdict and level.verdict.truth and not level.phase.is_asking
+            )
             assert level.ask_at > time.time() + 80_000
             assert (await watching.show("level"))["fired"] == 1
     assert len(asked(model.requests)) == 1
@@ -630,7 +633,7 @@ async def test_a_model_that_failed_is_not_asked_again_once_the_predicate_is_fals
     await watching.ask("POST", "/full/run")
     watched = watching.home.hub.live.watchers._engine.get("full")
     assert watched is not None
-    await eventually(lambda: watched.ask_at is None and not watched.busy)
+    await eventually(lambda: watched.phase is Phase.QUIET)
     assert len(asked(model.requests)) == 1
 
 

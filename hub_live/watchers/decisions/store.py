@@ -8,6 +8,7 @@ from sqlalchemy import Update
 from sqlmodel import Session, col, delete, func, select, update
 
 from contracts.errors import Conflict
+from hub_live.watchers.decisions.kinds import GAP, KINDS
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import Store
@@ -88,7 +89,7 @@ class WatcherStore:
             return new.id
 
         entry.id = await self._store.write(work)
-        if entry.id is not None and entry.decision != "gap":
+        if entry.id is not None and KINDS[entry.decision].is_decision:
             self.last[row.name] = entry
 
     async def finish(self, entry: DecisionRow) -> None:
@@ -104,7 +105,7 @@ class WatcherStore:
             gaps: Whether times without data are among them.
         """
         query = select(DecisionRow).where(DecisionRow.watcher == name).order_by(col(DecisionRow.id).desc())
-        query = query if gaps else query.where(DecisionRow.decision != "gap")
+        query = query if gaps else query.where(DecisionRow.decision != GAP.name)
         return await self._store.read(lambda session: list(session.exec(query.limit(limit))))
 
     async def interrupt(self) -> list[DecisionRow]:
@@ -126,7 +127,8 @@ class WatcherStore:
         # Added up by the database: a value that was altered counts as nothing, and no JSON is read.
         spent = select(func.total(DecisionRow.tokens)).where(DecisionRow.at >= day, DecisionRow.tokens > 0)
         acted = select(DecisionRow.watcher, func.count()).group_by(DecisionRow.watcher)
-        acted = acted.where(DecisionRow.at >= hour, DecisionRow.decision == "act", ~col(DecisionRow.dry_run))
+        calls = col(DecisionRow.decision).in_([each.name for each in KINDS.values() if each.makes_calls])
+        acted = acted.where(DecisionRow.at >= hour, calls, ~col(DecisionRow.dry_run))
         return await self._store.read(
             lambda session: (int(session.exec(spent).one()), dict(session.exec(acted).all()))
         )
