@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Annotated, Final
 
@@ -14,7 +14,7 @@ from chat.http.requests import Answer, answer, read_query
 from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from chat.tasks import happens
 from contracts.errors import NotFound
-from contracts.wire import Strict
+from contracts.wire import OrAbsent, Part, Strict
 from hub_live.world.thing import Thing
 from hub_live.world.world import World, WorldView
 from hub_registry.access.bearer import Bearer, Gate
@@ -39,6 +39,21 @@ class _Query(Strict):
     def view(self, world: World, user: str) -> WorldView:
         """Return the things that are asked for, without their states."""
         return world.view(user, area=self.area, kind=self.kind, name=self.name, limit=self.limit)
+
+
+class WorldEvent(Part):
+    """All things, as a `WorldView`, or what is new since.
+
+    Attributes:
+        gone: Kind and id of each thing that is no longer there.
+    """
+
+    things: list[Thing]
+    more: OrAbsent[int] = None
+    kinds: OrAbsent[dict[str, int]] = None
+    areas: OrAbsent[dict[str, int]] = None
+    left_out: OrAbsent[int] = None
+    gone: list[tuple[str, str]]
 
 
 def world_routes(world: World, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
@@ -71,7 +86,16 @@ async def _following(
     stop = world.on_change(note)
     try:
         note("")
-        yield event({**vars(first), "things": _shown(first.things), "gone": []})
+        yield event(
+            WorldEvent(
+                things=first.things,
+                more=first.more,
+                kinds=first.kinds,
+                areas=first.areas,
+                left_out=first.left_out,
+                gone=[],
+            )
+        )
         sent = {(thing.kind, thing.id): replace(thing, age_s=None) for thing in first.things}
         while time.time() < bearer.claims.exp:
             if not await happens(woken, within_s=HEARTBEAT_S):
@@ -92,7 +116,7 @@ async def _following(
             for key in gone:
                 del sent[key]
             if news or gone:
-                yield event({"things": _shown(news), "gone": [list(key) for key in sorted(gone)]})
+                yield event(WorldEvent(things=news, gone=sorted(gone)))
     finally:
         stop()
 
@@ -113,8 +137,3 @@ async def _there(
         if is_changed:
             await asyncio.sleep(0)
     return found
-
-
-def _shown(things: Iterable[Thing]) -> list[dict[str, object]]:
-    # `vars` has the words, too, once they were asked for.
-    return [{name: getattr(thing, name) for name in Thing.__dataclass_fields__} for thing in things]

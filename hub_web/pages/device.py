@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import groupby, islice
-from typing import Any, Final
+from typing import Final
 
 from nicegui import ui
 
@@ -12,6 +12,7 @@ from contracts.claims import DeviceScope
 from contracts.errors import NotFound, StrawberryError
 from hub_live.events.kinds import NodeData
 from hub_live.nodes import NodeList, NodeLogs, NodeSummary
+from hub_live.world.http import WorldEvent
 from hub_registry.devices.review import Item
 from hub_registry.http.devices import (
     ChangeBody,
@@ -103,7 +104,7 @@ class _Device:
         self._programs = ui.element("div")
         await self._show_skills()
         ui.timer(_REFRESH_S, self._refresh, immediate=False)
-        view.follow("/api/world", dict[str, Any], lambda _: self._refresh(), kind="device", follow=True)
+        view.follow("/api/world", WorldEvent, lambda _: self._refresh(), kind="device", follow=True)
 
     async def _read(self) -> None:
         try:

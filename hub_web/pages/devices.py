@@ -6,6 +6,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import NotFound
+from hub_live.world.http import WorldEvent
 from hub_registry.access.joining import Waiting
 from hub_registry.http.devices import ChangeBody, DeviceAnswer, DeviceBody, InvitationAnswer
 from hub_registry.http.joining import ApproveBody, ApprovedAnswer
@@ -71,7 +72,7 @@ async def devices() -> None:
                     updates[device.id] = _device(device)
 
     # First, so that nothing happens unheard in between.
-    view.follow("/api/world", dict[str, Any], lambda _: show(), kind="device", follow=True)
+    view.follow("/api/world", WorldEvent, lambda _: show(), kind="device", follow=True)
     await show()
     ui.timer(_REFRESH_S, show, immediate=False)
 

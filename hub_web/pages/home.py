@@ -6,19 +6,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from nicegui import ui
 
-from contracts.wire import Json
 from hub_live.events.kinds import Event, TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
+from hub_live.watchers.timers import TimerSummary
+from hub_live.world.http import WorldEvent
+from hub_live.world.thing import Thing
+from hub_live.world.world import WorldView
 from hub_registry.http.methods import MethodsBody, SkillBody
 from hub_web.api import part
 from hub_web.parts.calls import human
 from hub_web.parts.controls import Panel, is_on
 from hub_web.parts.layout import Words, card, dot, empty, grid, row, stack
-from hub_web.parts.times import lasting, moment
+from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
@@ -57,9 +60,9 @@ def icon_of(*words: str) -> str:
     return next((icon for names, icon in _ICONS if any(name in text for name in names)), "widgets")
 
 
-def state_words(thing: dict[str, Any]) -> str:
+def state_words(thing: Thing) -> str:
     """Return a state as people say it."""
-    value, unit = thing["state"], thing["unit"]
+    value, unit = thing.state, thing.unit
     match value:
         case None:
             return "–"
@@ -79,9 +82,9 @@ class _Board:
     """The page as one browser shows it."""
 
     def __init__(self) -> None:
-        self._things: dict[tuple[str, str], dict[str, Any]] = {}
+        self._things: dict[tuple[str, str], Thing] = {}
         self._skills: dict[tuple[str, str], SkillBody] = {}
-        self._shows: dict[tuple[str, str], list[Callable[[dict[str, Any]], None]]] = {}
+        self._shows: dict[tuple[str, str], list[Callable[[Thing], None]]] = {}
         self._refresh_timers = one_at_a_time(self._read_timers)
         self._fired: dict[int, Event[WatcherData]] = {}
 
@@ -92,10 +95,11 @@ class _Board:
         self._now = ui.element("div").classes("sb-grid")
         self._rooms = stack().classes("sb-rooms")
         self._past = ui.element("div")
-        world, _ = await asyncio.gather(view.api.get("/api/world", limit=_MOST), self._read_methods())
-        self._take(world["things"])
+        reading = view.api.get("/api/world", WorldView, limit=_MOST)
+        world, _ = await asyncio.gather(reading, self._read_methods())
+        self._take(world.things)
         self._build()
-        view.follow("/api/world", dict[str, Any], self._changed, limit=_MOST, follow=True)
+        view.follow("/api/world", WorldEvent, self._changed, limit=_MOST, follow=True)
         # First, so that nothing happens unheard in between.
         view.on_event(TimerData, self._timer_changed)
         view.on_event(WatcherData, self._fired_now)
@@ -109,23 +113,23 @@ class _Board:
         found = await view.api.get("/api/skills/methods", MethodsBody, arguments=_ARGUMENTS)
         self._skills = {(each.device, each.skill): each for each in found.skills}
 
-    def _take(self, things: list[dict[str, Any]]) -> None:
+    def _take(self, things: list[Thing]) -> None:
         for thing in things:
-            self._things[thing["kind"], thing["id"]] = thing
+            self._things[thing.kind, thing.id] = thing
 
-    async def _changed(self, event: dict[str, Any]) -> None:
+    async def _changed(self, event: WorldEvent) -> None:
         """Apply an event of the stream: new states are shown, anything else rebuilds the rooms."""
-        is_new = bool(event["gone"])
-        for thing in event["things"]:
-            key = (thing["kind"], thing["id"])
+        is_new = bool(event.gone)
+        for thing in event.things:
+            key = (thing.kind, thing.id)
             before = self._things.get(key)
             self._things[key] = thing
-            if before is None or (thing["kind"] == "device" and thing["state"] != before["state"]):
+            if before is None or (thing.kind == "device" and thing.state != before.state):
                 is_new = True
-            elif before["state"] != thing["state"]:
+            elif before.state != thing.state:
                 for show in self._shows.get(key, ()):
                     show(thing)
-        for kind, name in event["gone"]:
+        for kind, name in event.gone:
             self._things.pop((kind, name), None)
         if is_new:
             await self._read_methods()
@@ -136,9 +140,9 @@ class _Board:
     # -- what is on -------------------------------------------------------------------------------
 
     def _show_on(self) -> None:
-        on = [thing for thing in self._things.values() if self._has_state(thing) and is_on(thing["state"])]
+        on = [thing for thing in self._things.values() if thing.is_entity and is_on(thing.state)]
         self._on.clear()
-        if not any(self._has_state(thing) for thing in self._things.values()):
+        if not any(thing.is_entity for thing in self._things.values()):
             return
         with self._on:
             if not on:
@@ -147,13 +151,10 @@ class _Board:
                     Words("span", text("Nothing is on"))
             for thing in sorted(on, key=lambda each: _name(each).casefold()):
                 with ui.element("a").classes("sb-chip").props(f'href="#{_anchor(thing)}"'):
-                    ui.icon(icon_of(thing["name"], thing["device_class"] or "", thing["kind"]))
+                    ui.icon(icon_of(thing.name, thing.device_class or "", thing.kind))
                     Words("span", _name(thing), "sb-cut")
-                    if thing["area"]:
-                        Words("span", thing["area"], "sb-chip-more")
-
-    def _has_state(self, thing: dict[str, Any]) -> bool:
-        return thing["kind"] not in ("area", "device", "node", "skill")
+                    if thing.area:
+                        Words("span", thing.area, "sb-chip-more")
 
     # -- rooms ------------------------------------------------------------------------------------
 
@@ -186,21 +187,21 @@ class _Board:
 
     def _by_room(self) -> dict[str, list[Callable[[], None]]]:
         rooms: dict[str, list[Callable[[], None]]] = defaultdict(list)
-        devices = {thing["device"]: thing for thing in self._things.values() if thing["kind"] == "device"}
-        states: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
-        others: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        devices = {thing.device: thing for thing in self._things.values() if thing.kind == "device"}
+        states: dict[tuple[str, str], dict[str, Thing]] = defaultdict(dict)
+        others: dict[tuple[str, str], list[Thing]] = defaultdict(list)
         for thing in self._things.values():
-            if thing["kind"] == "state":
-                _, device, skill, name = thing["id"].split(".", 3)
+            if thing.kind == "state":
+                _, device, skill, name = thing.id.split(".", 3)
                 states[device, skill][name] = thing
-            elif self._has_state(thing):
-                others[thing["area"] or "", thing["device"] or thing["name"]].append(thing)
+            elif thing.is_entity:
+                others[thing.area or "", thing.device or thing.name].append(thing)
         for device, skill in sorted({*self._skills, *states}):
             its = states[device, skill]
             found = self._skills.get((device, skill))
             if found is None:
                 # It has no simple method.
-                area = next(each["area"] for each in its.values())
+                area = next(each.area for each in its.values())
                 found = SkillBody(
                     device=device,
                     device_name="",
@@ -221,11 +222,11 @@ class _Board:
         controls = Panel(skill, {}).controls
         return view.may_change and bool(controls.simple or controls.power)
 
-    def _skill(self, skill: SkillBody, states: dict[str, dict[str, Any]], device: dict[str, Any]) -> None:
+    def _skill(self, skill: SkillBody, states: dict[str, Thing], device: Thing) -> None:
         may_act = view.may_change and not skill.unavailable
-        panel = Panel(skill, {name: thing["state"] for name, thing in states.items()})
+        panel = Panel(skill, {name: thing.state for name, thing in states.items()})
         for name, thing in states.items():
-            self._bind(thing, partial(lambda name, thing: panel.show(name, thing["state"]), name))
+            self._bind(thing, partial(lambda name, thing: panel.show(name, thing.state), name))
         with self._card(skill.skill, device, states.values()) as tools:
             with tools:
                 if may_act:
@@ -235,29 +236,25 @@ class _Board:
             left = panel.controls.states if may_act else list(states)
             self._rows([(human(name), states[name]) for name in left])
 
-    def _entities(self, name: str, things: list[dict[str, Any]]) -> None:
-        with card(name, icon=icon_of(*(thing["device_class"] or thing["kind"] for thing in things), name)):
-            self._rows(
-                [(thing["name"].rpartition(".")[2].removeprefix(f"{name} "), thing) for thing in things]
-            )
+    def _entities(self, name: str, things: list[Thing]) -> None:
+        with card(name, icon=icon_of(*(thing.device_class or thing.kind for thing in things), name)):
+            self._rows([(thing.name.rpartition(".")[2].removeprefix(f"{name} "), thing) for thing in things])
 
     @contextmanager
-    def _card(
-        self, skill: str, device: dict[str, Any], states: Iterable[dict[str, Any]]
-    ) -> Iterator[ui.element]:
+    def _card(self, skill: str, device: Thing, states: Iterable[Thing]) -> Iterator[ui.element]:
         """Make a card with the name of its device below its title, and whether that can be reached."""
         with card(human(skill), icon=icon_of(skill), classes="sb-thing") as tools:
             for thing in states:
                 ui.element("span").props(f'id="{_anchor(thing)}"').classes("sb-anchor")
             with ui.element("p").classes("sb-beneath"):
-                path = f"/devices/{part(device['device'])}"
-                link = view.link(device["name"], path, classes="sb-quiet sb-cut")
-                link.props["title"] = device["name"]
-                if (state := str(device["state"])) != "online":
+                path = f"/devices/{part(device.device)}"
+                link = view.link(device.name, path, classes="sb-quiet sb-cut")
+                link.props["title"] = device.name
+                if (state := str(device.state)) != "online":
                     dot("bad", text(state))
             yield tools
 
-    def _rows(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
+    def _rows(self, rows: list[tuple[str, Thing]]) -> None:
         if not rows:
             return
         with ui.element("dl").classes("sb-states"):
@@ -267,17 +264,17 @@ class _Board:
                 value.props["title"] = _told(thing)
                 self._bind(thing, partial(self._show_row, value))
 
-    def _show_row(self, value: Words, thing: dict[str, Any]) -> None:
+    def _show_row(self, value: Words, thing: Thing) -> None:
         value.set(state_words(thing))
         value.props["title"] = _told(thing)
 
-    def _bind(self, thing: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
-        self._shows.setdefault((thing["kind"], thing["id"]), []).append(show)
+    def _bind(self, thing: Thing, show: Callable[[Thing], None]) -> None:
+        self._shows.setdefault((thing.kind, thing.id), []).append(show)
 
     # -- timers, and watchers that fired ----------------------------------------------------------
 
     async def _read_timers(self) -> None:
-        timers = await view.api.get("/api/timers")
+        timers = await view.api.get("/api/timers", list[TimerSummary])
         self._left: list[tuple[Words, datetime]] = []
         self._now.clear()
         self._now.set_visibility(bool(timers))
@@ -286,9 +283,9 @@ class _Board:
         with self._now, card(text("Timers"), icon="timer"):
             for timer in timers[:10]:
                 with row(wrap=False):
-                    Words("span", timer["text"], "sb-cut").props["title"] = timer["text"]
+                    Words("span", timer.text, "sb-cut").props["title"] = timer.text
                     ui.element("div").classes("sb-grow")
-                    due = moment(timer["due"])
+                    due = timer.due
                     left = Words("span", "", "sb-strong sb-count")
                     left.props["title"] = view.at(due)
                     self._left.append((left, due))
@@ -297,7 +294,7 @@ class _Board:
                         partial(self._cancel, timer),
                         icon="close",
                         kind="flat",
-                        tip=text("Cancel {timer}", timer=timer["text"]),
+                        tip=text("Cancel {timer}", timer=timer.text),
                     )
         self._count_down()
 
@@ -307,8 +304,8 @@ class _Board:
             clock = f"{seconds // 60}:{seconds % 60:02d}"
             words.set(clock if seconds < 3_600 else lasting(seconds))
 
-    async def _cancel(self, timer: dict[str, Any]) -> None:
-        await view.api.delete(f"/api/timers/{part(timer['id'])}")
+    async def _cancel(self, timer: TimerSummary) -> None:
+        await view.api.delete(f"/api/timers/{part(timer.id)}")
         await self._refresh_timers()
 
     async def _timer_changed(self, event: Event[TimerData]) -> None:
@@ -342,21 +339,20 @@ class _Board:
                         Words("p", text.message(said[:300]), "sb-muted")
 
 
-def _name(thing: dict[str, Any]) -> str:
-    if thing["kind"] != "state":
-        return str(thing["device"] or thing["name"])
-    _, _, skill, name = thing["id"].split(".", 3)
+def _name(thing: Thing) -> str:
+    if thing.kind != "state":
+        return thing.device or thing.name
+    _, _, skill, name = thing.id.split(".", 3)
     return (
         human(skill) if name in ("power", "state", "is_on", "on") else f"{human(skill)} {human(name).lower()}"
     )
 
 
-def _anchor(thing: dict[str, Any]) -> str:
-    return "thing-" + "".join(each if each.isalnum() else "-" for each in thing["id"])
+def _anchor(thing: Thing) -> str:
+    return "thing-" + "".join(each if each.isalnum() else "-" for each in thing.id)
 
 
-def _told(thing: dict[str, Json]) -> str:
+def _told(thing: Thing) -> str:
     """Return how long something has been so."""
-    age = thing["age_s"]
     value = state_words(thing)
-    return value if not isinstance(age, (int, float)) else f"{value} · {lasting(age)}"
+    return value if thing.age_s is None else f"{value} · {lasting(thing.age_s)}"
