@@ -43,7 +43,13 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
-OrAbsent = Annotated[T | None, Field(exclude_if=_is_none)]
+def _never_null(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+    ways = [way for way in schema.pop("anyOf", ()) if way != {"type": "null"}]
+    schema |= ways[0] if len(ways) == 1 else {"anyOf": ways} if ways else {}
+
+
+OrAbsent = Annotated[T | None, Field(exclude_if=_is_none, json_schema_extra=_never_null)]
 """A member that JSON does not have where it is None."""
 
 

@@ -53,7 +53,7 @@ class ChangeBody(Strict):
     scopes: list[DeviceScope] | None = None
 
 
-class DeviceProblem(Part):
+class RegistryProblem(Part):
     """Something that a device sent and the hub refused."""
 
     at: Timestamp
@@ -95,7 +95,7 @@ class DeviceAnswer(Strict):
     awaited: list[str]
     trusted: bool
     to_review: int
-    problems: list[DeviceProblem]
+    problems: list[RegistryProblem]
     version: str
     mode: str | None
     load: float | None
@@ -170,7 +170,7 @@ class RemovedAnswer(Part):
 
     id: str
     name: str
-    state: Literal["removed"] = "removed"
+    state: Literal["removed"]
 
 
 def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
@@ -305,7 +305,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         await gate.require_admin(request)
         entry = find(request)
         await remover.remove_device(entry.id)
-        return answer(RemovedAnswer(id=entry.id, name=entry.device.display_name))
+        return answer(RemovedAnswer(id=entry.id, name=entry.device.display_name, state="removed"))
 
     async def purge(request: Request) -> Answer[Purged]:
         await gate.require_admin(request)
@@ -371,7 +371,7 @@ def _device(entry: Entry, bearer: Bearer, *, loads: bool = False) -> DeviceAnswe
         awaited=sorted(set(entry.listed or ()) - set(entry.skills)),
         trusted=device.trusted,
         to_review=entry.to_review,
-        problems=[DeviceProblem(at=problem.at, message=problem.message) for problem in problems],
+        problems=[RegistryProblem(at=problem.at, message=problem.message) for problem in problems],
         version=entry.version,
         mode=heartbeat.mode if heartbeat else None,
         load=heartbeat.load if heartbeat else None,
