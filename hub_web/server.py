@@ -27,6 +27,7 @@ from chat.http.errors import error_response
 from chat.http.guard import is_from_own_page, page_policy
 from chat.tasks import open_tasks, supervise
 from contracts.errors import StrawberryError
+from hub_registry.http.sessions import SetupAnswer
 from hub_server.http.pages import path_in_app
 from hub_server.service import Hub
 from hub_web.api import Api
@@ -192,7 +193,7 @@ class WebApp:
         if path == "/login" and await self._sessions.of(request) is not None:
             return RedirectResponse(f"{request.scope['root_path']}/", 303)
         LANGUAGE.set(choose(request.headers.get("accept-language"), self._household.language))
-        needs_setup = bool((await self._api.get("/api/setup"))["needed"])
+        needs_setup = (await self._api.get("/api/setup", SetupAnswer)).needed
         return door(path, request, needs_setup=needs_setup)
 
     async def _session(self, request: Request) -> Response:

@@ -168,8 +168,7 @@ def _is_here(entry: PageInfo, here: PageInfo) -> bool:
 
 
 def _entry(entry: PageInfo, here: PageInfo) -> None:
-    with ui.element("a").classes("sb-entry") as made:
-        made.props["href"] = view.base_path + entry.path
+    with view.anchor(entry.path, "sb-entry") as made:
         if _is_here(entry, here):
             made.classes("sb-here").props("aria-current=page")
         ui.icon(entry.icon)

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from nicegui import Client, ui
 from nicegui.awaitable_response import AwaitableResponse
+from nicegui.slot import Slot
 from starlette.requests import HTTPConnection
 
 from agent_core.prompt import Household
@@ -95,14 +96,12 @@ class View:
         LANGUAGE.set(self.language)
 
     def show_in(self, client: Client, *, title: Words, progress: ui.element) -> None:
-        """Store what the frame has made for the page."""
         self.client, self._title, self._progress = client, title, progress
         client.on_exception(self.fail)
         client.on_delete(self._close)
 
     @property
     def user(self) -> User:
-        """The person who is logged in."""
         return self.session.user
 
     @property
@@ -122,18 +121,21 @@ class View:
             ui.page_title(f"{name} · Strawberry")
 
     def href(self, path: str) -> str:
-        """Return the address of a path of ours, for a link."""
         return self.base_path + path
 
+    def anchor(self, path: str, classes: str) -> ui.element:
+        """Make a link to a path of ours around what is made in it."""
+        made = ui.element("a").classes(classes)
+        made.props["href"] = self.href(path)
+        return made
+
     def go(self, path: str) -> None:
-        """Open another page of ours."""
         # NiceGUI adds the base path.
         ui.navigate.to(path)
 
     # -- messages ---------------------------------------------------------------------------------
 
     def notify(self, message: str, *, kind: Literal["positive", "info", "warning"] = "positive") -> None:
-        """Show a short message."""
         # What was pressed may be gone by now.
         with self.client:
             ui.notify(message, type=kind, position="bottom", timeout=4_000)
@@ -164,7 +166,6 @@ class View:
 
     @asynccontextmanager
     async def busy(self) -> AsyncIterator[None]:
-        """Show at the top of the page that something is under way."""
         self._busy += 1
         self._progress.classes(remove="sb-hidden")
         try:
@@ -335,18 +336,15 @@ class View:
         return run
 
     def link(self, label: str, path: str, *, classes: str = "") -> ui.link:
-        """Make a link to a page of ours."""
         # NiceGUI adds the base path.
         return ui.link(label, path).classes(f"sb-link {classes}")
 
     # -- time -------------------------------------------------------------------------------------
 
     def ago(self, moment: str | datetime | None) -> str:
-        """Return how long ago a moment was, in words; empty for None."""
         return times.ago(moment)
 
     def at(self, moment: str | datetime | None) -> str:
-        """Return a moment as this person's clock and calendar show it; empty for None."""
         return times.at(self.zone, moment)
 
     # -- streams ----------------------------------------------------------------------------------
@@ -382,10 +380,7 @@ class View:
                                 await on_open()
                         async for event in events:
                             backoff.reset()
-                            with slot:
-                                result = on_event(event)
-                                if inspect.isawaitable(result):
-                                    await result
+                            await _tell(on_event, event, slot)
                 except StrawberryError as error:
                     # Once: it is tried again and again.
                     if not failed:
@@ -399,11 +394,7 @@ class View:
         return self.run(run(), name=f"follow {path}")
 
     def follow_events(self, on_open: Show) -> None:
-        """Follow what happens in the home, by one stream for all that the page does with it.
-
-        Args:
-            on_open: Reads what happened before; called whenever the stream has been opened.
-        """
+        """Follow what happens in the home by one stream; `on_open` reads what was, whenever it has opened."""
         self.follow("/api/events", Event[Json], self._happened, on_open=on_open)
 
     def on_event(self, kind: type[Kept], on_event: Callable[[Event[Kept]], Any]) -> None:
@@ -413,10 +404,7 @@ class View:
     async def _happened(self, event: Event[Json]) -> None:
         for kind, on_event, slot in self._listeners:
             if event.kind == kind.KIND:
-                with slot:
-                    result = on_event(event.having(kind))
-                    if inspect.isawaitable(result):
-                        await result
+                await _tell(on_event, event.having(kind), slot)
 
     async def stored_events(self, kind: type[Kept], *, last: int, own: bool = False) -> list[Event[Kept]]:
         """Return the last events of a kind that were stored, the oldest first."""
@@ -463,10 +451,9 @@ class View:
 
 
 def one_at_a_time(read: Show) -> Show:
-    """Make a function that reads and shows something safe to call at any time.
+    """Make a function that reads and shows something run once at a time, and once more if called meanwhile.
 
-    It runs once at a time, and once more where it was called meanwhile: an older answer never replaces a
-    newer one.
+    So an older answer never replaces a newer one.
     """
     running, waits = asyncio.Lock(), False
 
@@ -487,6 +474,13 @@ def one_at_a_time(read: Show) -> Show:
     return run
 
 
+async def _tell(on_event: Callable[[T], Any], event: T, slot: Slot) -> None:
+    with slot:
+        result = on_event(event)
+        if inspect.isawaitable(result):
+            await result
+
+
 async def _handled(handler: Handler) -> None:
     result = handler()
     # To await a dialog, which ``close`` returns, would open it again; a page that is left answers no script.
@@ -498,8 +492,6 @@ _VIEW: Final[ContextVar[View]] = ContextVar("view")
 
 
 class _Present:
-    """Stands for the page of the present task."""
-
     def __getattr__(self, name: str) -> Any:
         return getattr(_VIEW.get(), name)
 

@@ -373,8 +373,7 @@ class _Conversations:
     def _entry(self, conversation: ConversationSummary) -> None:
         id_, title = conversation.id, _title(conversation.title, conversation.asked)
         with ui.element("div").classes("sb-chat-entry"):
-            with ui.element("a").classes("sb-grow sb-chat-link") as link:
-                link.props["href"] = view.href(f"/chat/{part(id_)}")
+            with view.anchor(f"/chat/{part(id_)}", "sb-grow sb-chat-link") as link:
                 if id_ == self._current:
                     link.props("aria-current=page")
                 cut("span", title)

@@ -97,8 +97,7 @@ def _none() -> None:
 
 def _device(device: DeviceAnswer) -> Callable[[DeviceAnswer], None]:
     """Make the card of a device; return what shows its newest heartbeat."""
-    with ui.element("a").classes("sb-card sb-card-link") as made:
-        made.props["href"] = view.href(f"/devices/{part(device.id)}")
+    with view.anchor(f"/devices/{part(device.id)}", "sb-card sb-card-link"):
         with ui.element("div").classes("sb-card-head"):
             cut("h2", device.name, "sb-h2")
             ui.element("div").classes("sb-grow")

@@ -83,8 +83,7 @@ async def turns() -> None:
 
 
 def _listed(turn: TurnSummary, names: Names, slowest: float) -> None:
-    with ui.element("a").classes("sb-card sb-asked") as made:
-        made.props["href"] = view.href(f"/turns/{part(turn.turn)}")
+    with view.anchor(f"/turns/{part(turn.turn)}", "sb-card sb-asked"):
         with row(wrap=False):
             cut("span", _question(turn, names), "sb-strong sb-grow")
             _outcome(turn)
