@@ -5,17 +5,15 @@ from typing import Annotated
 from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from agent_core.schemas.nearest import suggestion
 from chat.http.requests import Answer, answer, read
 from contracts.errors import NotFound
-from contracts.wire import Strict, rfc3339
+from contracts.wire import Part, Strict, Timestamp
 from hub_agent.bus.connection import LinkHealth
 from hub_agent.tables import ExposureRow
 from hub_home_assistant.outward import Outward
 from hub_home_assistant.outward.configs import Discovery
-from hub_home_assistant.outward.exposures import Exposures
 from hub_home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
 from hub_home_assistant.outward.rules import Entity
 from hub_registry.access.bearer import Bearer, Gate
@@ -24,13 +22,13 @@ from hub_registry.devices.directory import Directory, Entry
 _HUB = "hub"
 
 
-class _Path(Strict):
+class ExposedPath(Strict):
     """What is shown or hidden: ``kitchen``, ``kitchen.LampSkill``, ``kitchen.LampSkill.turn_on``."""
 
     path: Annotated[str, Field(min_length=1, max_length=250)]
 
 
-class ExposedItem(TypedDict):
+class ExposedItem(Part):
     """Something that can be shown to Home Assistant, and whether it is."""
 
     path: str
@@ -57,13 +55,13 @@ class ExposedDevice(ExposedItem):
     skills: list[ExposedSkill]
 
 
-class ShownDecision(TypedDict):
+class ShownDecision(Part):
     """A decision of a person; see `ExposureRow`."""
 
     path: str
     shown: bool
     user: str
-    at: str
+    at: Timestamp
 
 
 class HomeBroker(LinkHealth):
@@ -72,7 +70,7 @@ class HomeBroker(LinkHealth):
     url: str
 
 
-class OutwardState(TypedDict):
+class OutwardState(Part):
     """What is shown to Home Assistant; ``home_assistant`` is what that last said of itself."""
 
     broker: HomeBroker | None
@@ -93,14 +91,14 @@ def home_assistant_routes(outward: Outward, directory: Directory, gate: Gate) ->
 
     async def expose(request: Request) -> Answer[OutwardState]:
         bearer = await gate.require_admin(request)
-        path = _find(outward, directory, bearer, (await read(request, _Path)).path)
+        path = _find(outward, directory, bearer, (await read(request, ExposedPath)).path)
         await outward.exposures.show(path, user=bearer.user.id)
         gate.note("home-assistant expose", bearer)
         return answer(_shown(outward, directory, bearer))
 
     async def hide(request: Request) -> Answer[OutwardState]:
         bearer = await gate.require_admin(request)
-        given = (await read(request, _Path)).path
+        given = (await read(request, ExposedPath)).path
         known = {each.path for each in _decisions(outward, directory, bearer)}
         # What is gone, or is another person's now, can still be hidden.
         path = given if given in known else _find(outward, directory, bearer, given)
@@ -167,45 +165,58 @@ def _decisions(outward: Outward, directory: Directory, bearer: Bearer) -> list[E
     ]
 
 
-def _item(exposures: Exposures, path: str, name: str, kind: str) -> ExposedItem:
-    return {"path": path, "name": name, "kind": kind, "shown": exposures.find(path) is not None}
-
-
 def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> OutwardState:
-    exposures, publishing = outward.exposures, outward.publishing
+    publishing = outward.publishing
     home = publishing.home if publishing is not None else None
+
+    def is_shown(path: str) -> bool:
+        return outward.exposures.find(path) is not None
+
     devices: list[ExposedDevice] = []
     for entry in directory.seen_by(bearer.user.id).entries():
         skills: list[ExposedSkill] = []
         members = _members(outward, entry)
         for skill in entry.skills:
-            entities: list[ExposedEntity] = [
-                {
-                    **_item(exposures, path, entity.label, entity.component),
-                    "shown": publishing is not None and publishing.is_shown(entry, path, entity),
-                    "only_by_name": entity.only_by_name,
-                }
+            entities = [
+                ExposedEntity(
+                    path=path,
+                    name=entity.label,
+                    kind=entity.component,
+                    shown=publishing is not None and publishing.is_shown(entry, path, entity),
+                    only_by_name=entity.only_by_name,
+                )
                 for path, entity in members
                 if entity.skill == skill
             ]
-            skills.append({**_item(exposures, f"{entry.id}.{skill}", skill, "skill"), "entities": entities})
-        devices.append({**_item(exposures, entry.id, entry.display_name, "device"), "skills": skills})
+            path = f"{entry.id}.{skill}"
+            skills.append(
+                ExposedSkill(path=path, name=skill, kind="skill", shown=is_shown(path), entities=entities)
+            )
+        devices.append(
+            ExposedDevice(
+                path=entry.id,
+                name=entry.display_name,
+                kind="device",
+                shown=is_shown(entry.id),
+                skills=skills,
+            )
+        )
     notifies = "notify" if outward.discovery == "device" else "text"
     own = [
-        _item(exposures, CHAT, "Chat", "text"),
-        _item(exposures, WATCHERS, "Watchers", "event"),
-        _item(exposures, NOTIFY, "Notify", notifies),
+        (CHAT, "Chat", "text"),
+        (WATCHERS, "Watchers", "event"),
+        (NOTIFY, "Notify", notifies),
+        *((path, f"Watcher {name}", "event") for path, name in _watchers(outward)),
     ]
-    own += [_item(exposures, path, f"Watcher {name}", "event") for path, name in _watchers(outward)]
-    return {
-        "broker": HomeBroker(url=home.broker, **vars(home.health())) if home is not None else None,
-        "home_assistant": publishing.status if publishing is not None else "",
-        "discovery": outward.discovery,
-        "published": publishing.entities if publishing is not None else 0,
-        "decisions": [
-            {"path": each.path, "shown": each.shown, "user": each.user, "at": rfc3339(each.at)}
+    return OutwardState(
+        broker=HomeBroker(url=home.broker, **vars(home.health())) if home is not None else None,
+        home_assistant=publishing.status if publishing is not None else "",
+        discovery=outward.discovery,
+        published=publishing.entities if publishing is not None else 0,
+        decisions=[
+            ShownDecision(path=each.path, shown=each.shown, user=each.user, at=each.at)
             for each in _decisions(outward, directory, bearer)
         ],
-        "devices": devices,
-        "hub": own,
-    }
+        devices=devices,
+        hub=[ExposedItem(path=path, name=name, kind=kind, shown=is_shown(path)) for path, name, kind in own],
+    )

@@ -6,6 +6,13 @@ from typing import Any
 from nicegui import ui
 
 from contracts.errors import StrawberryError
+from hub_home_assistant.outward.http import (
+    ExposedEntity,
+    ExposedItem,
+    ExposedPath,
+    ExposedSkill,
+    OutwardState,
+)
 from hub_web.parts.forms import switch
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
 from hub_web.shell import page
@@ -32,9 +39,9 @@ class _HomeAssistant:
     async def open(self) -> None:
         """Build the page."""
         self._place = stack().classes("sb-parts").props("aria-live=polite")
-        self._show(await view.api.get(_PATH))
+        self._show(await view.api.get(_PATH, OutwardState))
 
-    def _show(self, found: dict[str, Any]) -> None:
+    def _show(self, found: OutwardState) -> None:
         self._place.clear()
         with self._place:
             self._connection(found)
@@ -45,21 +52,21 @@ class _HomeAssistant:
                     "hub.notify": text("Notify"),
                     "hub.watchers": text("Watchers"),
                 }
-                for each in found["hub"]:
-                    self._part(each, own.get(each["path"], each["name"]))
-            if not found["devices"]:
+                for each in found.hub:
+                    self._part(each, own.get(each.path, each.name))
+            if not found.devices:
                 with empty(
                     "devices", text("No devices yet"), text("Add a computer and its skills appear here.")
                 ):
                     view.button(text("Add a device"), lambda: view.go("/devices"), icon="add")
-            for device in found["devices"]:
-                with card(device["name"], icon="memory"):
+            for device in found.devices:
+                with card(device.name, icon="memory"):
                     self._part(device, text("The whole device"))
-                    for skill in device["skills"]:
+                    for skill in device.skills:
                         self._skill(skill)
 
-    def _connection(self, found: dict[str, Any]) -> None:
-        broker = found["broker"]
+    def _connection(self, found: OutwardState) -> None:
+        broker = found.broker
         with card(text("Connection"), icon="sync_alt"):
             if broker is None:
                 problem(
@@ -67,53 +74,52 @@ class _HomeAssistant:
                     text("Name the broker of Home Assistant in [home_broker] of strawberry.toml."),
                 )
                 return
-            if broker["connected"]:
+            if broker.connected:
                 dot("good", text("connected"))
             else:
-                problem(text("The broker is away."), broker.get("error", ""))
+                problem(text("The broker is away."), broker.error or "")
             said = {"online": text("is running"), "offline": text("is stopped")}
             facts(
                 {
-                    text("Home broker"): broker["url"],
-                    "Home Assistant": said.get(found["home_assistant"], text("not heard yet")),
-                    text("Entities"): text.number(found["published"]),
+                    text("Home broker"): broker.url,
+                    "Home Assistant": said.get(found.home_assistant, text("not heard yet")),
+                    text("Entities"): text.number(found.published),
                 }
             )
 
-    def _skill(self, skill: dict[str, Any]) -> None:
-        entities = skill["entities"]
-        self._part(skill, skill["name"])
+    def _skill(self, skill: ExposedSkill) -> None:
+        entities = skill.entities
+        self._part(skill, skill.name)
         if not entities:
             return
-        shown = sum(each["shown"] for each in entities)
-        label = text("{name}: {shown} of {n} parts", name=skill["name"], shown=shown, n=len(entities))
-        with ui.expansion(label, value=skill["path"] in self._opened) as parts:
+        shown = sum(each.shown for each in entities)
+        label = text("{name}: {shown} of {n} parts", name=skill.name, shown=shown, n=len(entities))
+        with ui.expansion(label, value=skill.path in self._opened) as parts:
             for entity in entities:
-                self._part(entity, entity["name"])
+                self._part(entity, entity.name)
 
         def note_opened(event: Any) -> None:
-            (self._opened.add if event.value else self._opened.discard)(skill["path"])
+            (self._opened.add if event.value else self._opened.discard)(skill.path)
 
         parts.on_value_change(note_opened)
 
-    def _part(self, item: dict[str, Any], label: str) -> None:
+    def _part(self, item: ExposedItem, label: str) -> None:
         """Show a switch for something that can be exposed."""
 
         async def change(value: bool) -> None:
             async with self._one_change, view.busy():
                 try:
-                    found = await view.api.post(
-                        f"{_PATH}/{'expose' if value else 'hide'}", {"path": item["path"]}
-                    )
+                    path = f"{_PATH}/{'expose' if value else 'hide'}"
+                    found = await view.api.post(path, ExposedPath(path=item.path), OutwardState)
                 except StrawberryError as error:
                     view.fail(error)
-                    found = await view.api.get(_PATH)
+                    found = await view.api.get(_PATH, OutwardState)
                 self._show(found)
 
         with row():
-            made = switch(label, item["shown"], change).classes("sb-grow")
-            made.props["title"] = item["path"]
-            if item["kind"] not in ("device", "skill"):
-                badge(item["kind"])
-            if item.get("only_by_name") and not item["shown"]:
+            made = switch(label, item.shown, change).classes("sb-grow")
+            made.props["title"] = item.path
+            if item.kind not in ("device", "skill"):
+                badge(item.kind)
+            if isinstance(item, ExposedEntity) and item.only_by_name and not item.shown:
                 Words("span", text("only by its own switch"), "sb-muted sb-small")
