@@ -51,7 +51,7 @@ class Passwords:
     async def hash(self, password: SecretStr) -> str:
         """Return the hash of a password, with its salt and parameters (PHC string)."""
         async with self._in_turn():
-            return await asyncio.to_thread(self._hash, _plain(password))
+            return await asyncio.to_thread(lambda: self._hasher.hash(_plain(password)))
 
     async def matches(self, password: SecretStr, hashed: str | None) -> bool:
         """Return whether a hash is of this password.
@@ -83,9 +83,6 @@ class Passwords:
         from argon2 import PasswordHasher  # 50 ms, which no start of a hub waits for
 
         return PasswordHasher(time_cost=self._cost.rounds, memory_cost=self._cost.memory_kib, parallelism=1)
-
-    def _hash(self, password: str) -> str:
-        return self._hasher.hash(password)
 
     def _verify(self, hashed: str, password: str) -> bool:
         from argon2.exceptions import InvalidHashError, VerificationError

@@ -11,7 +11,7 @@ from bus.processes import kill, open_process, tied
 from contracts.errors import CallError, ErrorCode, InvalidMessage, SandboxError
 from sandbox_host import messages
 from sandbox_host.calls import CallHandler, Calls
-from sandbox_host.install import Installed, private_cache
+from sandbox_host.install import Installed, bare_environment, private_cache
 from sandbox_host.limits import Deadline, RunLimits
 from sandbox_host.messages import Call, CallAnswer, Done, Output, Ready, Run
 from sandbox_host.result import RunResult, RunStatus
@@ -152,7 +152,7 @@ class Interpreter:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.PIPE,
-                    env=self._installed.environment(cache),
+                    env=bare_environment(cache),
                     limit=_MAX_LINE,
                 )
                 async with running as self._process:

@@ -66,10 +66,6 @@ class Installed:
         command = _run(self.home, "--deny-import", f"--allow-read={self.home}", flags)
         return [*command, str(self.home / "host.ts"), str(self.home / _IMAGE)]
 
-    def environment(self, cache: Path) -> dict[str, str]:
-        """Return the whole environment of a sandbox process; nothing of ours gets into it."""
-        return _bare_environment(cache)
-
 
 async def install(directory: Path, *, progress: Progress | None = None) -> Installed:
     """Put the sandbox's files in place; does nothing where they are and are intact.
@@ -308,7 +304,7 @@ async def _make_image(staging: Path) -> None:
     command = _run(staging, f"--allow-read={staging}", f"--allow-write={staging}")
     await _call(
         [*command, str(staging / "mksnap.ts"), str(staging / "guest.py"), str(staging / _IMAGE)],
-        environment=_bare_environment(cache),
+        environment=bare_environment(cache),
         seconds=_BUILD_SECONDS,
         failure="the sandbox's memory image could not be built",
         hint="it needs about 500 MB of memory and 100 MB of disk",
@@ -323,7 +319,7 @@ async def _compile(installed: Installed) -> None:
         for _ in range(2):
             await _call(
                 installed.command(),
-                environment=_bare_environment(staging),
+                environment=bare_environment(staging),
                 seconds=_BUILD_SECONDS,
                 failure="the sandbox does not start",
                 hint="run `strawberry doctor`",
@@ -343,7 +339,8 @@ def _deno() -> str:
     return str(find_deno_bin())
 
 
-def _bare_environment(cache: Path) -> dict[str, str]:
+def bare_environment(cache: Path) -> dict[str, str]:
+    """Return the whole environment of a sandbox process; nothing of ours gets into it."""
     environment = {"DENO_DIR": str(cache), "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
     if "SYSTEMROOT" in os.environ:
         environment["SYSTEMROOT"] = os.environ["SYSTEMROOT"]  # no Windows program starts without it

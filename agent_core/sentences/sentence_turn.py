@@ -1,6 +1,6 @@
 """A turn that a declared sentence answers: one call, no model."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 from agent_core.search.catalogue import Catalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
@@ -35,7 +35,8 @@ async def run_sentence(
     if isinstance(matched, SentenceChoice):
         text = matched.question
     else:
-        context = TurnContext(turn, emit, _unpaused)
+        # Nothing pauses: the call and the question have time-outs of their own.
+        context = TurnContext(turn, emit, nullcontext)
         calls = SkillCalls(catalogue, caller=caller, consent=consent, context=context, by_sentence=True)
         try:
             result = await calls.call(matched.target, [], matched.arguments)
@@ -46,8 +47,3 @@ async def run_sentence(
             text = response_text(method, result, matched.arguments, language=matched.language)
     emit(TextDelta(text=text))
     emit(TurnFinal(answer=text, mode="sentence", device=device, failed=failed))
-
-
-def _unpaused() -> AbstractContextManager[object]:
-    """Return a context that pauses nothing: the call and the question have time-outs of their own."""
-    return nullcontext()
