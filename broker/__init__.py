@@ -1,1 +1,1 @@
-"""The bus: link, RPC, keys and tokens, the embedded broker."""
+"""Brokers of our own: the embedded one, and Mosquitto as a child process or provisioned; a probe for others."""
