@@ -1,1 +1,1 @@
-"""Brokers of our own: the embedded one, and Mosquitto as a child process or provisioned; a probe for others."""
+"""Brokers of our own: the embedded one, and Mosquitto as a child process or provisioned; a probe."""

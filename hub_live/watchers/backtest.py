@@ -22,11 +22,11 @@ from hub_live.topics import Feed, Gap, Sample, field
 from hub_live.topics.samples import TopicChoice
 from hub_live.topics.values import ShownGap, described_gap, moment
 from hub_live.watchers.decisions.evaluation import Evaluations, WouldDecide
+from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import By, WatchedValue, sources_of
 from hub_live.watchers.phases import is_watching
 from hub_live.watchers.predicates import Evaluator, Predicate, parse
-from hub_live.watchers.predicates.firing import fires, replay
 from hub_live.watchers.tables import WatcherRow
 
 _MAX_FIRINGS: Final = 1_000

@@ -20,12 +20,12 @@ from contracts.phrases import Phrase
 from hub_live.topics import Feed, Gap, LinkName, Sample
 from hub_live.topics import field as field_of
 from hub_live.watchers.decisions.evaluation import Evaluations
+from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import LEAST_EVERY_S, sources_of
 from hub_live.watchers.phases import TRANSITIONS, Phase
 from hub_live.watchers.predicates import TICK_S, Evaluator, parse
-from hub_live.watchers.predicates.firing import fires, replay
 from hub_live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.watched import Watched
