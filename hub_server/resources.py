@@ -6,5 +6,16 @@ from chat.operations import Resource
 from hub_live.captures.operations import captures
 from hub_live.memory.operations import memory
 from hub_registry.access.bearer import Bearer
+from hub_registry.http.devices import devices
+from hub_registry.http.joining import joining
+from hub_registry.http.tokens import tokens
+from hub_registry.http.users import users
 
-RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (captures, memory)
+RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
+    captures,
+    memory,
+    users,
+    devices,
+    joining,
+    tokens,
+)

@@ -30,8 +30,9 @@ def make_routes(
         *sessions.routes(registry, gate),
         *operations.mount(users.users, admin),
         # Before the devices, whose names stand where these paths have a word.
-        *joining.routes(registry, gate),
-        *devices.routes(registry, gate, remover),
+        *operations.mount(joining.joining, registry.joining),
+        *operations.mount(devices.devices, admin),
+        *operations.mount(devices.purging, remover),
         *clients.routes(registry, gate),
         *operations.mount(token_operations, tokens),
         *skills.routes(registry, gate),

@@ -1,42 +1,28 @@
-"""Devices: adding, inviting, changing, shutting out, removing."""
+"""Devices: ``/api/devices``, ``strawberry devices`` and their pages."""
 
 import shlex
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
 
 from agent_core.search.directory import SkillDirectory
-from chat.http.requests import Answer, answer, answer_each, read, read_query
+from chat.operations import ADMIN, Needs, Resource
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import DeviceScope
 from contracts.errors import Forbidden
 from contracts.wire import Part, Strict, Timestamp
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer
 from hub_registry.bus.purging import Purged
 from hub_registry.devices.devices import Device, DeviceChange
 from hub_registry.devices.directory import Entry, Load
 from hub_registry.devices.review import Item, digest_of
-from hub_registry.http.parts import Lifetime, Remover
-from hub_registry.registry import Registry
+from hub_registry.http.parts import Lifetime, RegistryAdmin, Remover
 
 _OF_OWNER: Final = frozenset({"shared", "scopes"})
 """What people who are no admins change about devices of their own."""
+_LOOK: Final = Needs(("chat", "call", "admin"))
 _RUN: Final = ("strawberry", "spoke", "run")
-
-
-class DeviceBody(Strict):
-    """A device to be added; ``lifetime_s`` is how long its enrolment token is good."""
-
-    name: str
-    aliases: list[str] = []
-    area: str | None = None
-    floor: str | None = None
-    confirm: bool = False
-    trusted: bool = False
-    shared: bool = False
-    lifetime_s: Lifetime | None = None
 
 
 class ChangeBody(Strict):
@@ -104,12 +90,6 @@ class DeviceAnswer(Strict):
     loads: list[Load] | None
 
 
-class _Shown(Strict):
-    """Query parameters: whether the load of the last hour is wanted."""
-
-    loads: bool = False
-
-
 class ReviewAnswer(Strict):
     """What of a device waits for approval.
 
@@ -122,31 +102,6 @@ class ReviewAnswer(Strict):
     name: str
     digest: str
     items: list[Item]
-
-
-class DecisionBody(Strict):
-    """The owner's decision on all that a device has waiting."""
-
-    digest: str
-    approve: bool
-
-
-class AllowedBody(Strict):
-    """A method that the model may call without a question, although its author declared nothing.
-
-    Attributes:
-        method: ``Skill.method``.
-        digest: Of the method as it was shown; None has the person asked again.
-    """
-
-    method: Annotated[str, Field(pattern=r"^\w{1,64}\.\w{1,64}$")]
-    digest: str | None
-
-
-class InvitationBody(Strict):
-    """How long a new invitation is good; ten minutes by default."""
-
-    lifetime_s: Lifetime | None = None
 
 
 class InvitationAnswer(Strict):
@@ -173,166 +128,212 @@ class RemovedAnswer(Part):
     state: Literal["removed"]
 
 
-def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
-    """Make the routes."""
-    may_look = gate.require_user("chat", "call", "admin")
+devices: Resource[RegistryAdmin, Bearer] = Resource("devices", "/api/devices")
+purging: Resource[Remover, Bearer] = Resource("purge", "/api/purge")
 
-    def known_to(bearer: Bearer) -> SkillDirectory[Entry]:
-        return registry.directory if bearer.is_admin else registry.directory.seen_by(bearer.user.id)
 
-    def find(request: Request, directory: SkillDirectory[Entry] = registry.directory) -> Entry:
-        name = request.path_params["name"]
-        # An id comes first: it is what programs use, and no other device can have it as its key.
-        return directory.get(name) or directory.resolve(name)
+@devices.get(_LOOK)
+async def list_devices(admin: RegistryAdmin, asking: Bearer, loads: bool = False) -> list[DeviceAnswer]:
+    """List all devices, for an admin; for others theirs and those that are shared.
 
-    async def require_owner(request: Request, bearer: Bearer, entry: Entry) -> None:
-        is_own = entry.device.owner == bearer.user.id and not bearer.user.read_only
-        if not (is_own and "confirm" in bearer.claims.scopes):
-            await gate.require_admin(request)
+    What a device says in its heartbeats is null until this hub has heard one. `problems` are for the owner
+    and admins.
 
-    async def list_devices(request: Request) -> Answer[list[DeviceAnswer]]:
-        bearer, loads = await may_look(request), read_query(request, _Shown).loads
-        return await answer_each(_device(entry, bearer, loads=loads) for entry in known_to(bearer).entries())
+    Args:
+        loads: Also `[Unix seconds, load, MiB]` of the last hour.
+    """
+    return [_device(entry, asking, loads=loads) for entry in _known_to(asking, admin).entries()]
 
-    async def show_device(request: Request) -> Answer[DeviceAnswer]:
-        bearer = await may_look(request)
-        return answer(_device(find(request, known_to(bearer)), bearer, loads=True))
 
-    async def add_device(request: Request) -> Answer[InvitationAnswer]:
-        bearer = await gate.require_admin(request)
-        body = await read(request, DeviceBody)
-        if body.confirm:
-            await registry.authority.require_password(bearer.claims)
-        device = await registry.devices.add(
-            body.name,
-            owner=bearer.user.id,
-            aliases=body.aliases,
-            area=body.area,
-            floor=body.floor,
-            may_confirm=body.confirm,
-            trusted=body.trusted,
-            shared=body.shared,
+@devices.post(ADMIN)
+async def add_device(
+    admin: RegistryAdmin,
+    asking: Bearer,
+    name: str,
+    aliases: Sequence[str] = (),
+    area: str | None = None,
+    floor: str | None = None,
+    confirm: bool = False,
+    trusted: bool = False,
+    shared: bool = False,
+    lifetime_s: Lifetime | None = None,
+) -> InvitationAnswer:
+    """Add a device, with its enrolment token; `confirm` needs the password.
+
+    Args:
+        lifetime_s: How long the token is good.
+    """
+    if confirm:
+        await admin.registry.authority.require_password(asking.claims)
+    device = await admin.registry.devices.add(
+        name,
+        owner=asking.user.id,
+        aliases=aliases,
+        area=area,
+        floor=floor,
+        may_confirm=confirm,
+        trusted=trusted,
+        shared=shared,
+    )
+    return await _invitation(admin, asking, device, lifetime_s)
+
+
+@devices.get(ADMIN, "/review")
+async def list_reviews(admin: RegistryAdmin, asking: Bearer) -> list[ReviewAnswer]:
+    """List what devices declare and the owner has not approved.
+
+    `items` are `[{"kind", "skill", "method", "before", "after", "denied"}]`, `kind` is `flags`, `sentence`,
+    `provider` or `documentation`; `digest` is of all of them.
+    """
+    return [_review(entry) for entry in admin.registry.directory.entries() if entry.items]
+
+
+@devices.get(_LOOK, "/{name}")
+async def show_device(admin: RegistryAdmin, asking: Bearer, name: str) -> DeviceAnswer:
+    """Return one device, with `loads`."""
+    return _device(_find(name, _known_to(asking, admin)), asking, loads=True)
+
+
+@devices.patch(_LOOK, "/{name}")
+async def change_device(admin: RegistryAdmin, asking: Bearer, name: str, change: ChangeBody) -> DeviceAnswer:
+    """Change a device; an empty text clears `area` or `floor`.
+
+    This is for admins, `shared` and `scopes` also for the owner, with the scope `confirm`. `confirm: true`
+    and another owner need the password. `scopes` are at most those of the token that asks.
+    """
+    registry, entry = admin.registry, _find(name, _known_to(asking, admin))
+    if change.model_fields_set <= _OF_OWNER:
+        _require_owner(asking, entry)
+    else:
+        asking.require(ADMIN)
+    if lacking := [scope for scope in change.scopes or () if scope not in asking.claims.scopes]:
+        raise Forbidden(
+            "a device gets no more than the token that asks, which lacks {scope!r}",
+            scope=lacking[0],
+            hint="Leave it out, or ask an admin.",
         )
-        return await _invitation(device, body.lifetime_s, request)
-
-    async def invite(request: Request) -> Answer[InvitationAnswer]:
-        await gate.require_admin(request)
-        body = await read(request, InvitationBody, optional=True)
-        return await _invitation(find(request).device, body.lifetime_s, request)
-
-    async def _invitation(
-        device: Device, lifetime_s: int | None, request: Request
-    ) -> Answer[InvitationAnswer]:
-        invitation = await registry.invite(device.id, lifetime_s=lifetime_s)
-        url, key = address_for_others(request, registry.settings.url), registry.key.kid
-        return answer(
-            InvitationAnswer(
-                id=device.id,
-                key=device.key,
-                token=invitation.token,
-                expires_at=invitation.expires_at,
-                hub_key=key,
-                command=shlex.join([*_RUN, "--hub", url, "--hub-key", key, *_spelled_out(url)]),
-                reachable=not is_loopback(host_of(url)),
-            )
-        )
-
-    async def change_device(request: Request) -> Answer[DeviceAnswer]:
-        bearer = await may_look(request)
-        entry, body = find(request, known_to(bearer)), await read(request, ChangeBody)
-        if body.model_fields_set <= _OF_OWNER:
-            await require_owner(request, bearer, entry)
-        else:
-            await gate.require_admin(request)
-        if lacking := [scope for scope in body.scopes or () if scope not in bearer.claims.scopes]:
-            raise Forbidden(
-                "a device gets no more than the token that asks, which lacks {scope!r}",
-                scope=lacking[0],
-                hint="Leave it out, or ask an admin.",
-            )
-        if body.confirm or body.owner is not None:
-            await registry.authority.require_password(bearer.claims)
-        owner = None if body.owner is None else (await registry.accounts.find(body.owner)).id
-        await registry.change_device(
-            entry.id,
-            DeviceChange(
-                display_name=body.name,
-                aliases=body.aliases,
-                area=body.area,
-                floor=body.floor,
-                may_confirm=body.confirm,
-                trusted=body.trusted,
-                owner=owner,
-                shared=body.shared,
-                scopes=body.scopes,
-            ),
-        )
-        remover.tell_names(entry.id)
-        if body.scopes is not None:
-            gate.note(f"set_scopes {entry.id} ({', '.join(entry.device.scopes)})", bearer)
-        return answer(_device(entry, bearer))
-
-    async def list_reviews(request: Request) -> Answer[list[ReviewAnswer]]:
-        await gate.require_admin(request)
-        return await answer_each(_review(entry) for entry in registry.directory.entries() if entry.items)
-
-    async def show_review(request: Request) -> Answer[ReviewAnswer]:
-        await gate.require_admin(request)
-        return answer(_review(find(request)))
-
-    async def decide(request: Request) -> Answer[ReviewAnswer]:
-        await gate.require_admin(request)
-        entry, body = find(request), await read(request, DecisionBody)
-        await registry.decide(entry, body.digest, approve=body.approve)
-        return answer(_review(entry))
-
-    async def allow(request: Request) -> Answer[DeviceAnswer]:
-        bearer = await may_look(request)
-        entry, body = find(request, known_to(bearer)), await read(request, AllowedBody)
-        await require_owner(request, bearer, entry)
-        skill, _, name = body.method.partition(".")
-        await registry.allow(entry, skill, name, body.digest)
-        gate.note(f"{'ask_again' if body.digest is None else 'allow'} {entry.id} {body.method}", bearer)
-        return answer(_device(entry, bearer))
-
-    async def revoke_device(request: Request) -> Answer[DeviceAnswer]:
-        bearer = await gate.require_admin(request)
-        entry = find(request)
-        await remover.revoke_device(entry.id)
-        return answer(_device(entry, bearer))
-
-    async def remove_device(request: Request) -> Answer[RemovedAnswer]:
-        await gate.require_admin(request)
-        entry = find(request)
-        await remover.remove_device(entry.id)
-        return answer(RemovedAnswer(id=entry.id, name=entry.device.display_name, state="removed"))
-
-    async def purge(request: Request) -> Answer[Purged]:
-        await gate.require_admin(request)
-        return answer(await remover.purge())
-
-    device = "/api/devices/{name}"
-    return [
-        Route("/api/devices", list_devices),
-        Route("/api/devices", add_device, methods=["POST"]),
-        Route("/api/devices/review", list_reviews),
-        Route(f"{device}/review", show_review),
-        Route(f"{device}/review", decide, methods=["POST"]),
-        Route(f"{device}/invitations", invite, methods=["POST"]),
-        Route(f"{device}/allowed", allow, methods=["PUT"]),
-        Route(f"{device}/revoke", revoke_device, methods=["POST"]),
-        Route(device, show_device),
-        Route(device, change_device, methods=["PATCH"]),
-        Route(device, remove_device, methods=["DELETE"]),
-        Route("/api/purge", purge, methods=["POST"]),
-    ]
+    if change.confirm or change.owner is not None:
+        await registry.authority.require_password(asking.claims)
+    owner = None if change.owner is None else (await registry.accounts.find(change.owner)).id
+    await registry.change_device(
+        entry.id,
+        DeviceChange(
+            display_name=change.name,
+            aliases=change.aliases,
+            area=change.area,
+            floor=change.floor,
+            may_confirm=change.confirm,
+            trusted=change.trusted,
+            owner=owner,
+            shared=change.shared,
+            scopes=change.scopes,
+        ),
+    )
+    admin.remover.tell_names(entry.id)
+    if change.scopes is not None:
+        asking.note(f"set_scopes {entry.id} ({', '.join(entry.device.scopes)})")
+    return _device(entry, asking)
 
 
-def address_for_others(request: Request, for_others: str | None) -> str:
-    """Return where others find the hub: where the request came in, unless only this machine does there."""
-    if for_others is not None and is_loopback(request.url.hostname):
-        return for_others
-    return str(request.base_url).rstrip("/")
+@devices.delete(ADMIN, "/{name}")
+async def remove_device(admin: RegistryAdmin, asking: Bearer, name: str) -> RemovedAnswer:
+    """Revoke a device, delete it and clear its topics."""
+    entry = _find(name, admin.registry.directory)
+    await admin.remover.remove_device(entry.id)
+    return RemovedAnswer(id=entry.id, name=entry.device.display_name, state="removed")
+
+
+@devices.post(ADMIN, "/{name}/revoke")
+async def revoke_device(admin: RegistryAdmin, asking: Bearer, name: str) -> DeviceAnswer:
+    """Revoke the tokens of a device, and its invitations; it stays in the list."""
+    entry = _find(name, admin.registry.directory)
+    await admin.remover.revoke_device(entry.id)
+    return _device(entry, asking)
+
+
+@devices.post(ADMIN, "/{name}/invitations")
+async def invite(
+    admin: RegistryAdmin, asking: Bearer, name: str, lifetime_s: Lifetime | None = None
+) -> InvitationAnswer:
+    """Make a new enrolment token for a device."""
+    return await _invitation(admin, asking, _find(name, admin.registry.directory).device, lifetime_s)
+
+
+@devices.get(ADMIN, "/{name}/review")
+async def show_review(admin: RegistryAdmin, asking: Bearer, name: str) -> ReviewAnswer:
+    """Return what one device has waiting for approval."""
+    return _review(_find(name, admin.registry.directory))
+
+
+@devices.post(ADMIN, "/{name}/review")
+async def decide(admin: RegistryAdmin, asking: Bearer, name: str, digest: str, approve: bool) -> ReviewAnswer:
+    """Approve or deny all that a device has waiting; 409 where something else waits by now."""
+    entry = _find(name, admin.registry.directory)
+    await admin.registry.decide(entry, digest, approve=approve)
+    return _review(entry)
+
+
+@devices.put(_LOOK, "/{name}/allowed")
+async def allow_method(
+    admin: RegistryAdmin,
+    asking: Bearer,
+    name: str,
+    method: Annotated[str, Field(pattern=r"^\w{1,64}\.\w{1,64}$")],
+    digest: str | None,
+) -> DeviceAnswer:
+    """Let models call a method whose author declared nothing without a confirmation, until it changes.
+
+    This is for admins, and for the owner with the scope `confirm`.
+
+    Args:
+        method: `SKILL.METHOD`.
+        digest: As `GET /api/skills/methods` shows it, 409 if it has changed since; null undoes it.
+    """
+    entry = _find(name, _known_to(asking, admin))
+    _require_owner(asking, entry)
+    skill, _, called = method.partition(".")
+    await admin.registry.allow(entry, skill, called, digest)
+    asking.note(f"{'ask_again' if digest is None else 'allow'} {entry.id} {method}")
+    return _device(entry, asking)
+
+
+@purging.post(ADMIN)
+async def purge(remover: Remover, asking: Bearer) -> Purged:
+    """Empty every retained topic of this installation."""
+    return await remover.purge()
+
+
+def _known_to(asking: Bearer, admin: RegistryAdmin) -> SkillDirectory[Entry]:
+    directory = admin.registry.directory
+    return directory if asking.is_admin else directory.seen_by(asking.user.id)
+
+
+def _find(name: str, directory: SkillDirectory[Entry]) -> Entry:
+    # An id comes first: it is what programs use, and no other device can have it as its key.
+    return directory.get(name) or directory.resolve(name)
+
+
+def _require_owner(asking: Bearer, entry: Entry) -> None:
+    is_own = entry.device.owner == asking.user.id and not asking.user.read_only
+    if not (is_own and "confirm" in asking.claims.scopes):
+        asking.require(ADMIN)
+
+
+async def _invitation(
+    admin: RegistryAdmin, asking: Bearer, device: Device, lifetime_s: int | None
+) -> InvitationAnswer:
+    registry = admin.registry
+    invitation = await registry.invite(device.id, lifetime_s=lifetime_s)
+    url, key = asking.hub_url(registry.settings.url), registry.key.kid
+    return InvitationAnswer(
+        id=device.id,
+        key=device.key,
+        token=invitation.token,
+        expires_at=invitation.expires_at,
+        hub_key=key,
+        command=shlex.join([*_RUN, "--hub", url, "--hub-key", key, *_spelled_out(url)]),
+        reachable=not is_loopback(host_of(url)),
+    )
 
 
 def _spelled_out(url: str) -> list[str]:

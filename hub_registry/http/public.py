@@ -9,7 +9,16 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import Answer, answer
-from contracts.devices.joining import DeviceBus, EnrolAnswer, HubCard, ca_document
+from contracts.devices.joining import (
+    DeviceBus,
+    EnrolAnswer,
+    HubCard,
+    JoinAsked,
+    JoinPoll,
+    JoinRequest,
+    JoinState,
+    ca_document,
+)
 from contracts.errors import InvalidMessage
 from contracts.wire import Json, Part, Strict
 from hub_registry.access.bearer import Gate, source_of
@@ -43,6 +52,17 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         joined = await registry.enrolment.enrol(body.token, body.public_key, source=source_of(request))
         return answer(registry.enrol_answer(joined))
 
+    async def ask(request: Request) -> Answer[JoinAsked]:
+        body = await read_open(request, JoinRequest, gate)
+        gate.require_key(request, PublicKey.from_jwk(body.public_key))
+        return answer(await registry.joining.ask(body, source=source_of(request)))
+
+    async def poll(request: Request) -> Answer[JoinState]:
+        body = await read_open(request, JoinPoll, gate)
+        found = registry.joining.poll(body.secret, source=source_of(request))
+        enrolment = registry.enrol_answer(found.joined) if found.joined else None
+        return answer(JoinState(state=found.state, enrolment=enrolment))
+
     async def bus(request: Request) -> Answer[DeviceBus]:
         bearer = await may_register(request)
         entry = registry.directory.get(bearer.device) if bearer.device else None
@@ -65,6 +85,8 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     return [
         Route("/api/devices/enrol", enrol, methods=["POST"]),
+        Route("/api/devices/join", ask, methods=["POST"]),
+        Route("/api/devices/join/poll", poll, methods=["POST"]),
         Route("/api/bus", bus),
         Route("/.well-known/jwks.json", show_keys),
         Route(challenges.PATH, show_hub),

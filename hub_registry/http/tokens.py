@@ -126,7 +126,7 @@ async def add_token(
 ) -> TokenAnswer:
     """Make a token, which is shown only now.
 
-    It acts as you, with at most the scopes of the token that asks; ``admin`` needs the password. 409 where a
+    It acts as you, with at most the scopes of the token that asks; `admin` needs the password. 409 where a
     valid one of yours has that name.
 
     Args:
@@ -174,7 +174,7 @@ async def add_token(
 async def renew_token(tokens: Tokens, asking: Bearer) -> DeviceTokens:
     """Make new tokens like the present ones of a device, for HTTP and for MQTT.
 
-    The first use of ``token`` ends the present ones.
+    The first use of `token` ends the present ones.
     """
     # A person's token ends at its date; only unattended ones renew themselves.
     if asking.device is None:

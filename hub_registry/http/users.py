@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from chat.operations import ADMIN, PASSWORD, Resource
+from chat.operations import ADMIN, PASSWORD, Command, Resource
 from contracts.addresses import host_of, is_loopback
 from contracts.validation import Language, TimeZone
 from contracts.wire import Strict, Timestamp
@@ -44,7 +44,14 @@ class CodeAnswer(Strict):
 users: Resource[RegistryAdmin, Bearer] = Resource("users", "/api/users")
 
 
-@users.get(ADMIN)
+@users.get(
+    ADMIN,
+    command=Command(
+        "list",
+        columns=("name", "role", "password=has_password", "language", "time_zone", "id"),
+        empty="There are no users.",
+    ),
+)
 async def list_users(admin: RegistryAdmin, asking: Bearer) -> list[UserAnswer]:
     """List all people."""
     return [_user(user) for user in await admin.registry.accounts.users()]
@@ -59,7 +66,7 @@ async def add_user(
     language: Language | Literal[""] | None = None,
     time_zone: TimeZone | Literal[""] | None = None,
 ) -> CodeAnswer:
-    """Add a person, who chooses a password with the code, at ``/setup``, within a day."""
+    """Add a person, who chooses a password with the code, at `/setup`, within a day."""
     user = await admin.registry.accounts.add(name, role=role, language=language, time_zone=time_zone)
     asking.note(f"add_user {user.id} ({user.role})")
     return _code(admin, asking, await admin.registry.people.make_code(user.id))
@@ -69,7 +76,7 @@ async def add_user(
 async def change_user(admin: RegistryAdmin, asking: Bearer, user: str, change: UserChangeBody) -> UserAnswer:
     """Change a person; an empty text clears language or time zone.
 
-    Another role needs the password. It ends the person's sessions, and their tokens with the scope ``admin``.
+    Another role needs the password. It ends the person's sessions, and their tokens with the scope `admin`.
     """
     found = await admin.registry.accounts.find(user)
     if change.role not in (None, found.role):

@@ -11,7 +11,7 @@ from contracts.chat import ConversationSummary
 from contracts.errors import Forbidden, NotFound
 from contracts.text import shortened
 from hub_agent.agents.http import AgentSummary
-from hub_registry.http.devices import DeviceAnswer
+from hub_registry.http.devices import list_devices
 from hub_server.http.sentences import SentenceTried
 from hub_server.http.turns import TurnChanges
 from hub_server.system.models import ModelStates
@@ -185,7 +185,7 @@ class _Chat:
         agents = ["assistant", *(each.name for each in found if each.models is not None)]
         devices: list[str] = []
         with suppress(Forbidden):
-            there = await view.api.get("/api/devices", list[DeviceAnswer])
+            there = await view.api(list_devices)
             devices = [each.name for each in there if each.state == "online"]
         with ui.element("form").classes("sb-composer").on("submit.prevent", self._send):
             self._note = ui.element("div").classes("sb-editing").props("role=status")

@@ -16,11 +16,14 @@ from hub_live.world.http import WorldEvent
 from hub_registry.devices.review import Item
 from hub_registry.http.devices import (
     ChangeBody,
-    DecisionBody,
     DeviceAnswer,
-    InvitationAnswer,
-    InvitationBody,
-    ReviewAnswer,
+    change_device,
+    decide,
+    invite,
+    remove_device,
+    revoke_device,
+    show_device,
+    show_review,
 )
 from hub_registry.http.methods import MethodBody, MethodsBody, SkillBody
 from hub_registry.http.users import list_users
@@ -71,7 +74,7 @@ class _Device:
 
     def __init__(self, name: str, place: ui.element) -> None:
         self._place = place
-        self._path = f"/api/devices/{part(name)}"
+        self._name = name
         self._device: DeviceAnswer
         self._shape: object = None
         self._folds: dict[str, ui.element] = {}
@@ -80,9 +83,9 @@ class _Device:
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
-        self._device = await view.api.get(self._path, DeviceAnswer)
+        self._device = await view.api(show_device, self._name)
         # Its name may change while the page is open.
-        self._path = f"/api/devices/{part(self._device.id)}"
+        self._name = self._device.id
         view.title(self._device.name)
         may_manage = view.is_admin
         self._head = row()
@@ -108,7 +111,7 @@ class _Device:
 
     async def _read(self) -> None:
         try:
-            before, self._device = self._device, await view.api.get(self._path, DeviceAnswer)
+            before, self._device = self._device, await view.api(show_device, self._name)
         except NotFound:
             with refilled(self._place), empty("delete_outline", text("This device was removed")):
                 view.link(text("All devices"), "/devices")
@@ -238,7 +241,7 @@ class _Device:
     async def _change(self, change: ChangeBody) -> None:
         async with view.busy():
             try:
-                await view.api.patch(self._path, change)
+                await view.api(change_device, self._name, change)
             except StrawberryError as error:
                 view.fail(error)
                 with refilled(self._rights):
@@ -259,7 +262,7 @@ class _Device:
                 aliases=[each.strip() for each in aliases.value.splitlines() if each.strip()],
                 owner=owner.value if owner.value != device.owner else None,
             )
-            await view.api.patch(self._path, given)
+            await view.api(change_device, self._name, given)
             view.title(name.value.strip())
             await self._refresh()
 
@@ -274,14 +277,13 @@ class _Device:
             owner = choice(text("Owner"), names, device.owner)
 
     async def _invite(self) -> None:
-        invitation = await view.api.post(f"{self._path}/invitations", InvitationBody(), InvitationAnswer)
-        show_invitation(self._device.name, invitation)
+        show_invitation(self._device.name, await view.api(invite, self._name))
 
     async def _revoke(self) -> None:
         name = self._device.name
         more = text("It is disconnected at once and can join again only by a new invitation.")
         if await view.ask(text("Revoke {name}?", name=name), more, yes=text("Revoke"), danger=True):
-            await view.api.post(f"{self._path}/revoke")
+            await view.api(revoke_device, self._name)
             view.notify(text("{name} is revoked", name=name))
             await self._refresh()
 
@@ -289,13 +291,13 @@ class _Device:
         name = self._device.name
         more = text("It is forgotten with its skills, and its topics are cleared.")
         if await view.ask(text("Remove {name}?", name=name), more, yes=text("Remove"), danger=True):
-            await view.api.delete(self._path)
+            await view.api(remove_device, self._name)
             view.go("/devices")
 
     # -- what waits for approval ------------------------------------------------------------------
 
     async def _show_review(self) -> None:
-        review = await view.api.get(f"{self._path}/review", ReviewAnswer)
+        review = await view.api(show_review, self._name)
         self._review.clear()
         if not review.items:
             return
@@ -328,7 +330,7 @@ class _Device:
             _difference(item.before, item.after, label=text("What changes"))
 
     async def _decide(self, digest: str, approve: bool) -> None:
-        await view.api.post(f"{self._path}/review", DecisionBody(digest=digest, approve=approve))
+        await view.api(decide, self._name, digest, approve)
         await self._show_review()
         await self._refresh()
 

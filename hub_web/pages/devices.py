@@ -8,8 +8,9 @@ from nicegui import ui
 from contracts.errors import NotFound
 from hub_live.world.http import WorldEvent
 from hub_registry.access.joining import Waiting
-from hub_registry.http.devices import ChangeBody, DeviceAnswer, DeviceBody, InvitationAnswer
-from hub_registry.http.joining import ApproveBody, ApprovedAnswer
+from hub_registry.http import devices as operations
+from hub_registry.http import joining
+from hub_registry.http.devices import ChangeBody, DeviceAnswer
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field
 from hub_web.parts.invitation import show_invitation
@@ -52,8 +53,8 @@ async def devices() -> None:
     @one_at_a_time
     async def show() -> None:
         nonlocal shape
-        found = await view.api.get("/api/devices", list[DeviceAnswer], loads=True)
-        asking = await view.api.get("/api/devices/join", list[Waiting]) if view.is_admin else []
+        found = await view.api(operations.list_devices, loads=True)
+        asking = await view.api(joining.list_waiting) if view.is_admin else []
         still = [each.model_copy(update=dict.fromkeys(_CHANGING)) for each in found]
         before, shape = shape, (asking, still)
         if shape == before:
@@ -147,8 +148,8 @@ async def add_device() -> None:
     """Ask for the name of a new device, and show how it joins."""
 
     async def add() -> None:
-        given = DeviceBody(name=name.value.strip(), area=area.value.strip() or None, shared=shared.value)
-        show_invitation(given.name, await view.api.post("/api/devices", given, InvitationAnswer))
+        called, room = name.value.strip(), area.value.strip() or None
+        show_invitation(called, await view.api(operations.add_device, called, area=room, shared=shared.value))
 
     with view.form(text("Add a device"), add, yes=text("Add")):
         name = text_field(text("Name"), hint=text("As you call it, for example Kitchen Pi"))
@@ -169,7 +170,7 @@ def _asking(asking: list[Waiting], show: Show) -> None:
                 ui.element("div").classes("sb-grow")
 
                 async def refuse(code: str = each.code) -> None:
-                    await view.api.delete(f"/api/devices/join/{part(code)}")
+                    await view.api(joining.refuse, code)
                     await show()
 
                 view.button(text("Refuse"), refuse, kind="danger")
@@ -180,7 +181,7 @@ async def _enter_code() -> None:
 
     async def look() -> bool:
         wanted = _plain(code.value)
-        waiting = await view.api.get("/api/devices/join", list[Waiting])
+        waiting = await view.api(joining.list_waiting)
         match = [each for each in waiting if _plain(each.code) == wanted]
         if not match:
             hint = text("A code is good for ten minutes.")
@@ -203,11 +204,9 @@ def _compare(asking: Waiting, box: ui.dialog) -> None:
     shared = switch(text("For everybody at home"), True)
 
     async def approve() -> None:
-        path = f"/api/devices/join/{part(asking.code)}/approve"
-        body = ApproveBody(fingerprint=asking.fingerprint, name=name.value.strip())
-        approved = await view.api.post(path, body, ApprovedAnswer)
+        approved = await view.api(joining.approve, asking.code, asking.fingerprint, name.value.strip())
         if shared.value:
-            await view.api.patch(f"/api/devices/{part(approved.id)}", ChangeBody(shared=True))
+            await view.api(operations.change_device, approved.id, ChangeBody(shared=True))
         box.close()
         view.notify(text("{name} joins within seconds", name=approved.name))
 

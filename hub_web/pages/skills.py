@@ -6,7 +6,7 @@ from typing import Final
 from nicegui import ui
 
 from contracts.text import escaped
-from hub_registry.http.devices import DeviceAnswer
+from hub_registry.http.devices import list_devices
 from hub_registry.http.methods import MethodsBody
 from hub_registry.http.skills import Description, ResultBody, SearchBody
 from hub_server.http.sentences import CallOfSentence, SentenceTried
@@ -24,7 +24,7 @@ _SHOWN: Final = 30
 @page("/skills", title="Skills", icon="extension", menu=30)
 async def skills() -> None:
     """Show the search, and what a sentence would call."""
-    devices = await view.api.get("/api/devices", list[DeviceAnswer])
+    devices = await view.api(list_devices)
     names: dict[str | None, str] = {None: text("No device")} | {each.key: each.name for each in devices}
 
     @one_at_a_time

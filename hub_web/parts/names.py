@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hub_registry.http.devices import DeviceAnswer
+from hub_registry.http.devices import list_devices
 from hub_registry.http.users import UserAnswer, list_users
 from hub_web.view import view
 
@@ -23,7 +23,7 @@ async def load_names() -> Names:
     async def people() -> list[UserAnswer]:
         return await view.api(list_users) if view.is_admin else []
 
-    users, devices = await asyncio.gather(people(), view.api.get("/api/devices", list[DeviceAnswer]))
+    users, devices = await asyncio.gather(people(), view.api(list_devices))
     return Names(
         {view.user.id: view.user.display_name, **{each.id: each.name for each in users}},
         {each.id: each.name for each in devices},

@@ -1,31 +1,13 @@
 """``strawberry users``: the people who log in to the hub."""
 
 import argparse
-from typing import Any, Final
+from typing import Any
 
 from contracts.errors import NotFound
 from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import moment
-
-_COLUMNS: Final = ("name", "role", "logs in", "language", "time_zone", "id")
-
-
-def list_users(options: argparse.Namespace) -> None:
-    """Print all people."""
-    Output(options.json).rows(
-        hub_of(options).request("GET", "/api/users"), _COLUMNS, empty="There are no users.", shown=_shown
-    )
-
-
-def _shown(user: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **user,
-        "logs in": "yes" if user["has_password"] else "no password yet",
-        "language": user["language"] or "",
-        "time_zone": user["time_zone"] or "",
-    }
 
 
 def add(options: argparse.Namespace) -> None:

@@ -64,7 +64,6 @@ devices remove: revoke a device, delete it and clear its topics
   USER  their name or id
 
 users ACTION (hub.users, hub): list, add, change and remove people
-users list (:list_users): list all people
 users add: add a person, and print a link for their password
   Prints a link with a one-time code, with which the person chooses a password.
   NAME                                name of the person, also for logging in

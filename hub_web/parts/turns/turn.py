@@ -22,8 +22,7 @@ from contracts.chat import (
 )
 from contracts.trace import TurnSpan
 from hub_agent.chat.traces import TurnShown
-from hub_registry.http.devices import AllowedBody
-from hub_web.api import part
+from hub_registry.http.devices import allow_method
 from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
 from hub_web.parts.calls import as_question, show_call
@@ -350,8 +349,7 @@ class TurnBox:
         """Show the question whether a call may be made, with its real arguments."""
 
         async def allow() -> None:
-            body = AllowedBody(method=event.method, digest=event.lasting)
-            await view.api.put(f"/api/devices/{part(event.device)}/allowed", body)
+            await view.api(allow_method, event.device, event.method, event.lasting)
             await answer(approve=True)
 
         async def answer(approve: bool) -> None:
