@@ -3,8 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final, ParamSpec, TypeVar, overload
@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Scope
 
+from chat.http.errors import expected
 from chat.operations import Operation, Operations
 from chat.tasks import open_tasks
 from contracts.errors import (
@@ -104,7 +105,8 @@ class Api:
         """
         connection = HTTPConnection(self._scope("GET", "/", {}, {"host": self.host}))
         admit = partial(self.gate.admit_session, self.token or "", connection)
-        return await self.operations.call(operation, admit, *args, **kwargs)
+        with _refusals():
+            return await self.operations.call(operation, admit, *args, **kwargs)
 
     @overload
     async def get(self, path: str, /, **query: Any) -> Any: ...
@@ -329,6 +331,16 @@ async def _events(chunks: AsyncIterator[bytes], kind: TypeAdapter[T]) -> AsyncIt
             name, _, data = line.strip().partition(b":")
             if name == b"data" and (told := data.strip()) != b"[DONE]":
                 yield kind.validate_json(told)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise errors of an operation as those of a route: of the kind of its status, with hints for people."""
+    try:
+        yield
+    except StrawberryError as error:
+        answer = expected("/api", error)
+        raise _refusal(answer.status_code, bytes(answer.body)) from error
 
 
 def _refusal(status: int, body: bytes) -> StrawberryError:
