@@ -26,7 +26,7 @@ from hub_home_assistant.inward.topics import StateTopics
 from hub_live.captures import Captures, CaptureSkill, open_captures
 from hub_live.captures.operations import captures as capture_operations
 from hub_live.events import Events
-from hub_live.events.http import event_routes
+from hub_live.events.operations import events as event_operations
 from hub_live.events.presence import presence_events
 from hub_live.memory.memory import Memory, open_memory
 from hub_live.memory.operations import memory as memory_operations
@@ -34,7 +34,7 @@ from hub_live.memory.skill import MemorySkill
 from hub_live.nodes import Nodes, node_events, node_routes
 from hub_live.notifications import Notifications, open_notifications, tell_full_disk
 from hub_live.topics import Decoding, Feed, LastHeard, LinkName, TopicLink, open_feed
-from hub_live.topics.http import topic_routes
+from hub_live.topics.operations import bus
 from hub_live.topics.skill import BusSkill
 from hub_live.topics.values import BusValues
 from hub_live.watchers.http import timer_routes, watcher_routes
@@ -108,8 +108,8 @@ class Live:
             may_confirm: Whether a person confirms calls through a caller; see `Assistant.may_confirm`.
         """
         return [
-            *event_routes(self.events, gate, connections=connections),
-            *topic_routes(self.values, gate, connections=connections),
+            *operations.mount(event_operations, self.events),
+            *operations.mount(bus, self.values),
             *operations.mount(capture_operations, self.captures),
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
             *timer_routes(self.timers, gate),

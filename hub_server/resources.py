@@ -4,7 +4,9 @@ from typing import Any, Final
 
 from chat.operations import Resource
 from hub_live.captures.operations import captures
+from hub_live.events.operations import events
 from hub_live.memory.operations import memory
+from hub_live.topics.operations import bus
 from hub_registry.access.bearer import Bearer
 from hub_registry.http.devices import devices
 from hub_registry.http.joining import joining
@@ -12,7 +14,9 @@ from hub_registry.http.tokens import tokens
 from hub_registry.http.users import users
 
 RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
+    bus,
     captures,
+    events,
     memory,
     users,
     devices,

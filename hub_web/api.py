@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final, ParamSpec, TypeVar, overload
 from urllib.parse import quote, unquote, urlencode
 
@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Scope
 
 from chat.http.errors import expected
-from chat.operations import Operation, Operations
+from chat.operations import Needs, Operation, Operations, Stream
 from chat.tasks import open_tasks
 from contracts.errors import (
     ProblemDetails,
@@ -103,10 +103,25 @@ class Api:
         Raises:
             StrawberryError: As the operation says it.
         """
-        connection = HTTPConnection(self._scope("GET", "/", {}, {"host": self.host}))
-        admit = partial(self.gate.admit_session, self.token or "", connection)
         with _refusals():
-            return await self.operations.call(operation, admit, *args, **kwargs)
+            return await self.operations.call(operation, self._admit, *args, **kwargs)
+
+    @asynccontextmanager
+    async def follow(
+        self, stream: Stream[P, Answered], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncIterator[AsyncIterator[Answered]]:
+        """Open a stream of the hub; yield its answers, until the block is left.
+
+        Raises:
+            StrawberryError: As the stream says it.
+        """
+        with _refusals():
+            async with self.operations.follow(stream, self._admit, *args, **kwargs) as answers:
+                yield answers
+
+    async def _admit(self, needs: Needs, what: str) -> Bearer:
+        connection = HTTPConnection(self._scope("GET", "/", {}, {"host": self.host}))
+        return await self.gate.admit_session(self.token or "", connection, needs, what)
 
     @overload
     async def get(self, path: str, /, **query: Any) -> Any: ...

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
@@ -20,9 +20,10 @@ from agent_core.prompt import Household
 from contracts.errors import PasswordNeeded, StrawberryError, Unauthorized
 from contracts.rates import Backoff
 from contracts.wire import Json
+from hub_live.events import operations as events
 from hub_live.events.kinds import Event, EventData, Kept
 from hub_registry.access.accounts import User
-from hub_web.api import Api, Kind, T
+from hub_web.api import Api, T
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
 from hub_web.parts import times
@@ -351,15 +352,12 @@ class View:
 
     def follow(
         self,
-        path: str,
-        kind: Kind[T],
+        open_stream: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]],
         on_event: Callable[[T], Any],
-        /,
         *,
         on_open: Show | None = None,
-        **query: Any,
     ) -> Callable[[], None]:
-        """Call a function with each event of a server-sent stream, as long as the page is there.
+        """Call a function with each answer of a stream, as long as the page is there.
 
         The stream is opened again where it ends. What the function does to elements is sent on; where the
         browser is slow, only their latest state is.
@@ -373,7 +371,7 @@ class View:
             backoff, failed = Backoff(*_RETRY_S), False
             while True:
                 try:
-                    async with self.api.stream("GET", path, kind, **query) as events:
+                    async with open_stream() as events:
                         failed = False
                         if on_open is not None:
                             with slot:
@@ -391,11 +389,11 @@ class View:
                         return
                 await asyncio.sleep(backoff.next())
 
-        return self.run(run(), name=f"follow {path}")
+        return self.run(run(), name="follow")
 
     def follow_events(self, on_open: Show) -> None:
         """Follow what happens in the home by one stream; `on_open` reads what was, whenever it has opened."""
-        self.follow("/api/events", Event[Json], self._happened, on_open=on_open)
+        self.follow(partial(self.api.follow, events.follow), self._happened, on_open=on_open)
 
     def on_event(self, kind: type[Kept], on_event: Callable[[Event[Kept]], Any]) -> None:
         """Call a function with each event of a kind that happens from now on."""
@@ -408,10 +406,9 @@ class View:
 
     async def stored_events(self, kind: type[Kept], *, last: int, own: bool = False) -> list[Event[Kept]]:
         """Return the last events of a kind that were stored, the oldest first."""
-        async with self.api.stream(
-            "GET", "/api/events", Event[Json], kind=kind.KIND, last=last, own=own, follow=False
-        ) as events:
-            return [event.having(kind) async for event in events]
+        stored = self.api.follow(events.follow, kind.KIND, last, follow=False, own=own)
+        async with stored as found:
+            return [event.having(kind) async for event in found]
 
     def run(self, work: Coroutine[Any, Any, None], *, name: str) -> Callable[[], None]:
         """Run something beside the page until it ends, or the page does; return what stops it."""

@@ -165,6 +165,8 @@ def _table(resource: Resource[Any, Any]) -> Iterator[str]:
     shown: dict[str, str] = {}
     yield "| request | scope | body or query → answer |\n|---|---|---|\n"
     for each in resource.operations:
+        if isinstance(each, Stream) and each.switch:
+            continue  # said where the operation of the same path is
         request = f"`{each.method} {each.path.replace(':path}', '}')}`"
         said = f"`{_given(each)}`" if each.body is not None else ""
         if not each.is_raw and each.answer is not type(None):

@@ -105,14 +105,18 @@ async def read(
     return read
 
 
-def read_query(request: Request, kind: type[Model]) -> Model:
+def read_query(request: Request, kind: type[Model], *, without: str = "") -> Model:
     """Return the query parameters of a request.
+
+    Args:
+        without: A parameter that has been read.
 
     Raises:
         InvalidMessage: If one is missing, wrong or unknown.
     """
     try:
-        return kind.model_validate(dict(request.query_params))
+        given = {name: each for name, each in request.query_params.items() if name != without}
+        return kind.model_validate(given)
     except ValidationError as error:
         raise _wrong(error, kind, "parameter") from None
 

@@ -214,9 +214,12 @@ class Stream(Operation[P, Answer]):
     Attributes:
         ids: The field of an answer that is the id of its event. A client that comes back names the last one
             in ``Last-Event-ID``, which then is the parameter ``after``.
+        switch: The parameter with which a request asks for the stream, and not for the operation of the same
+            path.
     """
 
     ids: str = ""
+    switch: str = ""
 
     @property
     def answer(self) -> Any:
@@ -265,6 +268,7 @@ class StreamDeclaration(Generic[Service, AskerT]):
     needs: Needs
     path: str
     ids: str
+    switch: str
     options: Options
 
     def __call__(
@@ -273,7 +277,7 @@ class StreamDeclaration(Generic[Service, AskerT]):
         """Make the stream."""
         path = self.resource.path + self.path
         made: Stream[P, Answer] = Stream(function, self.resource, "GET", path, self.needs, **self.options)
-        made.ids = self.ids
+        made.ids, made.switch = self.ids, self.switch
         self.resource.operations.append(made)
         return made
 
@@ -314,7 +318,7 @@ class Resource(Generic[Service, AskerT]):
         return Declaration(self, "DELETE", needs, path, more)
 
     def stream(
-        self, needs: Needs, path: str = "", *, ids: str = "", **more: Unpack[Options]
+        self, needs: Needs, path: str = "", *, ids: str = "", switch: str = "", **more: Unpack[Options]
     ) -> StreamDeclaration[Service, AskerT]:
         """Declare an operation that yields answers."""
-        return StreamDeclaration(self, needs, path, ids, more)
+        return StreamDeclaration(self, needs, path, ids, switch, more)

@@ -4,7 +4,7 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,6 +19,8 @@ from contracts.errors import InvalidMessage, StrawberryError
 from contracts.validation import validated
 
 _log = logging.getLogger(__name__)
+
+_TRUE: Final = ("true", "1", "yes", "on")
 
 
 class Asker(Protocol):
@@ -70,9 +72,12 @@ class Operations(Generic[AskerT]):
     def mount(self, resource: Resource[Service, AskerT], service: Service) -> list[BaseRoute]:
         """Have a resource work on a service; return its routes."""
         self._services[resource.name] = resource, service
+        streams = (each for each in resource.operations if isinstance(each, Stream))
+        switched = {each.path: each for each in streams if each.switch}
         return [
-            Route(each.path, self._endpoint(each, service), methods=[each.method])
+            Route(each.path, self._endpoint(each, switched.get(each.path), service), methods=[each.method])
             for each in resource.operations
+            if each not in switched.values()
         ]
 
     @property
@@ -116,14 +121,16 @@ class Operations(Generic[AskerT]):
             yield (each async for each in answers if each is not None)
 
     def _endpoint(
-        self, operation: Operation[Any, Any], service: Any
+        self, declared: Operation[Any, Any], switched: Stream[Any, Any] | None, service: Any
     ) -> Callable[[Request], Awaitable[Response]]:
         streams = Streams(self._connections)
 
         async def endpoint(request: Request) -> Response:
+            is_switched = switched is not None and request.query_params.get(switched.switch) in _TRUE
+            operation = switched if switched is not None and is_switched else declared
             asking = await self._door.admit(request, operation.needs, operation.label)
             with self._door.recording(operation.label, asking):
-                arguments = {**request.path_params, **await _given(operation, request)}
+                arguments = {**request.path_params, **await _given(operation, request, switched)}
                 if operation.is_held:
                     hold = self._connections.hold(request.receive, token=asking.claims.jti)
                     async with hold as client:
@@ -134,7 +141,8 @@ class Operations(Generic[AskerT]):
                     return streams.answer(asking.claims.jti, _events(operation, answers))
                 return await _respond(operation, service, asking, arguments)
 
-        endpoint.operation = operation  # type: ignore[attr-defined]
+        endpoint.operation = declared  # type: ignore[attr-defined]
+        endpoint.switched = switched  # type: ignore[attr-defined]
         return endpoint
 
 
@@ -152,7 +160,9 @@ def _checked(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict
     return arguments | operation.arguments(validated(operation.body, fields, what="field"))
 
 
-async def _given(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:
+async def _given(
+    operation: Operation[Any, Any], request: Request, switched: Stream[Any, Any] | None
+) -> dict[str, Any]:
     """Return what a request gives beside its path."""
     if operation.takes_request is not None:
         return {operation.takes_request: request}
@@ -163,7 +173,8 @@ async def _given(operation: Operation[Any, Any], request: Request) -> dict[str, 
         return operation.arguments(
             await read(request, operation.body, optional=optional, budget=operation.budget)
         )
-    arguments = operation.arguments(read_query(request, operation.body))
+    switch = switched.switch if switched is not None else ""
+    arguments = operation.arguments(read_query(request, operation.body, without=switch))
     last = request.headers.get("last-event-id") if isinstance(operation, Stream) and operation.ids else None
     if last is not None:
         if not (last.isascii() and last.isdecimal() and len(last) < 19):

@@ -27,7 +27,7 @@ from hub_agent.settings import HttpSettings
 from hub_home_assistant.inward.client import HomeAssistantHealth
 from hub_home_assistant.outward import Outward
 from hub_home_assistant.outward.http import home_assistant_routes
-from hub_live.topics.http import PublishBody
+from hub_live.topics.operations import PublishBody
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_routes as make_registry_routes

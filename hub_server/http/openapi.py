@@ -192,7 +192,9 @@ def _answer(endpoint: Callable[..., Any], of_type: Callable[[Any], Json]) -> dic
     if operation is not None and not operation.is_raw:
         if isinstance(operation, Stream):
             return {"text/event-stream": {"type": "string"}}
-        return {} if operation.answer is NoneType else {"application/json": of_type(operation.answer)}
+        answered = {} if operation.answer is NoneType else {"application/json": of_type(operation.answer)}
+        has_stream = getattr(endpoint, "switched", None) is not None
+        return answered | ({"text/event-stream": {"type": "string"}} if has_stream else {})
     function = operation.function if operation else inspect.unwrap(getattr(endpoint, "__func__", endpoint))
     declared = get_type_hints(function, include_extras=True).get("return")
     content: dict[str, Json] = {}

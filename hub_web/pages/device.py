@@ -107,7 +107,10 @@ class _Device:
         self._programs = ui.element("div")
         await self._show_skills()
         ui.timer(_REFRESH_S, self._refresh, immediate=False)
-        view.follow("/api/world", WorldEvent, lambda _: self._refresh(), kind="device", follow=True)
+        view.follow(
+            partial(view.api.stream, "GET", "/api/world", WorldEvent, kind="device", follow=True),
+            lambda _: self._refresh(),
+        )
 
     async def _read(self) -> None:
         try:

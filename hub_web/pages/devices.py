@@ -1,6 +1,7 @@
 """Devices: who is there and how they are; adding one, and letting one in that asks."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
@@ -73,7 +74,10 @@ async def devices() -> None:
                     updates[device.id] = _device(device)
 
     # First, so that nothing happens unheard in between.
-    view.follow("/api/world", WorldEvent, lambda _: show(), kind="device", follow=True)
+    view.follow(
+        partial(view.api.stream, "GET", "/api/world", WorldEvent, kind="device", follow=True),
+        lambda _: show(),
+    )
     await show()
     ui.timer(_REFRESH_S, show, immediate=False)
 

@@ -99,7 +99,10 @@ class _Board:
         world, _ = await asyncio.gather(reading, self._read_methods())
         self._take(world.things)
         self._build()
-        view.follow("/api/world", WorldEvent, self._changed, limit=_MOST, follow=True)
+        view.follow(
+            partial(view.api.stream, "GET", "/api/world", WorldEvent, limit=_MOST, follow=True),
+            self._changed,
+        )
         # First, so that nothing happens unheard in between.
         view.on_event(TimerData, self._timer_changed)
         view.on_event(WatcherData, self._fired_now)

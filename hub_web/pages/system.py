@@ -1,5 +1,6 @@
 """The system: health, versions, the log, backup and restore."""
 
+from functools import partial
 from typing import Final
 
 from nicegui import ui
@@ -303,7 +304,14 @@ def _log() -> None:
             quiet.set_visibility(True)
             with lines:
                 stop = view.follow(
-                    "/api/system/logs", ShownLine, show, level=level.value, last=_LINES, follow=True
+                    partial(
+                        view.api.stream,
+                        *("GET", "/api/system/logs", ShownLine),
+                        level=level.value,
+                        last=_LINES,
+                        follow=True,
+                    ),
+                    show,
                 )
 
         level.on_value_change(follow)

@@ -5,13 +5,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from nicegui import ui
 
 from contracts.topics import is_exact, is_filter
+from hub_live.topics import LinkName
+from hub_live.topics import operations as topics
 from hub_live.topics.tree import ShownTopic, TreeEvent
-from hub_live.topics.values import ShownSamples
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
 from hub_web.parts.forms import choice, text_field
@@ -63,21 +64,25 @@ async def bus() -> None:
         ui.element("div").classes("sb-grow")
         if view.is_admin:
             view.button(text("Publish"), lambda: publish(links, link.value, ""), icon="publish")
+
+    def chosen() -> LinkName:
+        return cast(LinkName, link.value)
+
     with ui.element("div").classes("sb-bus"):
         with card(classes="sb-bus-tree"):
             left = stack()
         with card(classes="sb-bus-topic"):
-            topic = _Topic(links, lambda: str(link.value))
+            topic = _Topic(links, chosen)
     with left:
         tree = _Tree(topic)
-    tree.follow(str(link.value))
+    tree.follow(chosen())
 
     def filtered() -> None:
         tree.filter(str(wanted.value or ""))
 
     def switched() -> None:
         topic.clear()
-        tree.follow(str(link.value))
+        tree.follow(chosen())
         filtered()
 
     wanted.on_value_change(filtered)
@@ -150,7 +155,7 @@ class _Tree:
         self._changed: set[str] = set()
         self._news = asyncio.Event()
         self._stop: Callable[[], None] = lambda: None
-        self._followed = ("", "", "")
+        self._followed: tuple[LinkName, str, str] = ("bus", "", "")
         self._wanted = ""
         self._is_full = False
         self._warning = stack()
@@ -161,7 +166,7 @@ class _Tree:
         self._more = row()
         view.run(self._draw_again(), name="topics")
 
-    def follow(self, link: str, filter_: str = _EVERYTHING, words: str = "") -> None:
+    def follow(self, link: LinkName, filter_: str = _EVERYTHING, words: str = "") -> None:
         """Show the topics of a filter in place of those before."""
         if self._followed == (link, filter_, words):
             return
@@ -174,9 +179,7 @@ class _Tree:
         self._warning.clear()
         self._count.set(text("Looking…"))
         with self._list:
-            self._stop = view.follow(
-                "/api/bus/tree", TreeEvent, self._heard, link=link, filter=filter_, words=words
-            )
+            self._stop = view.follow(partial(view.api.follow, topics.tree, filter_, words, link), self._heard)
         self._news.set()
 
     def filter(self, wanted: str) -> None:
@@ -292,7 +295,7 @@ class _Tree:
 class _Topic:
     """One topic whole: its value, its numbers over time, and what it was before."""
 
-    def __init__(self, links: Mapping[str, str], link: Callable[[], str]) -> None:
+    def __init__(self, links: Mapping[str, str], link: Callable[[], LinkName]) -> None:
         self._links = links
         self._link = link
         self._wanted = ""
@@ -312,8 +315,7 @@ class _Topic:
         """Show a topic."""
         self._wanted = state.topic
         async with view.busy():
-            asked = {"topic": state.topic, "link": self._link(), "since": "1h", "limit": _HISTORY}
-            answer = await view.api.get("/api/bus/history", ShownSamples, **asked)
+            answer = await view.api(topics.history, state.topic, self._link(), limit=_HISTORY)
         if self._wanted != state.topic:
             return  # another one was chosen meanwhile
         self._state, self._field = state, None
@@ -404,7 +406,7 @@ class _Topic:
         self._draw()
 
     async def _show_all(self, place: ui.element) -> None:
-        answer = await view.api.get("/api/bus/latest", ShownSamples, topic=self._wanted, link=self._link())
+        answer = await view.api(topics.latest, self._wanted, self._link())
         with refilled(place):
             for sample in answer.samples:
                 as_json(sample.value, label=text("Value"))

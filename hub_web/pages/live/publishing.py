@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hub_live.topics.http import PublishBody
+from hub_live.topics.operations import PublishBody
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.layout import code, facts, note, problem

@@ -1,0 +1,219 @@
+"""Topics: ``/api/bus`` and their page; what is published is a call of ``BusSkill``."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from agent_core.times import Since
+from chat.http.streams import HEARTBEAT_S
+from chat.operations import LOOK, Resource
+from chat.tasks import happens
+from contracts.topics import EVERYTHING
+from contracts.wire import Json, Part, Strict
+from hub_live.topics.samples import Gap, LinkName, Sample
+from hub_live.topics.tree import MOST_TOPICS, TreeEvent, watching
+from hub_live.topics.values import (
+    BusValues,
+    ShownGap,
+    ShownSample,
+    ShownSamples,
+    check_visible,
+    described,
+    described_all,
+    described_gap,
+)
+from hub_registry.access.bearer import Bearer
+
+_WAITING: Final = 1_000
+"""Messages that wait for a client of a stream that reads too slowly; what is more is counted and dropped."""
+
+_WAITING_BYTES: Final = 4 * 1024 * 1024
+"""The same in bytes of payloads, so that a few large ones do not fill the memory."""
+
+_TICK_S: Final = 0.5
+"""Between two slices of a tree: a topic is sent at most twice a second, and 400 topics are altogether."""
+
+Topic = Annotated[str, Field(min_length=1, max_length=65_535)]
+
+
+class PublishBody(Strict):
+    """A message to publish; see `BusSkill.publish`.
+
+    Attributes:
+        confirmation: As for ``/api/skills/call``.
+    """
+
+    topic: Topic
+    payload: Json
+    link: LinkName
+    retain: bool = False
+    qos: Literal[0, 1] = 0
+    confirmation: Annotated[str | None, Field(max_length=64)] = None
+
+
+class NewGap(Part):
+    """A time in which nothing was heard, in a stream of values."""
+
+    gap: ShownGap
+
+
+class LostValues(Part):
+    """How many values a stream left out, because its client read too slowly."""
+
+    lost: int
+
+
+bus: Resource[BusValues, Bearer] = Resource("bus", "/api/bus")
+
+
+@bus.get(LOOK, "/latest")
+async def latest(values: BusValues, asking: Bearer, topic: Topic, link: LinkName = "bus") -> ShownSamples:
+    """Return the last value of a topic, or of each topic that a filter matches.
+
+    A gap without an end means that the values may be out of date. `recorded` marks what an earlier run of the
+    hub has heard. With `follow=true` it is a stream of server-sent events: these values, then each further
+    one, `{"gap"}` for a time in which nothing was heard, `{"lost"}` for values that came faster than they
+    were read.
+    """
+    samples = await values.latest(asking.user, topic, link)
+    # Of the latest values only counts whether they may be out of date.
+    gaps = [gap for gap in values.gaps(link, since=None) if gap.until is None]
+    return ShownSamples(samples=await described_all(samples), gaps=gaps)
+
+
+@bus.stream(LOOK, "/latest", switch="follow")
+async def follow(
+    values: BusValues, asking: Bearer, topic: Topic, link: LinkName = "bus"
+) -> AsyncIterator[ShownSample | NewGap | LostValues | None]:
+    """Follow the values of a topic, or of all that a filter matches."""
+    # What may not be read is refused before the stream begins.
+    await values.latest(asking.user, topic, link)
+    return _values(values, asking, topic, link)
+
+
+@bus.get(LOOK, "/history")
+async def history(
+    values: BusValues,
+    asking: Bearer,
+    topic: Topic,
+    link: LinkName = "bus",
+    since: Annotated[Since, Field(validate_default=True)] = "1h",  # type: ignore[assignment]
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000,
+) -> ShownSamples:
+    """Return the recent values of a topic, oldest first.
+
+    Args:
+        since: How far back, as `2h` or a time.
+        limit: At most so many, the newest.
+    """
+    return await values.history(asking.user, topic, link, since=since, limit=limit)
+
+
+@bus.stream(LOOK, "/tree")
+async def tree(
+    values: BusValues,
+    asking: Bearer,
+    filter: Topic = EVERYTHING,  # noqa: A002 - the field's word
+    words: Annotated[str, Field(max_length=200)] = "",
+    link: LinkName = "bus",
+) -> AsyncIterator[TreeEvent | None]:
+    """Follow the topics of a filter, with their latest values.
+
+    First come all that you may see, then those that changed, at most twice a second each and 400 a second
+    together; a client that reads slowly gets the newest message of each topic alone. At most 5,000 topics:
+    more are said with `{"full": 5000}`. `value` is cut to 2,000 bytes (`cut`); `retained` is whether the
+    broker keeps the last message, as far as is known. `{"gap"}` says that the broker is away, and
+    `{"refused"}` why the home broker does not let the hub see that.
+
+    Args:
+        words: Only topics in which all of these are.
+    """
+    values.feed.require(link)
+    check_visible(asking.user, filter, link)
+    return _growing(values, asking, filter, words, link)
+
+
+def _size(item: Sample | Gap) -> int:
+    return len(item.payload) if isinstance(item, Sample) else 0
+
+
+async def _values(
+    values: BusValues, asking: Bearer, topic: str, link: LinkName
+) -> AsyncIterator[ShownSample | NewGap | LostValues | None]:
+    waiting: asyncio.Queue[Sample | Gap] = asyncio.Queue(_WAITING)
+    lost = size = 0
+
+    def put(item: Sample | Gap) -> None:
+        nonlocal lost, size
+        if waiting.full() or size + _size(item) > _WAITING_BYTES:
+            lost += 1
+        else:
+            size += _size(item)
+            waiting.put_nowait(item)
+
+    with ExitStack() as stack:
+        sees = values.sees(asking.user, link)
+        stack.enter_context(values.feed.follow(topic, put, link=link, sees=sees))
+        stack.callback(values.feed.on_gap(lambda gap: put(gap) if gap.link == link else None))
+        known = await values.latest(asking.user, topic, link)
+        for sample in known:
+            yield described(sample)
+        while time.time() < asking.claims.exp:
+            if lost and waiting.empty():
+                # The client gets them in the order in which they would have come.
+                count, lost = lost, 0
+                yield LostValues(lost=count)
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    item = await waiting.get()
+            except TimeoutError:
+                yield None
+                continue
+            size -= _size(item)
+            if isinstance(item, Gap):
+                yield NewGap(gap=described_gap(item))
+            elif not any(item is each for each in known):
+                yield described(item)
+
+
+async def _growing(
+    values: BusValues, asking: Bearer, filter_: str, wanted: str, link: LinkName
+) -> AsyncIterator[TreeEvent | None]:
+    feed, may_see, words = values.feed, values.sees(asking.user, link), wanted.lower().split()
+
+    def sees(topic: str) -> bool:
+        return all(word in topic.lower() for word in words) and may_see(topic)
+
+    with ExitStack() as stack:
+        tree = stack.enter_context(watching(feed, filter_, link, sees=sees))
+        gaps: list[Gap] = [gap for gap in feed.gaps(link) if gap.until is None]
+
+        def note(gap: Gap) -> None:
+            if gap.link == link:
+                gaps[:] = [gap]
+                tree.changed.set()
+
+        stack.callback(feed.on_gap(note))
+        await feed.settled(link)
+        if (reason := feed.refusal(filter_, link)) is not None:
+            yield TreeEvent(refused=reason)
+            return
+        was_full = False
+        while time.time() < asking.claims.exp:
+            for gap in gaps:
+                yield TreeEvent(gap=described_gap(gap))
+            gaps.clear()
+            topics, were_known = tree.take()
+            # An empty first one says that the stream is there.
+            yield TreeEvent(topics=topics)
+            if tree.is_full and not was_full:
+                was_full = True
+                yield TreeEvent(full=MOST_TOPICS)
+            # What a client sees for the first time comes as fast as it reads.
+            await asyncio.sleep(_TICK_S if were_known else 0)
+            while not await happens(tree.changed, within_s=HEARTBEAT_S):
+                yield None
