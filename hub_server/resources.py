@@ -8,6 +8,7 @@ from hub_live.events.operations import events
 from hub_live.memory.operations import memory
 from hub_live.topics.operations import bus
 from hub_registry.access.bearer import Bearer
+from hub_registry.http.clients import clients
 from hub_registry.http.devices import devices
 from hub_registry.http.joining import joining
 from hub_registry.http.tokens import tokens
@@ -22,4 +23,5 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     devices,
     joining,
     tokens,
+    clients,
 )

@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
         headings = [heading for heading, _, _ in command.columns]
         output.rows(answer, headings, empty=command.empty, shown=lambda row: dict(_cells(command, row)))
     else:
-        told = answer or {}
+        told = given if answer is None else answer
         shown = {name: _formatted(command.formats.get(name), each) for name, each in told.items()}
         output.result(told, text=command.says.format(**given | shown) or None)
     return 0

@@ -3,8 +3,6 @@
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from pydantic import SecretStr
@@ -13,6 +11,7 @@ from sqlmodel import Session
 from contracts.access import Principal
 from contracts.errors import Conflict, InvalidMessage, NotFound
 from contracts.names import RESERVED
+from contracts.wire import Part, Timestamp
 from hub_registry.access.accounts import ADMIN_ID
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import TokenAuthority
@@ -25,21 +24,21 @@ _OURS: Final = "strawberry-"
 """What user names begin with that the hub itself has on a broker."""
 
 
-@dataclass(frozen=True)
-class BusClient:
+class BusClient(Part):
     """A login that may read, and chat if that was granted.
 
     Attributes:
-        name: User name on the bus.
+        username: On the bus.
         home_assistant: Whether it is Home Assistant's, with rights of its own instead.
     """
 
     name: str
+    username: str
     owner: str
     chat: bool
     home_assistant: bool
-    created_at: datetime
-    expires_at: datetime
+    created_at: Timestamp
+    expires_at: Timestamp
 
 
 class Clients:
@@ -128,12 +127,13 @@ class Clients:
 def _good(session: Session) -> list[BusClient]:
     return [
         BusClient(
-            row.subject,
-            row.owner,
-            "chat" in row.scope.split(),
-            "home_assistant" in row.scope.split(),
-            row.issued_at,
-            row.expires_at,
+            name=row.subject,
+            username=row.subject,
+            owner=row.owner,
+            chat="chat" in row.scope.split(),
+            home_assistant="home_assistant" in row.scope.split(),
+            created_at=row.issued_at,
+            expires_at=row.expires_at,
         )
         for row in good_clients(session)
     ]

@@ -33,7 +33,7 @@ def make_routes(
         *operations.mount(joining.joining, registry.joining),
         *operations.mount(devices.devices, admin),
         *operations.mount(devices.purging, remover),
-        *clients.routes(registry, gate),
+        *operations.mount(clients.clients, registry),
         *operations.mount(token_operations, tokens),
         *skills.routes(registry, gate),
         *methods.routes(registry, gate),

@@ -1,4 +1,4 @@
-"""``strawberry broker login``, ``logins`` and ``logout``: logins for programs that watch the bus."""
+"""``strawberry broker login``: logins for programs that watch the bus."""
 
 import argparse
 from collections.abc import Iterator
@@ -8,11 +8,8 @@ from contracts.addresses import broker_endpoint, endpoint
 from deploy.cli.client import api, hub_of
 from deploy.cli.hub.tokens import lifetime_of
 from deploy.cli.terminal.output import Output
-from deploy.cli.terminal.tables import moment
 from deploy.directory import Home
 from deploy.home.brokers.registry import OurBroker, running_broker
-
-_COLUMNS: Final = ("name", "chat", "home_assistant", "created", "expires")
 
 
 def login(options: argparse.Namespace) -> None:
@@ -36,30 +33,6 @@ def login(options: argparse.Namespace) -> None:
                 several=kind == "embedded",
             )
         ),
-    )
-
-
-def list_logins(options: argparse.Namespace) -> None:
-    """Print the valid logins."""
-    rows = hub_of(options).request("GET", api("clients"))
-    Output(options.json).rows(
-        rows,
-        _COLUMNS,
-        empty="There is no login yet. 'strawberry broker login NAME' makes one.",
-        shown=lambda each: {
-            **each,
-            "created": moment(each["created_at"]),
-            "expires": moment(each["expires_at"]),
-        },
-    )
-
-
-def logout(options: argparse.Namespace) -> None:
-    """Delete a login and disconnect the programs that use it."""
-    client = hub_of(options)
-    answer = client.request("DELETE", api("clients", options.name))
-    Output(options.json).result(
-        answer or {"name": options.name}, text=f"The login {options.name} is deleted."
     )
 
 

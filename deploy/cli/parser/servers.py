@@ -120,7 +120,4 @@ broker login (hub.logins, hub): make a login for a program that watches the bus,
   --chat            also allow chat, over hub/chat/NAME/…
   --days N:days     days until it expires, or never (a hundred years); default 365, and never with
                     --home-assistant
-broker logins (hub.logins:list_logins, hub): list these logins
-broker logout (hub.logins, hub): delete a login and disconnect it
-  NAME  its name
 """
