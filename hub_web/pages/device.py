@@ -135,9 +135,8 @@ class _Device:
             self._shape = shape
             self._show_head()
         with refilled(self._facts):
-            uptime = device.uptime_s
+            uptime, memory = device.uptime_s, device.memory_mb
             modes = {"hub": text("with the hub"), "alone": text("alone")}
-            memory = device.memory_mb
             facts(
                 {
                     text("Last heartbeat"): view.ago(device.last_seen) or text("never"),
@@ -217,18 +216,9 @@ class _Device:
                     device.trusted,
                     lambda value: ChangeBody(trusted=value),
                 )
-            self._right(
-                text("Chats"),
-                text("It talks to the assistant as its owner."),
-                "chat" in device.scopes,
-                partial(self._with_scope, "chat"),
-            )
-            self._right(
-                text("Calls skills of other devices"),
-                text("By itself, without the assistant, as its owner."),
-                "call" in device.scopes,
-                partial(self._with_scope, "call"),
-            )
+            self._scope("chat", text("Chats"), text("It talks to the assistant as its owner."))
+            by_itself = text("By itself, without the assistant, as its owner.")
+            self._scope("call", text("Calls skills of other devices"), by_itself)
             link = f"/audit?device={part(device.id)}"
             view.link(text("Who called it: the audit log"), link, classes="sb-small")
 
@@ -237,9 +227,12 @@ class _Device:
             switch(label, value, lambda on: self._change(change(on))).classes("sb-wide-switch")
             Words("p", more, "sb-muted sb-small")
 
-    def _with_scope(self, scope: DeviceScope, value: bool) -> ChangeBody:
-        others = [each for each in self._device.scopes if each != scope]
-        return ChangeBody(scopes=[*others, scope] if value else others)
+    def _scope(self, scope: DeviceScope, label: str, more: str) -> None:
+        def change(value: bool) -> ChangeBody:
+            others = [each for each in self._device.scopes if each != scope]
+            return ChangeBody(scopes=[*others, scope] if value else others)
+
+        self._right(label, more, scope in self._device.scopes, change)
 
     async def _change(self, change: ChangeBody) -> None:
         async with view.busy():
