@@ -32,7 +32,6 @@ from contracts.addresses import bracketed, reachable
 from contracts.devices.joining import Login
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError, StorageError
-from contracts.wire import Json
 from hub_agent.address import announced, provide_token
 from hub_agent.agents.agents import open_agents
 from hub_agent.bus.bus_chat import open_bus_chat
@@ -55,6 +54,7 @@ from hub_home_assistant.outward import open_outward
 from hub_live.notifications import announce_ends, announce_missing_values
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.access.hub_key import load_hub_key
+from hub_registry.http.devices import device_answer
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import HEAD
@@ -66,8 +66,8 @@ from hub_server.mcp.clients import McpClients
 from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
 from hub_server.seeing.metrics import Metrics
-from hub_server.system.host import Host
-from hub_server.system.http import DatabaseState, Health, HubState, SystemRoutes
+from hub_server.system.host import Health, Host
+from hub_server.system.http import DatabaseState, HubState, SystemRoutes
 from sandbox_host import Pool, PoolSettings, open_pool
 
 if TYPE_CHECKING:
@@ -272,8 +272,10 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 connections,
                 about=partial(_about, settings, health, pool, now()),
                 health=health,
-                devices=partial(_devices, registry),
-                servers=lambda: [vars(each) for each in servers.state().servers],
+                devices=lambda bearer: [
+                    device_answer(entry, bearer) for entry in registry.directory.entries()
+                ],
+                servers=servers.state,
                 may_confirm=assistant.may_confirm,
             )
         mcp = Mcp(assistant, gate, connections, tasks, _version())
@@ -460,18 +462,6 @@ def _about(
         ),
         sandbox=opened.state() if opened is not None else None,
     )
-
-
-def _devices(registry: Registry) -> list[dict[str, Json]]:
-    """Return what a check of all devices looks at."""
-    return [
-        {
-            "name": entry.display_name,
-            "to_review": entry.to_review,
-            "problems": [{"message": problem.message} for problem in entry.problems],
-        }
-        for entry in registry.directory.entries()
-    ]
 
 
 def _url(settings: HubSettings, port: int) -> str:

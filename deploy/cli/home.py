@@ -7,7 +7,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter
 
 from contracts.errors import ConfigError
 from contracts.wire import rfc3339
@@ -28,6 +30,8 @@ from deploy.update.installation import (
     newest_release,
 )
 
+T = TypeVar("T")
+
 _HEALTH_S: Final = 10.0
 
 
@@ -39,8 +43,8 @@ def doctor(options: argparse.Namespace) -> int:
         Output(options.json).result(state, text="It runs.")
         return 0
 
-    def ask(path: str) -> Any:
-        return hub_of(options).request("GET", path, timeout=_HEALTH_S)
+    def ask(path: str, kind: type[T] | TypeAdapter[T]) -> T:
+        return hub_of(options).get(path, kind, timeout=_HEALTH_S)
 
     checks = []
     for check in examine(home, ask=ask, elsewhere=options.hub is not None):

@@ -10,12 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
 from contracts.phrases import Phrase
 from spoke.landlock import has_landlock
+
+if TYPE_CHECKING:
+    from hub_registry.http.devices import DeviceAnswer
 
 _OLDEST_PYTHON: Final = (3, 11)
 _MB: Final = 1024**2
@@ -163,10 +166,10 @@ def check_database(path: Path, *, hint: str) -> Check:
     )
 
 
-def check_devices(found: Sequence[dict[str, Any]]) -> Iterator[Check]:
+def check_devices(found: Sequence["DeviceAnswer"]) -> Iterator[Check]:
     """Look at the devices as the hub lists them: what was refused, and what waits for approval."""
-    wrong = [device for device in found if device["problems"]]
-    waiting = sum(device["to_review"] for device in found)
+    wrong = [device for device in found if device.problems]
+    waiting = sum(device.to_review for device in found)
     yield Check(
         "devices",
         ok=True,
@@ -179,10 +182,10 @@ def check_devices(found: Sequence[dict[str, Any]]) -> Iterator[Check]:
         hint="'strawberry devices review' shows what their skills ask for." if waiting else "",
     )
     for device in wrong:
-        newest = device["problems"][-1]["message"]
+        newest = device.problems[-1].message
         yield Check(
             "device",
             ok=False,
-            detail=f"{device['name']}: {newest}",
+            detail=f"{device.name}: {newest}",
             hint="'strawberry devices list --json' shows all of its problems; everything else of it works.",
         )

@@ -3,10 +3,12 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from pydantic import TypeAdapter
 
 from contracts.errors import SandboxMissing, StrawberryError
 from contracts.phrases import Phrase
@@ -25,6 +27,11 @@ from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
 from deploy.settings.settings import check_settings, read_household, read_models
 
+if TYPE_CHECKING:
+    from hub_agent.bus.connection import LinkHealth
+
+T = TypeVar("T")
+
 _ROOM_MB: Final = 500
 """Pyodide, its memory image and a copy of the cache for each of five processes come to some 300 MB."""
 _ROOM_SPOKE_MB: Final = 50
@@ -39,17 +46,25 @@ _WITHOUT_SPOKE_DB: Final = "messages from this device that the hub does not have
 _SPOKE_WITHOUT: Final = f"models get skills as tools of their own; 'strawberry spoke run' {_FETCHES}"
 
 
+class Ask(Protocol):
+    """Returns what the hub answers at a path; raises ``StrawberryError`` where it does not."""
+
+    def __call__(self, path: str, kind: type[T] | TypeAdapter[T], /) -> T:
+        """Ask."""
+        ...
+
+
 def examine(
     home: Home,
     *,
-    ask: Callable[[str], Any],
+    ask: Ask,
     elsewhere: bool = False,
     from_inside: bool = False,
 ) -> Iterator[Check]:
     """Look at this installation, one thing after another.
 
     Args:
-        ask: Returns what the hub answers at a path; raises StrawberryError where it does not.
+        ask: Asks the hub.
         elsewhere: Whether the hub is one that was named, so that nothing is known of it here.
         from_inside: Whether the hub itself asks, which knows how its sandbox is.
     """
@@ -218,86 +233,80 @@ def _certificates(home: Home) -> Iterator[Check]:
     )
 
 
-def _hub(ask: Callable[[str], Any], *, to_join: bool) -> Iterator[Check]:
+def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
+    # Here: a machine that only joins a hub goes without what they import.
+    from hub_registry.access.clients import BusClient
+    from hub_registry.http.devices import DeviceAnswer
+    from hub_registry.http.tokens import TokenSummary
+    from hub_server.mcp.clients import McpServers
+    from hub_server.system.host import Health, PublicHealth
+
+    either: TypeAdapter[Health | PublicHealth] = TypeAdapter(Health | PublicHealth)
     try:
-        state: dict[str, Any] = ask("/api/health")
+        state = ask("/api/health", either)
     except StrawberryError as error:
         other = " If the hub is another machine: 'strawberry spoke join'." if to_join else ""
         yield Check("hub", ok=False, detail=error.message, hint=f"{error.hint}{other}")
         return
-    if "version" not in state:
+    if isinstance(state, PublicHealth):
         hint = "'strawberry tokens add' at the hub makes one; --token-file names it here."
-        detail: str = Phrase(
-            "its state is {state}; it says more to a valid token only", state=state["status"]
-        )
-        yield Check("hub", ok=state["status"] == "ok", detail=detail, hint=hint)
+        detail: str = Phrase("its state is {state}; it says more to a valid token only", state=state.status)
+        yield Check("hub", ok=state.status == "ok", detail=detail, hint=hint)
         return
-    yield Check("hub", ok=True, detail=Phrase("version {version}", version=state["version"]))
-    yield _link(
-        "broker", state["broker"], hint="Is it running? 'strawberry broker check' tells what is wrong."
-    )
-    beside = state.get("home_broker")
-    if beside is None:
+    yield Check("hub", ok=True, detail=Phrase("version {version}", version=state.version))
+    yield _link("broker", state.broker, hint="Is it running? 'strawberry broker check' tells what is wrong.")
+    if state.home_broker is None:
         yield Check("home broker", ok=True, detail="none: [home_broker] in strawberry.toml names one")
     else:
-        yield _link(
-            "home broker", beside, hint="Is it running, and is [home_broker] in strawberry.toml right?"
-        )
-    if (assistant := state.get("home_assistant")) is not None:
-        detail = "connected" if assistant["connected"] else str(assistant["error"] or "not connected yet")
-        hint = "" if assistant["connected"] else "'strawberry setup home-assistant' tries address and token."
-        yield Check("home assistant", ok=assistant["connected"], detail=detail, hint=hint)
-    if (count := state.get("without_values", 0)) > 0:
+        hint = "Is it running, and is [home_broker] in strawberry.toml right?"
+        yield _link("home broker", state.home_broker, hint=hint)
+    if (assistant := state.home_assistant) is not None:
+        detail = "connected" if assistant.connected else assistant.error or "not connected yet"
+        hint = "" if assistant.connected else "'strawberry setup home-assistant' tries address and token."
+        yield Check("home assistant", ok=assistant.connected, detail=detail, hint=hint)
+    if state.without_values > 0:
         hint = "'strawberry watchers show' and 'strawberry captures list' say why."
-        yield Check(
-            "watchers and captures",
-            ok=False,
-            detail=Phrase("{n} get no values of a topic", n=count),
-            hint=hint,
-        )
+        detail = Phrase("{n} get no values of a topic", n=state.without_values)
+        yield Check("watchers and captures", ok=False, detail=detail, hint=hint)
     try:
-        yield from check_devices(ask("/api/devices"))
+        yield from check_devices(ask("/api/devices", list[DeviceAnswer]))
     except StrawberryError as error:
         yield Check("devices", ok=True, detail=Phrase("not shown: {message}", message=error.message))
     with suppress(StrawberryError):
-        yield from _ending("token", ask("/api/tokens?valid=true"), "tokens add")
-        yield from _ending("login", ask("/api/clients"), "broker login")
+        for token in ask("/api/tokens?valid=true", list[TokenSummary]):
+            if not token.session and not token.current:
+                yield from _ending("token", token.name, token.expires_at, "tokens add")
+        for client in ask("/api/clients", list[BusClient]):
+            yield from _ending("login", client.name, client.expires_at, "broker login")
     with suppress(StrawberryError):
-        for each in ask("/api/mcp/servers")["servers"]:
-            ok = each["state"] != "failed"
-            said = ", ".join(filter(None, (each["state"], each["detail"])))
-            hint = "" if ok else "See mcp.json; it is started again."
+        for server in ask("/api/mcp/servers", McpServers).servers:
+            ok = server.state != "failed"
+            said = ", ".join(filter(None, (server.state, server.detail)))
             yield Check(
                 "MCP server",
                 ok=ok,
                 detail=Phrase(
-                    "{server} as {skill}: {said}", server=each["name"], skill=each["skill"], said=said
+                    "{server} as {skill}: {said}", server=server.name, skill=server.skill, said=said
                 ),
-                hint=hint,
+                hint="" if ok else "See mcp.json; it is started again.",
             )
 
 
-def _ending(what: str, tokens: list[dict[str, Any]], command: str) -> Iterator[Check]:
-    """Name those of programs that end within a month; that of the command line is renewed by the hub."""
-    for each in tokens:
-        left = datetime.fromisoformat(each["expires_at"]) - datetime.now(UTC)
-        if left.days < 30 and not each.get("session") and not each.get("current"):
-            detail = Phrase(
-                "{name} ends in {days} days; 'strawberry {command}' makes a new one",
-                name=each["name"],
-                days=left.days,
-                command=command,
-            )
-            yield Check(what, ok=True, detail=detail)
+def _ending(what: str, name: str, at: datetime, command: str) -> Iterator[Check]:
+    """Name what a program has if it ends within a month."""
+    days = (at - datetime.now(UTC)).days
+    if days < 30:
+        said = "{name} ends in {days} days; 'strawberry {command}' makes a new one"
+        yield Check(what, ok=True, detail=Phrase(said, name=name, days=days, command=command))
 
 
-def _link(name: str, link: dict[str, Any], *, hint: str) -> Check:
-    if not link["connected"]:
-        return Check(name, ok=False, detail=str(link.get("error") or "not connected"), hint=hint)
-    kind = f"{_KINDS.get(link.get('kind', ''), '')}, " if link.get("kind") else ""
-    return Check(
-        name, ok=True, detail=Phrase("{kind}connected with MQTT {mqtt}", kind=kind, mqtt=link.get("mqtt"))
-    )
+def _link(name: str, link: "LinkHealth", *, hint: str) -> Check:
+    from hub_agent.bus.connection import BusHealth
+
+    if not link.connected:
+        return Check(name, ok=False, detail=link.error or "not connected", hint=hint)
+    kind = f"{_KINDS[link.kind]}, " if isinstance(link, BusHealth) else ""
+    return Check(name, ok=True, detail=Phrase("{kind}connected with MQTT {mqtt}", kind=kind, mqtt=link.mqtt))
 
 
 _KINDS = {

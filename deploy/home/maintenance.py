@@ -1,9 +1,9 @@
 """What a running hub can do to its own installation: check it, back it up, and start again restored."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from pydantic import SecretStr
 
@@ -11,7 +11,9 @@ from contracts.errors import ConfigError
 from deploy.directory import STAGE, Home
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
-from hub_server.system.host import BackupContents, CheckAnswer
+from hub_registry.http.devices import DeviceAnswer
+from hub_server.mcp.clients import McpServers
+from hub_server.system.host import BackupContents, CheckAnswer, Health
 from hub_server.system.logs import LogRing
 from identity.files import is_held
 
@@ -39,14 +41,12 @@ class Maintenance:
         foreign = (each for each in (self._home.broker, self._home.spoke) if each not in self._ours)
         return self._restart is not None and not any(map(is_held, foreign))
 
-    def check(
-        self, *, health: Mapping[str, Any], devices: list[dict[str, Any]], servers: list[dict[str, Any]]
-    ) -> list[CheckAnswer]:
+    def check(self, *, health: Health, devices: list[DeviceAnswer], servers: McpServers) -> list[CheckAnswer]:
         """Look at this installation as ``strawberry doctor`` does, but for a program in the sandbox."""
         from deploy.doctor.doctor import examine  # it imports what only a check needs
 
-        answers = {"/api/health": health, "/api/devices": devices, "/api/mcp/servers": {"servers": servers}}
-        found = examine(self._home, ask=lambda path: answers.get(path, []), from_inside=True)
+        answers = {"/api/health": health, "/api/devices": devices, "/api/mcp/servers": servers}
+        found = examine(self._home, ask=lambda path, _: cast("Any", answers.get(path, [])), from_inside=True)
         return [
             CheckAnswer(check=each.check, ok=each.ok, detail=each.detail, hint=each.hint) for each in found
         ]

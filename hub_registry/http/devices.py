@@ -142,7 +142,7 @@ async def list_devices(admin: RegistryAdmin, asking: Bearer, loads: bool = False
     Args:
         loads: Also `[Unix seconds, load, MiB]` of the last hour.
     """
-    return [_device(entry, asking, loads=loads) for entry in _known_to(asking, admin).entries()]
+    return [device_answer(entry, asking, loads=loads) for entry in _known_to(asking, admin).entries()]
 
 
 @devices.post(ADMIN)
@@ -191,7 +191,7 @@ async def list_reviews(admin: RegistryAdmin, asking: Bearer) -> list[ReviewAnswe
 @devices.get(_LOOK, "/{name}")
 async def show_device(admin: RegistryAdmin, asking: Bearer, name: str) -> DeviceAnswer:
     """Return one device, with `loads`."""
-    return _device(_find(name, _known_to(asking, admin)), asking, loads=True)
+    return device_answer(_find(name, _known_to(asking, admin)), asking, loads=True)
 
 
 @devices.patch(_LOOK, "/{name}")
@@ -232,7 +232,7 @@ async def change_device(admin: RegistryAdmin, asking: Bearer, name: str, change:
     admin.remover.tell_names(entry.id)
     if change.scopes is not None:
         asking.note(f"set_scopes {entry.id} ({', '.join(entry.device.scopes)})")
-    return _device(entry, asking)
+    return device_answer(entry, asking)
 
 
 @devices.delete(ADMIN, "/{name}")
@@ -248,7 +248,7 @@ async def revoke_device(admin: RegistryAdmin, asking: Bearer, name: str) -> Devi
     """Revoke the tokens of a device, and its invitations; it stays in the list."""
     entry = _find(name, admin.registry.directory)
     await admin.remover.revoke_device(entry.id)
-    return _device(entry, asking)
+    return device_answer(entry, asking)
 
 
 @devices.post(ADMIN, "/{name}/invitations")
@@ -294,7 +294,7 @@ async def allow_method(
     skill, _, called = method.partition(".")
     await admin.registry.allow(entry, skill, called, digest)
     asking.note(f"{'ask_again' if digest is None else 'allow'} {entry.id} {method}")
-    return _device(entry, asking)
+    return device_answer(entry, asking)
 
 
 @purging.post(ADMIN)
@@ -351,7 +351,8 @@ def _review(entry: Entry) -> ReviewAnswer:
     )
 
 
-def _device(entry: Entry, bearer: Bearer, *, loads: bool = False) -> DeviceAnswer:
+def device_answer(entry: Entry, bearer: Bearer, *, loads: bool = False) -> DeviceAnswer:
+    """Return a device as the person who asks may see it."""
     device, heartbeat = entry.device, entry.heartbeat
     problems = entry.problems if bearer.is_admin or device.owner == bearer.user.id else ()
     waiting = "revoked" if device.revoked else "invited" if device.public_key is None else None

@@ -17,7 +17,6 @@ from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from chat.operations import Operations
 from contracts.errors import Forbidden, Unauthorized
-from contracts.wire import OrAbsent, Part
 from hub_agent.agents.http import agent_routes
 from hub_agent.bus.connection import LinkHealth
 from hub_agent.calls.audit_log import AuditLog
@@ -43,7 +42,8 @@ from hub_server.live import Live
 from hub_server.mcp.clients import McpClients
 from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
-from hub_server.system.http import Health, SystemRoutes
+from hub_server.system.host import Health, LinkUp, PublicHealth
+from hub_server.system.http import SystemRoutes
 from hub_server.system.models import ModelRoutes
 
 
@@ -77,21 +77,6 @@ class Services:
     mcp: Mcp
     mcp_servers: McpClients
     metrics: MetricsRoute
-
-
-class LinkUp(Part):
-    """Whether a link is connected."""
-
-    connected: bool
-
-
-class PublicHealth(Part):
-    """The health of the hub for anybody: the links that there are, and whether all is well."""
-
-    broker: LinkUp
-    home_broker: OrAbsent[LinkUp] = None
-    home_assistant: OrAbsent[LinkUp] = None
-    status: str
 
 
 def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:

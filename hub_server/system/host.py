@@ -1,13 +1,49 @@
 """What the hub needs of the program that runs it; `deploy` has it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 from pydantic import SecretStr
 
-from contracts.wire import Json, Part
+from contracts.wire import OrAbsent, Part
+from hub_agent.bus.connection import BusHealth, LinkHealth
+from hub_home_assistant.inward.client import HomeAssistantHealth
+from hub_registry.http.devices import DeviceAnswer
+from hub_server.mcp.clients import McpServers
 from hub_server.system.logs import LogRing
+
+
+class Health(Part):
+    """Whether the hub has its links, for all who have a token; a link is None where there is none.
+
+    Attributes:
+        without_values: How many watchers and captures get no values of a topic.
+    """
+
+    status: Literal["ok", "degraded"]
+    version: str
+    instance: str
+    broker: BusHealth
+    home_broker: LinkHealth | None
+    home_assistant: HomeAssistantHealth | None
+    without_values: int
+    model: str | None
+
+
+class LinkUp(Part):
+    """Whether a link is connected."""
+
+    connected: bool
+
+
+class PublicHealth(Part):
+    """The health of the hub for anybody: the links that there are, and whether all is well."""
+
+    broker: LinkUp
+    home_broker: OrAbsent[LinkUp] = None
+    home_assistant: OrAbsent[LinkUp] = None
+    status: str
 
 
 class CheckAnswer(Part):
@@ -66,9 +102,7 @@ class Host(Protocol):
         """Return whether the hub starts again by itself to restore a backup."""
         ...
 
-    def check(
-        self, *, health: Mapping[str, Json], devices: list[dict[str, Json]], servers: list[dict[str, Json]]
-    ) -> list[CheckAnswer]:
+    def check(self, *, health: Health, devices: list[DeviceAnswer], servers: McpServers) -> list[CheckAnswer]:
         """Look at this installation; blocks."""
         ...
 

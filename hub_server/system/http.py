@@ -20,11 +20,11 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import Answer, NoBody, Uploaded, answer, read, read_query
 from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
 from contracts.errors import ConfigError, Conflict, InvalidMessage
-from contracts.wire import Json, Part, Strict, Timestamp
-from hub_agent.bus.connection import BusHealth, LinkHealth
-from hub_home_assistant.inward.client import HomeAssistantHealth
+from contracts.wire import Part, Strict, Timestamp
 from hub_registry.access.bearer import Bearer, Gate, cannot_confirm
-from hub_server.system.host import BackupContents, CheckAnswer, Host
+from hub_registry.http.devices import DeviceAnswer
+from hub_server.mcp.clients import McpServers
+from hub_server.system.host import BackupContents, CheckAnswer, Health, Host
 from hub_server.system.logs import LogLine
 from identity.files import make_private_directory
 from sandbox_host.pool import PoolState
@@ -38,23 +38,6 @@ _PIECE: Final = 256 * 1024
 Level = Literal["debug", "info", "warning", "error"]
 _LEVELS: Final[dict[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _NAMES: Final = {number: name for name, number in _LEVELS.items()}
-
-
-class Health(Part):
-    """Whether the hub has its links, for all who have a token; a link is None where there is none.
-
-    Attributes:
-        without_values: How many watchers and captures get no values of a topic.
-    """
-
-    status: Literal["ok", "degraded"]
-    version: str
-    instance: str
-    broker: BusHealth
-    home_broker: LinkHealth | None
-    home_assistant: HomeAssistantHealth | None
-    without_values: int
-    model: str | None
 
 
 class DatabaseState(Part):
@@ -154,8 +137,8 @@ class SystemRoutes:
     connections: Connections
     about: Callable[[], HubState]
     health: Callable[[], Health]
-    devices: Callable[[], list[dict[str, Json]]]
-    servers: Callable[[], list[dict[str, Json]]]
+    devices: Callable[[Bearer], list[DeviceAnswer]]
+    servers: Callable[[], McpServers]
     may_confirm: Callable[[Bearer], bool]
 
     def routes(self) -> list[BaseRoute]:
@@ -175,11 +158,11 @@ class SystemRoutes:
             return answer(SystemState(**vars(self.about()), can_restart=self.host.can_restart))
 
         async def checks(request: Request) -> Answer[list[CheckAnswer]]:
-            await self.gate.require_admin(request)
+            bearer = await self.gate.require_admin(request)
             found = await asyncio.to_thread(
                 self.host.check,
-                health=self.health().model_dump(mode="json"),
-                devices=self.devices(),
+                health=self.health(),
+                devices=self.devices(bearer),
                 servers=self.servers(),
             )
             return answer(found)

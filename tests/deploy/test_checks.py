@@ -9,19 +9,25 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import pytest
+from pydantic import TypeAdapter
 
 from contracts.errors import ConfigError
 from deploy.directory import Home
 from deploy.doctor.checks import Check, check_devices, check_directory, judge_memory
 from deploy.doctor.doctor import _ending, _hub
 from deploy.doctor.spoke_checks import check_spoke, read_enrolment
+from hub_registry.http.devices import DeviceAnswer, RegistryProblem
+from hub_server.system.host import LinkUp, PublicHealth
 from spoke.membership.joining import join
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 from tests.deploy.strawberry import environment_of, run
 from tests.spoke.hub import BUS, StandInHub, serving
+
+T = TypeVar("T")
 
 _MB = 1024**2
 _PI_ZERO_2 = 512 * _MB
@@ -82,25 +88,24 @@ def test_a_token_is_sent_to_no_hub_but_its_own(hub: StandInHub, tmp_path: Path) 
 
 
 def test_a_hub_that_does_not_know_the_token_says_whether_it_is_up() -> None:
-    known = {"status": "ok", "broker": {"connected": True}}
-    (check,) = _hub(lambda _: known, to_join=False)
+    known = PublicHealth(status="ok", broker=LinkUp(connected=True))
+
+    def ask(path: str, kind: type[T] | TypeAdapter[T]) -> T:
+        return cast("T", known)
+
+    (check,) = _hub(ask, to_join=False)
     assert check.ok
     assert "valid token" in check.detail
     assert "strawberry tokens add" in check.hint
 
 
 def test_what_ends_within_a_month_is_named() -> None:
-    def each(name: str, days: float, **more: bool) -> dict[str, object]:
-        return {"name": name, "expires_at": (datetime.now(UTC) + timedelta(days=days)).isoformat(), **more}
+    def told(days: float) -> list[str]:
+        ends = datetime.now(UTC) + timedelta(days=days)
+        return [check.detail for check in _ending("token", "grafana", ends, "tokens add")]
 
-    tokens = [
-        each("grafana", 12.5),
-        each("far", 31),
-        each("browser", 1, session=True),
-        each("me", 1, current=True),
-    ]
-    told = [check.detail for check in _ending("token", tokens, "tokens add")]
-    assert told == ["grafana ends in 12 days; 'strawberry tokens add' makes a new one"]
+    assert told(12.5) == ["grafana ends in 12 days; 'strawberry tokens add' makes a new one"]
+    assert told(31) == []
 
 
 def test_a_machine_that_has_not_joined_has_no_enrolment(tmp_path: Path) -> None:
@@ -216,14 +221,13 @@ def test_a_damaged_database_is_told_and_how_to_go_on_without_it(tmp_path: Path) 
 
 
 def test_a_device_of_which_something_was_refused_is_shown_with_the_newest_reason() -> None:
-    problems = [{"at": "2026-01-01T00:00:00Z", "message": message} for message in ("an old one", "a new one")]
-    all_, device = check_devices(
-        [
-            {"name": "TV", "problems": problems, "to_review": 3},
-            {"name": "Radio", "problems": [], "to_review": 0},
-        ]
-    )
+    def device(name: str, *problems: str, to_review: int = 0) -> DeviceAnswer:
+        refused = [RegistryProblem(at=datetime.now(UTC), message=each) for each in problems]
+        fields: dict[str, Any] = {"name": name, "problems": refused, "to_review": to_review}
+        return DeviceAnswer.model_construct(**fields)
+
+    all_, told = check_devices([device("TV", "an old one", "a new one", to_review=3), device("Radio")])
     assert (all_.ok, all_.detail) == (True, "2, 1 with problems, 3 to review")
-    assert (device.ok, device.detail) == (False, "TV: a new one")
-    (fine,) = check_devices([{"name": "Radio", "problems": [], "to_review": 0}])
+    assert (told.ok, told.detail) == (False, "TV: a new one")
+    (fine,) = check_devices([device("Radio")])
     assert fine.detail == "1, none with problems"
