@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
 from typing import Final
@@ -46,47 +47,35 @@ _RECENT: Final = 5
 """Earlier values that the model is shown of each name."""
 
 
+@dataclass(eq=False)
 class Engine:
     """Evaluates the active watchers.
 
-    Args:
+    Attributes:
         sees: Returns, for the id of a person and a link, which topics that person may see.
     """
 
-    def __init__(
-        self,
-        feed: Feed,
-        evaluations: Evaluations,
-        *,
-        sees: Callable[[str, LinkName], Callable[[str], bool]],
-        household: Household,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
-        self._feed = feed
-        self._evaluations = evaluations
-        self._sees = sees
-        self._household = household
-        self._tasks = tasks
-        self._watched: dict[str, Watched] = {}
-        # By name, rows that changed while nothing could be awaited.
-        self._unsaved: dict[str, WatcherRow] = {}
-        self._kick = asyncio.Event()
+    feed: Feed
+    evaluations: Evaluations
+    sees: Callable[[str, LinkName], Callable[[str], bool]]
+    household: Household
+    tasks: asyncio.TaskGroup
+    _watched: dict[str, Watched] = field(default_factory=dict)
+    # By name, rows that changed while nothing could be awaited.
+    _unsaved: dict[str, WatcherRow] = field(default_factory=dict)
+    _kick: asyncio.Event = field(default_factory=asyncio.Event)
 
     def get(self, name: str) -> Watched | None:
         """Return an active watcher."""
         return self._watched.get(name)
 
     async def start(
-        self,
-        row: WatcherRow,
-        *,
-        last: DecisionRow | None = None,
-        earlier: Sequence[DecisionRow] = (),
+        self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()
     ) -> None:
         """Watch from now on.
 
         Args:
-            last: The newest decision, where what its owner was told before counts.
+            is_new: Whether what its owner was told before counts no more.
             earlier: The last decisions, newest first, where it goes on as it was before a restart of the hub.
 
         Raises:
@@ -95,6 +84,7 @@ class Engine:
         sources = sources_of(row)
         evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
         schedule = Schedule.parse(row.schedule) if row.schedule else None
+        last = None if is_new else self.evaluations.store.last.get(row.name)
         watched = Watched(row, sources, evaluator, schedule, last)
         if earlier:
             self._go_on(watched, earlier)
@@ -106,14 +96,14 @@ class Engine:
                 def take(sample: Sample, name: str = name) -> None:
                     self._take(watched, name, sample)
 
-                sees = self._sees(row.owner, source.link)
-                stack.enter_context(self._feed.follow(source.topic, take, link=source.link, sees=sees))
+                sees = self.sees(row.owner, source.link)
+                stack.enter_context(self.feed.follow(source.topic, take, link=source.link, sees=sees))
             self._prime(watched)
             watched.follows = stack.pop_all()
         self.stop(row.name)
         self._watched[row.name] = watched
         for link in {source.link for source in sources.values()}:
-            for gap in self._feed.gaps(link):
+            for gap in self.feed.gaps(link):
                 self._miss(watched, gap)
         now = time.time()
         if watched.heard or evaluator is not None:
@@ -144,7 +134,7 @@ class Engine:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
         missed = [watched for watched in list(self._watched.values()) if self._miss(watched, gap)]
         if missed and gap.until is not None and not _is_short(gap):
-            self._tasks.create_task(self._tell_gap(missed, gap), name="gap of watchers")
+            self.tasks.create_task(self._tell_gap(missed, gap), name="gap of watchers")
 
     async def run(self) -> None:
         """Evaluate what is due, until cancelled."""
@@ -165,9 +155,7 @@ class Engine:
         for watched in list(self._watched.values()):
             watched.count()
             if watched.rises and watched.row.armed:  # it is over
-                await self._evaluations.announcer.failure(
-                    watched.row, watched.occasion, "the hub was stopped"
-                )
+                await self.evaluations.announcer.failure(watched.row, watched.occasion, "the hub was stopped")
             elif watched.rises:
                 # It fires, and counts, when the hub has started again.
                 watched.row.armed, watched.row.fired = True, watched.row.fired - watched.rises
@@ -184,10 +172,10 @@ class Engine:
 
     async def _decide(self, watched: Watched, occasion: str, rises: int) -> DecisionRow:
         try:
-            if (objection := await self._evaluations.objection(watched.row)) is not None:
+            if (objection := await self.evaluations.objection(watched.row)) is not None:
                 return await self._pause(watched, objection)
             watched.asked_at = time.time()
-            entry = await self._evaluations.evaluate(
+            entry = await self.evaluations.evaluate(
                 watched.row,
                 self.seen(watched),
                 occasion=occasion,
@@ -223,7 +211,7 @@ class Engine:
         known = watched.last is not None and not watched.has_failed
         since = watched.last.at if known and watched.last else watched.row.created_at
         links = {source.link for source in watched.sources.values()}
-        gaps = [gap for link in links for gap in self._feed.gaps(link, since=since.timestamp())]
+        gaps = [gap for link in links for gap in self.feed.gaps(link, since=since.timestamp())]
         return [self._period(gap) for gap in gaps if not _is_short(gap)][-_MOST_GAPS:]
 
     def _period(self, gap: Gap) -> str:
@@ -242,9 +230,9 @@ class Engine:
             self.stop(row.name)
             paused = TRANSITIONS["pause"][watched.phase]
             row.sqlmodel_update({**paused.stored(), "note": reason})
-            await self._evaluations.store.record(row, entry)
-            await self._evaluations.announcer.state(row, entry)
-            await self._evaluations.announcer.notify(
+            await self.evaluations.store.record(row, entry)
+            await self.evaluations.announcer.state(row, entry)
+            await self.evaluations.announcer.notify(
                 row,
                 Phrase(
                     "It is paused: {reason}. 'strawberry watchers approve {name}' lets it go on.",
@@ -281,7 +269,7 @@ class Engine:
                 pass
 
     def _history(self, watched: Watched, topic: str, link: LinkName) -> Sequence[Sample]:
-        return self._feed.history(topic, link) if self._sees(watched.row.owner, link)(topic) else ()
+        return self.feed.history(topic, link) if self.sees(watched.row.owner, link)(topic) else ()
 
     def _take(self, watched: Watched, name: str, sample: Sample) -> None:
         watched.heard.add(name)
@@ -378,7 +366,7 @@ class Engine:
             awake = TRANSITIONS["wake"][Phase.SNOOZED].stored()
             row.sqlmodel_update({**awake, "done": [], "armed": True})
             await self._save(row)
-            await self._evaluations.announcer.state(row, self._evaluations.store.last.get(row.name))
+            await self.evaluations.announcer.state(row, self.evaluations.store.last.get(row.name))
             self._new_value(watched, now)
         self._look(watched, now, is_tick=True)
         if watched.schedule and row.next_at is not None and row.next_at.timestamp() <= now:
@@ -395,9 +383,9 @@ class Engine:
         is_known = watched.last is not None and not watched.has_failed and values == watched.last.seen
         if watched.on_change and is_known:
             watched.drop()
-        elif self._evaluations.limits.take_evaluation(watched.row.name):
+        elif self.evaluations.limits.take_evaluation(watched.row.name):
             watched.ask()
-            self._tasks.create_task(
+            self.tasks.create_task(
                 self._evaluate(watched, watched.occasion, watched.rises), name=f"watcher {watched.row.name}"
             )
         else:
@@ -414,17 +402,17 @@ class Engine:
             self._ask_later(watched)
             if rises and self._is_current(watched):
                 problem = str(error) if is_known else "an error in the hub, which its log describes"
-                await self._evaluations.announcer.failure(watched.row, occasion, problem)
+                await self.evaluations.announcer.failure(watched.row, occasion, problem)
 
     async def _follow_schedule(self, watched: Watched) -> None:
         """Set when the schedule comes next; a time that has come is evaluated, or told if it was missed."""
         row, schedule, now = watched.row, watched.schedule, time.time()
         assert schedule is not None
-        planned, row.next_at = row.next_at, schedule.next(utc(now), self._household)
+        planned, row.next_at = row.next_at, schedule.next(utc(now), self.household)
         if planned is not None and planned.timestamp() <= now:
             is_late = planned.timestamp() < now - LATE_S
             if is_late and row.missed == "tell":
-                await self._evaluations.announcer.notify(row, self._missed(schedule, planned))
+                await self.evaluations.announcer.notify(row, self._missed(schedule, planned))
             elif watched.verdict is None or watched.verdict.truth is not False:
                 row.done = []
                 missed = Phrase("It was scheduled for {time} and missed.", time=self._clock(planned))
@@ -449,27 +437,27 @@ class Engine:
                     decision=GAP.name,
                     reason=reason,
                 )
-                await self._evaluations.store.record(watched.row, entry)
+                await self.evaluations.store.record(watched.row, entry)
         except StorageError as error:
             _log.error("a gap of the watchers is not in their history: %s", error)
         for owner in {watched.row.owner for watched in missed}:
             names = [watched.row.name for watched in missed if watched.row.owner == owner]
-            await self._evaluations.announcer.gap(owner, names, reason)
+            await self.evaluations.announcer.gap(owner, names, reason)
 
     async def _save(self, *rows: WatcherRow) -> None:
         try:
-            await self._evaluations.store.save(*rows)
+            await self.evaluations.store.save(*rows)
         except StorageError as error:
             _log.error("watchers are written later: %s", error)
 
     def _missed(self, schedule: Schedule, planned: datetime) -> str:
         missed = [planned]
-        while len(missed) < _MOST_MISSED and (after := schedule.next(missed[-1], self._household)) <= now():
+        while len(missed) < _MOST_MISSED and (after := schedule.next(missed[-1], self.household)) <= now():
             missed.append(after)
         return Phrase("the evaluation of {time} was missed", time=", ".join(map(self._clock, missed)))
 
     def _clock(self, at: float | datetime) -> str:
-        return local_time(at, self._household.time_zone)
+        return local_time(at, self.household.time_zone)
 
 
 def _is_short(gap: Gap) -> bool:

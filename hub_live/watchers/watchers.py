@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -57,30 +58,20 @@ _EARLIER: Final = 6
 """Decisions that are looked at after a restart: after so many failures the wait is the longest."""
 
 
+@dataclass(eq=False)
 class Watchers:
     """Makes, approves, changes and shows watchers. A person has their own; see `By.of_all`."""
 
-    def __init__(
-        self,
-        *,
-        store: WatcherStore,
-        engine: Engine,
-        evaluations: Evaluations,
-        feed: Feed,
-        recordings: Recordings,
-        registry: Registry,
-        settings: HubSettings,
-    ) -> None:
-        self._store = store
-        self._engine = engine
-        self._evaluations = evaluations
-        self._feed = feed
-        self._recordings = recordings
-        self._registry = registry
-        self._settings = settings
-        self._rows: dict[str, WatcherRow] = {}
-        self._drafts: dict[str, tuple[WatcherRequest, str]] = {}
-        self._one = asyncio.Lock()
+    store: WatcherStore
+    engine: Engine
+    evaluations: Evaluations
+    feed: Feed
+    recordings: Recordings
+    registry: Registry
+    settings: HubSettings
+    rows: dict[str, WatcherRow] = field(default_factory=dict)
+    _drafts: dict[str, tuple[WatcherRequest, str]] = field(default_factory=dict)
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def create(self, request: WatcherRequest, by: By, *, as_draft: bool = False) -> WatcherSummary:
         """Make a watcher. With a predicate it is active at once, if its maker may approve its calls.
@@ -98,11 +89,11 @@ class Watchers:
             Forbidden: If the person has read-only access, or may not see a topic.
         """
         by.user.require_writer()
-        check_room(self._rows, request.name, by.user, as_draft=as_draft)
+        check_room(self.rows, request.name, by.user, as_draft=as_draft)
         allow = self._checked(request, by)
         row = WatcherRow(
             name=request.name,
-            instance=self._store.instance,
+            instance=self.store.instance,
             owner=by.user.id,
             created_at=now(),
             instruction=request.instruction,
@@ -117,22 +108,22 @@ class Watchers:
         )
         seen = await self._values(row)
         if row.predicate is None and row.topics:
-            await self._evaluations.propose(row, seen)
+            await self.evaluations.propose(row, seen)
         elif row.predicate is not None:
             row.note = problem_of(row.predicate, seen) or ""
         is_active = not as_draft and request.predicate is not None and (by.may_confirm or not allow)
         if is_active:
             row.sqlmodel_update({**Phase.QUIET.stored(), **await self._approval(by)})
         async with self._one:
-            check_room(self._rows, request.name, by.user, as_draft=as_draft)
+            check_room(self.rows, request.name, by.user, as_draft=as_draft)
             # Stored first: what a person is told has failed must not run.
-            await self._store.add(row, replace=row.name in self._rows)
-            self._rows[row.name], self._drafts[row.name] = row, (request, digest_of(row))
-            self._evaluations.limits.forget(row.name)
+            await self.store.add(row, replace=row.name in self.rows)
+            self.rows[row.name], self._drafts[row.name] = row, (request, digest_of(row))
+            self.evaluations.limits.forget(row.name)
             if is_active:
                 await self._try_start(row)
-                await self._recordings.keep(self._rows.values())
-        await self._evaluations.announcer.state(row)
+                await self.recordings.keep(self.rows.values())
+        await self.evaluations.announcer.state(row)
         return self._shown(row)
 
     async def shown_to_confirm(self, name: str, by: By) -> dict[str, Json]:
@@ -148,7 +139,7 @@ class Watchers:
 
     def digest_shown(self, request: WatcherRequest) -> str:
         """Return the digest of the draft that was made of a request; empty where it is another by now."""
-        row, (made, digest) = self._rows.get(request.name), self._drafts.get(request.name, (None, ""))
+        row, (made, digest) = self.rows.get(request.name), self._drafts.get(request.name, (None, ""))
         is_same = row is not None and row.state == "draft" and (made, digest) == (request, digest_of(row))
         return digest if is_same else ""
 
@@ -175,7 +166,7 @@ class Watchers:
             # It begins as a new one: what it did as it was before does not count.
             begun = {"done": [], "armed": True, **self._after(row, "approve").stored()}
             assign({**edited, **approval, **begun})
-            await self._start(row, is_new=True)
+            await self.engine.start(row, is_new=True)
         return self._shown(row)
 
     async def change(self, name: str, by: By, edit: Edit) -> WatcherSummary:
@@ -195,10 +186,10 @@ class Watchers:
                 return self._shown(row)
             assign(edited)
             if row.allow:
-                self._engine.stop(name)
+                self.engine.stop(name)
                 assign(self._after(row, "edit").stored())
-            elif self._engine.get(name) is not None:
-                await self._start(row)
+            elif self.engine.get(name) is not None:
+                await self.engine.start(row)
         return self._shown(row)
 
     async def _edited(self, row: WatcherRow, edit: Edit, by: By) -> dict[str, Any]:
@@ -238,9 +229,9 @@ class Watchers:
         problem = ""
         if predicate is None:
             tried = WatcherRow(**{**row.model_dump(), "predicate": None, "tokens": 0, "model_calls": 0})
-            await self._evaluations.propose(tried, seen)
+            await self.evaluations.propose(tried, seen)
             row.tokens, row.model_calls = row.tokens + tried.tokens, row.model_calls + tried.model_calls
-            await self._store.save(row)
+            await self.store.save(row)
             predicate, problem = tried.predicate, tried.note
         if predicate is not None:
             parse(predicate, row.topics)
@@ -251,7 +242,7 @@ class Watchers:
         """Watch no more until it is resumed."""
         async with self._changing(name, by, "paused") as (row, assign):
             assign(self._after(row, "pause").stored())
-            self._engine.stop(name)
+            self.engine.stop(name)
         return self._shown(row)
 
     async def snooze(self, name: str, by: By, *, seconds: float) -> WatcherSummary:
@@ -259,16 +250,16 @@ class Watchers:
         async with self._changing(name, by, "snoozed") as (row, assign):
             snoozed = self._after(row, "snooze")
             assign(snoozed.stored(until=now() + timedelta(seconds=seconds)))
-            if self._engine.get(name) is None:
-                await self._start(row)
-            self._engine.wake()
+            if self.engine.get(name) is None:
+                await self.engine.start(row)
+            self.engine.wake()
         return self._shown(row)
 
     async def resume(self, name: str, by: By) -> WatcherSummary:
         """Go on with a watcher that was paused, snoozed or has failed."""
         async with self._changing(name, by, "resumed") as (row, assign):
             assign({**self._after(row, "resume").stored(), "note": ""})
-            await self._start(row)
+            await self.engine.start(row)
         return self._shown(row)
 
     async def remove(self, name: str, by: By) -> None:
@@ -276,27 +267,27 @@ class Watchers:
         row = self._get(name, by)
         by.user.require_writer()
         await self._remove(row)
-        await self._evaluations.announcer.change(row, "removed", by=by.user.id)
+        await self.evaluations.announcer.change(row, "removed", by=by.user.id)
 
     async def forget_person(self, user: str) -> None:
         """Delete the watchers of a person who was removed."""
-        for row in [row for row in self._rows.values() if row.owner == user]:
+        for row in [row for row in self.rows.values() if row.owner == user]:
             await self._remove(row)
 
     async def _approval(self, by: By) -> dict[str, str | None]:
-        token = await self._registry.authority.get(by.token)
+        token = await self.registry.authority.get(by.token)
         through = token.subject if token.kind == "device" else None
         return {"approved_by": by.token, "approver": by.user.id, "approved_through": through}
 
     async def _remove(self, row: WatcherRow) -> None:
         async with self._one:
-            await self._store.remove(row.name)
-            self._engine.stop(row.name)
-            for kept in (self._rows, self._drafts):
+            await self.store.remove(row.name)
+            self.engine.stop(row.name)
+            for kept in (self.rows, self._drafts):
                 kept.pop(row.name, None)
-            self._evaluations.limits.forget(row.name)
-            await self._recordings.keep(self._rows.values())
-        await self._evaluations.announcer.gone(row)
+            self.evaluations.limits.forget(row.name)
+            await self.recordings.keep(self.rows.values())
+        await self.evaluations.announcer.gone(row)
 
     async def run(self, name: str, by: By) -> DecisionEntry:
         """Evaluate a watcher now, and return the decision and the actions.
@@ -309,8 +300,8 @@ class Watchers:
         self._after(row, "ask")
         row.done = []
         # A person who wants it now does not wait; the others do.
-        self._evaluations.limits.evaluations.charge(1)
-        entry = await self._engine.evaluate_now(name, occasion="The owner asks for an evaluation now.")
+        self.evaluations.limits.evaluations.charge(1)
+        entry = await self.engine.evaluate_now(name, occasion="The owner asks for an evaluation now.")
         return DecisionEntry.model_validate(entry)
 
     async def test(
@@ -343,49 +334,49 @@ class Watchers:
         if tried is None:
             raise Conflict("{name} has no predicate to test", name=name, hint="Approve it with one.")
         sources = sources_of(row)
-        sees = partial(visible_to, self._registry.directory, row.owner)
+        sees = partial(visible_to, self.registry.directory, row.owner)
         seen = [source for source in sources.values() if sees(source.link)(source.topic)]
-        recorded = self._recordings.read(by, seen, since=since or 0.0, capture=capture)
+        recorded = self.recordings.read(by, seen, since=since or 0.0, capture=capture)
         until = None if capture else now().timestamp()
         report = await backtest(parse(tried, sources), sources, recorded, until=until)
         if with_model:
-            await decide(report, row, sources, self._evaluations)
+            await decide(report, row, sources, self.evaluations)
         return report
 
     def of(self, by: By) -> list[WatcherSummary]:
         """Return the watchers that a person sees, the oldest first."""
-        return [self._shown(row) for row in self._rows.values() if by.may_see(row)]
+        return [self._shown(row) for row in self.rows.values() if by.may_see(row)]
 
     async def show(self, name: str, by: By) -> WatcherWithHistory:
         """Return a watcher with its history, newest first."""
         row = self._get(name, by)
-        history = readable(await self._store.history(row.name, limit=_HISTORY), DecisionEntry.model_validate)
+        history = readable(await self.store.history(row.name, limit=_HISTORY), DecisionEntry.model_validate)
         return WatcherWithHistory(**dict(self._shown(row)), history=history)
 
     def without_values(self) -> Iterator[tuple[str, str, str]]:
         """Iterate over those that see no values of a topic: owner, name, and why."""
-        for row in filter(is_watching, self._rows.values()):
+        for row in filter(is_watching, self.rows.values()):
             if problem := self._problem(row):
                 yield row.owner, row.name, problem
 
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's watchers."""
-        own = [row for row in self._rows.values() if row.owner == asked.user.id]
+        own = [row for row in self.rows.values() if row.owner == asked.user.id]
         return list_part(
             "Watchers", [Prompt(f"{row.name} ({row.state}, fired {row.fired} times)") for row in own]
         )
 
     async def load(self) -> None:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
-        tokens, acted = await self._store.used()
-        limits = self._evaluations.limits
+        tokens, acted = await self.store.used()
+        limits = self.evaluations.limits
         limits.tokens.charge(tokens)
-        for row in readable(await self._store.watchers(), checked_row):
-            self._rows[row.name] = row
+        for row in readable(await self.store.watchers(), checked_row):
+            self.rows[row.name] = row
             limits.actions(row).charge(acted.get(row.name, 0))
-        for entry in await self._store.interrupt():
-            if (interrupted := self._rows.get(entry.watcher)) is not None:
-                await self._evaluations.announcer.notify(
+        for entry in await self.store.interrupt():
+            if (interrupted := self.rows.get(entry.watcher)) is not None:
+                await self.evaluations.announcer.notify(
                     interrupted,
                     Phrase(
                         "The hub was stopped while this was done; it may be done or not, and is not "
@@ -394,42 +385,35 @@ class Watchers:
                         reason=sentence_of(entry),
                     ),
                 )
-        sources = [each for row in self._rows.values() for each in sources_of(row).values()]
-        await self._recordings.keep(self._rows.values())
-        gaps = [gap for link in {each.link for each in sources} for gap in self._feed.gaps(link)]
-        await self._recordings.recall(self._rows.values())
-        for row in self._rows.values():
-            stored = await self._store.history(row.name, limit=_EARLIER, gaps=False)
+        sources = [each for row in self.rows.values() for each in sources_of(row).values()]
+        await self.recordings.keep(self.rows.values())
+        gaps = [gap for link in {each.link for each in sources} for gap in self.feed.gaps(link)]
+        await self.recordings.recall(self.rows.values())
+        for row in self.rows.values():
+            stored = await self.store.history(row.name, limit=_EARLIER, gaps=False)
             if earlier := readable(stored, checked_decision):
-                self._store.last[row.name] = earlier[0]
+                self.store.last[row.name] = earlier[0]
             if is_watching(row):
                 await self._try_start(row, earlier)
         for gap in gaps:
-            self._engine.gap(gap)
-        await self._recordings.keep(self._rows.values())
+            self.engine.gap(gap)
+        await self.recordings.keep(self.rows.values())
 
     async def announce(self) -> None:
         """Publish the state of all watchers, after a connection to the broker."""
-        for row in list(self._rows.values()):
-            await self._evaluations.announcer.state(row, self._store.last.get(row.name))
+        for row in list(self.rows.values()):
+            await self.evaluations.announcer.state(row, self.store.last.get(row.name))
 
     async def _try_start(self, row: WatcherRow, earlier: Sequence[DecisionRow] = ()) -> None:
         try:
-            await self._start(row, earlier=earlier)
+            await self.engine.start(row, earlier=earlier)
         except StrawberryError as error:
             failed = TRANSITIONS["fail"][phase_of(row)]
             row.sqlmodel_update({**failed.stored(), "note": error.message})
-            await self._store.save(row)
-            await self._evaluations.announcer.notify(
+            await self.store.save(row)
+            await self.evaluations.announcer.notify(
                 row, Phrase("It cannot watch: {reason}", reason=error.message)
             )
-
-    async def _start(
-        self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()
-    ) -> None:
-        await self._engine.start(
-            row, last=None if is_new else self._store.last.get(row.name), earlier=earlier
-        )
 
     @asynccontextmanager
     async def _changing(
@@ -452,32 +436,32 @@ class Watchers:
         async with self._one:
             # Not before: it can have been removed, or made again, meanwhile.
             row = self._get(name, by)
-            watched = self._engine.get(name)
+            watched = self.engine.get(name)
             try:
                 yield row, assign
                 if not before:
                     return
-                await self._store.save(row)
-                await self._recordings.keep(self._rows.values())
+                await self.store.save(row)
+                await self.recordings.keep(self.rows.values())
             except BaseException:
                 row.sqlmodel_update(before)
-                if self._engine.get(name) is not watched:
-                    self._engine.stop(name)
+                if self.engine.get(name) is not watched:
+                    self.engine.stop(name)
                     if is_watching(row):
-                        await self._start(row)
+                        await self.engine.start(row)
                 raise
-        await self._evaluations.announcer.state(row, self._store.last.get(row.name))
-        await self._evaluations.announcer.change(row, change, by=by.user.id)
+        await self.evaluations.announcer.state(row, self.store.last.get(row.name))
+        await self.evaluations.announcer.change(row, change, by=by.user.id)
 
     def _after(self, row: WatcherRow, trigger: Trigger) -> Phase:
-        watched = self._engine.get(row.name)
+        watched = self.engine.get(row.name)
         phase = phase_of(row, watched.phase if watched is not None else Phase.PAUSED)
         return requested(row.name, phase, trigger)
 
     def _get(self, name: str, by: By) -> WatcherRow:
-        row = self._rows.get(name)
+        row = self.rows.get(name)
         if row is None or not by.may_see(row):
-            own = [each.name for each in self._rows.values() if by.may_see(each)]
+            own = [each.name for each in self.rows.values() if by.may_see(each)]
             raise NotFound(
                 "there is no watcher {name!r}{nearest}",
                 name=name,
@@ -493,21 +477,21 @@ class Watchers:
             if source not in known:
                 check_visible(by.user, source.topic, source.link)
         if request.schedule is not None:
-            Schedule.parse(request.schedule).next(now(), self._settings.household)
+            Schedule.parse(request.schedule).next(now(), self.settings.household)
         if request.predicate is not None:
             parse(request.predicate, request.topics)
-        directory = self._registry.directory.seen_by(by.user.id if row is None else row.owner)
+        directory = self.registry.directory.seen_by(by.user.id if row is None else row.owner)
         return [call.model_dump() for call in approve(directory, request.allow)]
 
     def _shown(self, row: WatcherRow) -> WatcherSummary:
-        watched, last = self._engine.get(row.name), self._store.last.get(row.name)
+        watched, last = self.engine.get(row.name), self.store.last.get(row.name)
         return summary_of(row, watched, last, problem=self._problem(row))
 
     def _problem(self, row: WatcherRow) -> str:
-        refused = (self._feed.refusal(each.topic, each.link) for each in sources_of(row).values())
+        refused = (self.feed.refusal(each.topic, each.link) for each in sources_of(row).values())
         return next(filter(None, refused), "")
 
     async def _values(self, row: WatcherRow) -> dict[str, Seen]:
         """Return the present values of the topics; those that are not followed yet are asked for."""
-        await asyncio.gather(*(self._feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
-        return self._engine.seen(Watched(row, sources_of(row), None, None))
+        await asyncio.gather(*(self.feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
+        return self.engine.seen(Watched(row, sources_of(row), None, None))

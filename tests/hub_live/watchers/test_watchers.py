@@ -302,7 +302,7 @@ async def test_a_change_that_cannot_be_stored_leaves_a_watcher_as_it_was(
         raise StorageError("the disk is full")
 
     model.script = script(decides("notify"))
-    store = watching.home.hub.live.watchers._store
+    store = watching.home.hub.live.watchers.store
     with monkeypatch.context() as patched:
         patched.setattr(WatcherStore, "save", save)
         # It is stored as what it is, before it runs.
@@ -362,7 +362,7 @@ async def test_an_owner_who_cannot_be_read_keeps_it_from_one_evaluation_only(
     with monkeypatch.context() as patched:
         patched.setattr(Evaluations, "objection", fail)
         await watching.disk(97)
-        watched = watching.home.hub.live.watchers._engine.get("full")
+        watched = watching.home.hub.live.watchers.engine.get("full")
         await eventually(lambda: failed and not watched.phase.is_asking)
     assert (await watching.ask("POST", "/full/run"))["decision"] == "notify"
 
@@ -516,7 +516,7 @@ async def test_a_watcher_that_was_stopped_while_the_model_decided_reports_nothin
     model.script = script(late)
     await watching.add(predicate="disk > 95")
     await watching.disk(96)
-    engine = watching.home.hub.live.watchers._engine
+    engine = watching.home.hub.live.watchers.engine
     await eventually(lambda: asked(model.requests))
     watched = engine.get("full")
     assert watched is not None
@@ -535,7 +535,7 @@ async def test_the_last_decision_is_known_also_after_a_pause_while_it_was_record
     record = WatcherStore.record
 
     async def pause_then_record(self: WatcherStore, row: WatcherRow, entry: DecisionRow) -> None:
-        watching.home.hub.live.watchers._engine.stop(row.name)
+        watching.home.hub.live.watchers.engine.stop(row.name)
         await record(self, row, entry)
 
     monkeypatch.setattr(WatcherStore, "record", pause_then_record)
@@ -586,7 +586,7 @@ async def test_a_model_that_failed_is_asked_again_when_it_would_have_been_withou
             await home.hub.live.feed.settled()
             await client.post("/api/bus/publish", json={"topic": topic, "payload": 10, "link": "bus"})
             await watching.decided(1, "level")
-            level = home.hub.live.watchers._engine.get("level")
+            level = home.hub.live.watchers.engine.get("level")
             await eventually(
                 lambda level=level: level.verdict and level.verdict.truth and not level.phase.is_asking
             )
@@ -614,7 +614,7 @@ async def test_what_becomes_true_while_the_hub_is_stopped_counts_only_if_it_was_
             is_high = levels[-1] > 9
 
             async def is_known(home: Home = home, is_high: bool = is_high) -> bool:
-                level = home.hub.live.watchers._engine.get("level")
+                level = home.hub.live.watchers.engine.get("level")
                 [row] = await WatcherStore(home.hub.registry.store, instance="main").watchers()
                 return bool(level.verdict and level.verdict.truth is is_high and row.armed is not is_high)
 
@@ -631,7 +631,7 @@ async def test_a_model_that_failed_is_not_asked_again_once_the_predicate_is_fals
     await watching.add(predicate="disk > 95", allow=[])
     await watching.disk(50)
     await watching.ask("POST", "/full/run")
-    watched = watching.home.hub.live.watchers._engine.get("full")
+    watched = watching.home.hub.live.watchers.engine.get("full")
     assert watched is not None
     await eventually(lambda: watched.phase is Phase.QUIET)
     assert len(asked(model.requests)) == 1

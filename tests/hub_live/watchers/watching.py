@@ -95,7 +95,9 @@ class Watching:
 
         async def there() -> bool:
             history[:] = [each for each in (await self.show(name))["history"] if each["decision"] != "gap"]
-            return len(history) >= count and all(each["state"] != "acting" for each in history)
+            watched = self.home.hub.live.watchers.engine.get(name)
+            is_done = watched is None or not watched.phase.is_asking
+            return len(history) >= count and is_done and all(each["state"] != "acting" for each in history)
 
         await eventually(there)
         return history[::-1]
