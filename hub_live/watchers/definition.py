@@ -149,6 +149,11 @@ class WatcherRequest(Strict):
             return DEFAULT_EVERY_S
         return self.every_s
 
+    def stored(self) -> dict[str, Any]:
+        """Return the fields of a `WatcherRow` that may be changed later, but for its calls."""
+        kept = self.model_dump(include={"instruction", "predicate", "dry_run", "schedule", "missed"})
+        return {**kept, "topics": topics_json(self.topics), "every_s": self.interval_s}
+
 
 _Topics = Annotated[dict[str, WatchedValue | str] | list[WatchedValue | str], Field(max_length=_TOPICS)]
 

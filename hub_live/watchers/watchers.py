@@ -28,7 +28,6 @@ from hub_live.watchers.definition import (
     Edit,
     WatcherRequest,
     sources_of,
-    topics_json,
 )
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger, is_watching, phase_of, requested
@@ -96,15 +95,9 @@ class Watchers:
             instance=self.store.instance,
             owner=by.user.id,
             created_at=now(),
-            instruction=request.instruction,
-            topics=topics_json(request.topics),
-            every_s=request.interval_s,
-            schedule=request.schedule,
-            missed=request.missed,
-            predicate=request.predicate,
-            allow=allow,
-            dry_run=request.dry_run,
             actions_per_hour=request.actions_per_hour,
+            allow=allow,
+            **request.stored(),
         )
         seen = await self._values(row)
         if row.predicate is None and row.topics:
@@ -198,17 +191,9 @@ class Watchers:
         The row itself stays as it is: the engine reads and stores it while values are awaited.
         """
         request = edit.applied_to(row, calls_json(row))
-        edited = {
-            "allow": self._checked(request, by, row),
-            "instruction": request.instruction,
-            "predicate": request.predicate,
-            "dry_run": request.dry_run,
-            "topics": topics_json(request.topics),
-            "every_s": request.interval_s,
-            "missed": request.missed,
-        }
+        edited = {"allow": self._checked(request, by, row), **request.stored()}
         if request.schedule != row.schedule:
-            edited |= {"schedule": request.schedule, "next_at": None}
+            edited["next_at"] = None
         if request.predicate is not None and (edit.predicate, edit.topics) != (None, None):
             seen = await self._values(WatcherRow(**{**row.model_dump(), **edited}))
             edited["note"] = problem_of(request.predicate, seen) or ""
