@@ -83,9 +83,11 @@ async def _measured(house: House, link: Link, model: ScriptedModel, effort: Effo
     rate = values * seconds / (time.perf_counter() - begun)
     evaluated = await _evaluations(house) - before
     assert evaluated >= 0.9 * values * seconds, f"{evaluated} evaluations of {values * seconds} values"
+    silent = await _share(hub, asyncio.sleep(effort.repeats(_IDLE_S)))
     name = f"{watchers} watchers on {rate:.0f} values a second, predicates false: hub CPU"
     return [
         Row(name, busy, "% of a core", Reach(most=25), reference=idle),
+        Row("  the same watchers while no value comes", silent, "% of a core", Reach(most=3), reference=idle),
         Row("  questions to a model meanwhile", len(model.requests) - asked, "questions", Reach(most=0)),
     ]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -92,11 +93,7 @@ class Engine:
             await self._follow_schedule(watched)
         with ExitStack() as stack:
             for name, source in sources.items():
-
-                def take(sample: Sample, name: str = name) -> None:
-                    self._take(watched, name, sample)
-
-                sees = self.sees(row.owner, source.link)
+                take, sees = partial(self._take, watched, name), self.sees(row.owner, source.link)
                 stack.enter_context(self.feed.follow(source.topic, take, link=source.link, sees=sees))
             self._prime(watched)
             watched.follows = stack.pop_all()
@@ -208,8 +205,8 @@ class Engine:
 
     def _gaps(self, watched: Watched) -> list[str]:
         """Return the last times in which data was missed since a model decided, for people."""
-        known = watched.last is not None and not watched.has_failed
-        since = watched.last.at if known and watched.last else watched.row.created_at
+        last = watched.last
+        since = watched.row.created_at if last is None or watched.has_failed else last.at
         links = {source.link for source in watched.sources.values()}
         gaps = [gap for link in links for gap in self.feed.gaps(link, since=since.timestamp())]
         return [self._period(gap) for gap in gaps if not _is_short(gap)][-_MOST_GAPS:]
