@@ -43,7 +43,7 @@ from hub_live.watchers.skill import WatcherSkill
 from hub_live.watchers.timers import Timers, open_timers
 from hub_live.watchers.watchers import Watchers
 from hub_live.world import World, WorldSkill, open_world
-from hub_live.world.http import world_routes
+from hub_live.world.operations import world as world_operations
 from hub_live.world.section import world_part
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.registry import Registry
@@ -113,7 +113,7 @@ class Live:
             *operations.mount(capture_operations, self.captures),
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
             *timer_routes(self.timers, gate),
-            *world_routes(self.world, gate, connections=connections),
+            *operations.mount(world_operations, self.world),
             *operations.mount(memory_operations, self.memory),
             *node_routes(self.nodes, gate, connections=connections),
             *self.notifications.routes(gate),

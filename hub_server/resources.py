@@ -7,6 +7,7 @@ from hub_live.captures.operations import captures
 from hub_live.events.operations import events
 from hub_live.memory.operations import memory
 from hub_live.topics.operations import bus
+from hub_live.world.operations import world
 from hub_registry.access.bearer import Bearer
 from hub_registry.http.clients import clients
 from hub_registry.http.devices import devices
@@ -18,6 +19,7 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     bus,
     captures,
     events,
+    world,
     memory,
     users,
     devices,

@@ -12,7 +12,7 @@ from contracts.claims import DeviceScope
 from contracts.errors import NotFound, StrawberryError
 from hub_live.events.kinds import NodeData
 from hub_live.nodes import NodeList, NodeLogs, NodeSummary
-from hub_live.world.http import WorldEvent
+from hub_live.world import operations as world
 from hub_registry.devices.review import Item
 from hub_registry.http.devices import (
     ChangeBody,
@@ -108,7 +108,7 @@ class _Device:
         await self._show_skills()
         ui.timer(_REFRESH_S, self._refresh, immediate=False)
         view.follow(
-            partial(view.api.stream, "GET", "/api/world", WorldEvent, kind="device", follow=True),
+            partial(view.api.follow, world.follow, world.Wanted(kind="device")),
             lambda _: self._refresh(),
         )
 

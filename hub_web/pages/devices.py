@@ -7,7 +7,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.errors import NotFound
-from hub_live.world.http import WorldEvent
+from hub_live.world import operations as world
 from hub_registry.access.joining import Waiting
 from hub_registry.http import devices as operations
 from hub_registry.http import joining
@@ -75,7 +75,7 @@ async def devices() -> None:
 
     # First, so that nothing happens unheard in between.
     view.follow(
-        partial(view.api.stream, "GET", "/api/world", WorldEvent, kind="device", follow=True),
+        partial(view.api.follow, world.follow, world.Wanted(kind="device")),
         lambda _: show(),
     )
     await show()

@@ -13,9 +13,9 @@ from nicegui import ui
 from hub_live.events.kinds import Event, TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.timers import TimerSummary
-from hub_live.world.http import WorldEvent
+from hub_live.world import operations as world
+from hub_live.world.operations import WorldEvent
 from hub_live.world.thing import Thing
-from hub_live.world.world import WorldView
 from hub_registry.http.methods import MethodsBody, SkillBody
 from hub_web.api import part
 from hub_web.parts.calls import human
@@ -95,12 +95,12 @@ class _Board:
         self._now = ui.element("div").classes("sb-grid")
         self._rooms = stack().classes("sb-rooms")
         self._past = ui.element("div")
-        reading = view.api.get("/api/world", WorldView, limit=_MOST)
-        world, _ = await asyncio.gather(reading, self._read_methods())
-        self._take(world.things)
+        reading = view.api(world.look, world.Wanted(limit=_MOST))
+        found, _ = await asyncio.gather(reading, self._read_methods())
+        self._take(found.things)
         self._build()
         view.follow(
-            partial(view.api.stream, "GET", "/api/world", WorldEvent, limit=_MOST, follow=True),
+            partial(view.api.follow, world.follow, world.Wanted(limit=_MOST)),
             self._changed,
         )
         # First, so that nothing happens unheard in between.

@@ -1,23 +1,21 @@
-"""The world over HTTP: ``GET /api/world``."""
+"""The world: ``/api/world``, and what pages follow."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated, Final
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Answer, answer, read_query
-from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
+from chat.http.streams import HEARTBEAT_S
+from chat.operations import LOOK, Needs, Resource
 from chat.tasks import happens
 from contracts.errors import NotFound
 from contracts.wire import OrAbsent, Part, Strict
 from hub_live.world.thing import Thing
 from hub_live.world.world import World, WorldView
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer
 
 _GATHER_S: Final = 0.25
 """How long changes are gathered: a state that changes often is sent four times a second at most."""
@@ -27,14 +25,13 @@ _MOST_TOPICS: Final = 1_000
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class _Query(Strict):
-    """Query parameters; with ``follow``, what changes then follows as a stream of server-sent events."""
+class Wanted(Strict):
+    """The things that are wanted."""
 
     area: _Name | None = None
     kind: _Name | None = None
     name: _Name | None = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 200
-    follow: bool = False
 
     def view(self, world: World, user: str) -> WorldView:
         """Return the things that are asked for, without their states."""
@@ -56,25 +53,30 @@ class WorldEvent(Part):
     gone: list[tuple[str, str]]
 
 
-def world_routes(world: World, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
-    """Make the route."""
-    may_look, may_follow = gate.require("chat"), gate.require_user("chat")
-    streams = Streams(connections)
+world: Resource[World, Bearer] = Resource("world", "/api/world")
 
-    async def look(request: Request) -> Answer[WorldView] | EventStream:
-        query = read_query(request, _Query)
-        bearer = await (may_follow if query.follow else may_look)(request)
-        first = await world.seen(query.view(world, bearer.user.id))
-        if not query.follow:
-            return answer(first)
-        return streams.answer(bearer.claims.jti, _following(world, query, first, bearer))
 
-    return [Route("/api/world", look)]
+@world.get(Needs(("chat",), devices=True))
+async def look(world: World, asking: Bearer, wanted: Wanted) -> WorldView:
+    """Return the things of the home, with their states; see [World](live.md#world).
+
+    An unknown area, kind or name is a 404 with the nearest. With `follow=true`, which no device may, it is a
+    stream of server-sent events: all of it, then `{"things", "gone": [[kind, id]]}` with what changed,
+    gathered for 0.25 s; a token has at most 64.
+    """
+    return await world.seen(wanted.view(world, asking.user.id))
+
+
+@world.stream(LOOK, switch="follow")
+async def follow(world: World, asking: Bearer, wanted: Wanted) -> AsyncIterator[WorldEvent | None]:
+    """Follow the things of the home."""
+    first = await world.seen(wanted.view(world, asking.user.id))
+    return _following(world, wanted, first, asking)
 
 
 async def _following(
-    world: World, query: _Query, first: WorldView, bearer: Bearer
-) -> AsyncGenerator[bytes, None]:
+    world: World, wanted: Wanted, first: WorldView, asking: Bearer
+) -> AsyncIterator[WorldEvent | None]:
     """Yield all things, and then those that changed or went; a client that reads slowly misses states."""
     changed: set[str] = set()
     woken = asyncio.Event()
@@ -86,26 +88,24 @@ async def _following(
     stop = world.on_change(note)
     try:
         note("")
-        yield event(
-            WorldEvent(
-                things=first.things,
-                more=first.more,
-                kinds=first.kinds,
-                areas=first.areas,
-                left_out=first.left_out,
-                gone=[],
-            )
+        yield WorldEvent(
+            things=first.things,
+            more=first.more,
+            kinds=first.kinds,
+            areas=first.areas,
+            left_out=first.left_out,
+            gone=[],
         )
         sent = {(thing.kind, thing.id): replace(thing, age_s=None) for thing in first.things}
-        while time.time() < bearer.claims.exp:
+        while time.time() < asking.claims.exp:
             if not await happens(woken, within_s=HEARTBEAT_S):
-                yield HEARTBEAT
+                yield None
                 continue
             await asyncio.sleep(_GATHER_S)
             topics = set(changed)
             changed.clear()
             woken.clear()
-            there = await _there(world, query, bearer.user.id, topics)
+            there = await _there(world, wanted, asking.user.id, topics)
             gone = sent.keys() - there.keys()
             news = [
                 thing
@@ -116,17 +116,17 @@ async def _following(
             for key in gone:
                 del sent[key]
             if news or gone:
-                yield event(WorldEvent(things=news, gone=sorted(gone)))
+                yield WorldEvent(things=news, gone=sorted(gone))
     finally:
         stop()
 
 
 async def _there(
-    world: World, query: _Query, user: str, topics: set[str]
+    world: World, wanted: Wanted, user: str, topics: set[str]
 ) -> dict[tuple[str, str], Thing | None]:
     """Return the things that there are; only those that may have changed with their states."""
     try:
-        view = query.view(world, user)
+        view = wanted.view(world, user)
     except NotFound:
         # What was asked for is no longer there, and may come again.
         return {}
