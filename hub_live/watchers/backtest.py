@@ -8,19 +8,18 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NotRequired
+from typing import Final
 
-from typing_extensions import TypedDict
-
+from agent_core.times import utc
 from contracts.errors import StrawberryError
-from contracts.wire import Json
+from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
 from hub_agent.settings import WatcherSettings
 from hub_live.captures.captures import Captures
 from hub_live.captures.files.numbers import Line, Lines, rested
 from hub_live.captures.files.reading import each_once
 from hub_live.topics import Feed, Gap, Sample, field
 from hub_live.topics.samples import TopicChoice
-from hub_live.topics.values import ShownGap, described_gap, moment
+from hub_live.topics.values import ShownGap, described_gap
 from hub_live.watchers.decisions.evaluation import Evaluations, WouldDecide
 from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.model import Seen
@@ -43,15 +42,15 @@ _RECALL_S: Final = 3.0
 _log = logging.getLogger(__name__)
 
 
-class Fired(TypedDict):
+class Fired(Part):
     """When a watcher would have fired, and on which values; ``decision`` where a model was asked."""
 
-    at: str
+    at: Timestamp
     values: dict[str, Json]
-    decision: NotRequired[WouldDecide]
+    decision: OrAbsent[WouldDecide] = None
 
 
-class Report(TypedDict):
+class Report(Part):
     """The outcome of a back-test.
 
     Attributes:
@@ -70,7 +69,7 @@ class Report(TypedDict):
     unknown: int
     reason: str
     gaps: list[ShownGap]
-    lines: NotRequired[dict[str, Line]]
+    lines: OrAbsent[dict[str, Line]] = None
 
 
 async def backtest(
@@ -116,32 +115,43 @@ def _run(
                     lines.put(name, each.at, field(each.value, path))
             yield each
 
-    report = Report(would_have_fired=[], fired=0, evaluated=0, unknown=0, reason="", gaps=[], lines={})
-    armed = True
+    first: list[Fired] = []
+    fired = evaluated = unknown = 0
+    armed, reason = True, ""
     for at, verdict in replay(Evaluator(predicate), sources, noted(), until=until or 0.0):
-        report["evaluated"] += 1
+        evaluated += 1
         is_firing, armed = fires(verdict, armed=armed)
         if verdict.truth is None:
-            report["unknown"] += 1
-            report["reason"] = verdict.reason
+            unknown += 1
+            reason = verdict.reason
         elif is_firing:
-            report["fired"] += 1
-            if report["fired"] <= _MAX_FIRINGS:
-                report["would_have_fired"].append({"at": moment(at), "values": dict(verdict.values)})
-    report["gaps"], report["lines"] = _joined(gaps), lines.drawn()
-    return report
+            fired += 1
+            if fired <= _MAX_FIRINGS:
+                first.append(Fired(at=utc(at), values=dict(verdict.values)))
+    return Report(
+        would_have_fired=first,
+        fired=fired,
+        evaluated=evaluated,
+        unknown=unknown,
+        reason=reason,
+        gaps=_joined(gaps),
+        lines=lines.drawn(),
+    )
 
 
 async def decide(
     report: Report, row: WatcherRow, sources: Mapping[str, WatchedValue], evaluations: Evaluations
-) -> None:
-    """Ask the model for decisions on the first times that a watcher would have fired."""
-    for each in report["would_have_fired"][:_DECIDED]:
+) -> Report:
+    """Return a report with decisions of the model on the first times that a watcher would have fired."""
+    fired = list(report.would_have_fired)
+    for number, each in enumerate(fired[:_DECIDED]):
         seen = {
-            name: Seen(source, each["values"][name], 0.0) if name in each["values"] else Seen(source)
+            name: Seen(source, each.values[name], 0.0) if name in each.values else Seen(source)
             for name, source in sources.items()
         }
-        each["decision"] = await evaluations.would_decide(row, seen, at=each["at"])
+        decision = await evaluations.would_decide(row, seen, at=rfc3339(each.at))
+        fired[number] = each.model_copy(update={"decision": decision})
+    return report.model_copy(update={"would_have_fired": fired})
 
 
 class Recordings:

@@ -6,11 +6,10 @@ from typing import Annotated
 from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
 
 from agent_core.times import parse_since
 from chat.http.requests import Answer, answer, read
-from contracts.wire import Strict
+from contracts.wire import Part, Strict
 from hub_live.watchers.backtest import Report
 from hub_live.watchers.decisions.evaluation import DecisionEntry
 from hub_live.watchers.definition import Approval, By, Edit, WatcherRequest
@@ -56,7 +55,7 @@ class TestBody(Strict):
         return self
 
 
-class RemovedWatcher(TypedDict):
+class RemovedWatcher(Part):
     """The name of a watcher that is gone."""
 
     removed: str
@@ -92,7 +91,7 @@ def watcher_routes(
     async def remove(request: Request) -> Answer[RemovedWatcher]:
         name, person = await changing(request)
         await watchers.remove(name, person)
-        return answer({"removed": name})
+        return answer(RemovedWatcher(removed=name))
 
     async def change(request: Request) -> Answer[WatcherSummary]:
         name, person = await changing(request)
@@ -123,9 +122,7 @@ def watcher_routes(
             with_model=body.model,
             predicate=body.predicate,
         )
-        if not body.lines:
-            del report["lines"]
-        return answer(report)
+        return answer(report if body.lines else report.model_copy(update={"lines": None}))
 
     async def predicate(request: Request) -> Answer[CheckedPredicate]:
         name, by = await changing(request)

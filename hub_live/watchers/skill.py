@@ -150,17 +150,15 @@ class WatcherSkill(HubSkill):
             capture: Id of a capture, in place of what is recorded since then.
             model: Whether the model decides the first ten times, too.
         """
-        report: dict[str, Any] = {
-            **await self._watchers.test(
-                name,
-                self._by,
-                since=None if capture else parse_since(since),
-                capture=capture or "",
-                with_model=model,
-            )
-        }
-        del report["lines"]  # a plot is for people
-        return report
+        report = await self._watchers.test(
+            name,
+            self._by,
+            since=None if capture else parse_since(since),
+            capture=capture or "",
+            with_model=model,
+        )
+        # A plot is for people.
+        return report.model_dump(mode="json", exclude={"lines"})
 
     @skill_method(
         sentences={

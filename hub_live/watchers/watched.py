@@ -4,16 +4,15 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Final, NotRequired
+from typing import Final
 
 from pydantic import TypeAdapter
-from typing_extensions import TypedDict
 
 from agent_core.tools.skill_calls import shown_arguments
 from contracts import topics
 from contracts.phrases import Phrase
 from contracts.rates import Backoff
-from contracts.wire import Json, Part, Timestamp, shown_digest
+from contracts.wire import Json, OrAbsent, Part, Timestamp, shown_digest
 from hub_live.topics import LinkName
 from hub_live.watchers.decisions.evaluation import (
     DecisionEntry,
@@ -28,7 +27,6 @@ from hub_live.watchers.definition import (
     Allowed,
     WatchedValue,
     sources_of,
-    topics_json,
 )
 from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger
 from hub_live.watchers.predicates import Evaluator, Verdict
@@ -152,11 +150,11 @@ class Watched:
         return max(self.row.every_s or LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
 
 
-class WatchedTopic(TypedDict):
+class WatchedTopic(Part):
     """A value that a watcher sees; see `WatchedValue`."""
 
     topic: str
-    value: NotRequired[str]
+    value: OrAbsent[str] = None
     link: LinkName
 
 
@@ -197,7 +195,7 @@ class WatcherWithHistory(WatcherSummary):
     history: list[DecisionEntry]
 
 
-class CheckedPredicate(TypedDict):
+class CheckedPredicate(Part):
     """What another predicate would be worth now; see `Watchers.check`."""
 
     predicate: str | None
@@ -247,17 +245,33 @@ def summary_of(
         if watched.phase is Phase.HELD_UP:
             reason = "it waits to be evaluated: the evaluations of a minute are used up"
         watched.count()
-    more = {
-        "digest": digest_of(row),
-        "note": row.note or problem,
-        "truth": verdict.truth if verdict is not None else None,
-        "reason": reason,
-        "topics": topics_json(sources_of(row)),
-        "on_change": row.every_s is None and row.schedule is None,
-        "allow": calls_of(row),
-        "last": last,
-    }
-    return WatcherSummary.model_validate({**row.model_dump(), **more})
+    return WatcherSummary(
+        name=row.name,
+        digest=digest_of(row),
+        state=row.state,
+        owner=row.owner,
+        instruction=row.instruction,
+        predicate=row.predicate,
+        note=row.note or problem,
+        truth=verdict.truth if verdict is not None else None,
+        reason=reason,
+        topics={
+            name: WatchedTopic(topic=each.topic, value=each.value, link=each.link)
+            for name, each in sources_of(row).items()
+        },
+        every_s=row.every_s,
+        on_change=row.every_s is None and row.schedule is None,
+        schedule=row.schedule,
+        next_at=row.next_at,
+        allow=list(calls_of(row)),
+        dry_run=row.dry_run,
+        snoozed_until=row.snoozed_until,
+        fired=row.fired,
+        evaluations=row.evaluations,
+        model_calls=row.model_calls,
+        tokens=row.tokens,
+        last=None if last is None else DecisionSummary.model_validate(last),
+    )
 
 
 def digest_of(row: WatcherRow) -> str:

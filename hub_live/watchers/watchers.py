@@ -221,7 +221,7 @@ class Watchers:
         if predicate is not None:
             parse(predicate, row.topics)
             problem = problem_of(predicate, seen) or ""
-        return {"predicate": predicate, "note": problem, "latest": values_json(seen)}
+        return CheckedPredicate(predicate=predicate, note=problem, latest=values_json(seen))
 
     async def pause(self, name: str, by: By) -> WatcherSummary:
         """Watch no more until it is resumed."""
@@ -325,7 +325,7 @@ class Watchers:
         until = None if capture else now().timestamp()
         report = await backtest(parse(tried, sources), sources, recorded, until=until)
         if with_model:
-            await decide(report, row, sources, self.evaluations)
+            report = await decide(report, row, sources, self.evaluations)
         return report
 
     def of(self, by: By) -> list[WatcherSummary]:

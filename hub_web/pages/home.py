@@ -20,7 +20,7 @@ from hub_registry.http.methods import MethodsBody, SkillBody
 from hub_web.api import part
 from hub_web.parts.calls import human
 from hub_web.parts.controls import Panel, is_on
-from hub_web.parts.layout import Words, card, dot, empty, grid, row, stack
+from hub_web.parts.layout import Words, card, cut, dot, empty, grid, row, stack
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
@@ -262,9 +262,8 @@ class _Board:
             return
         with ui.element("dl").classes("sb-states"):
             for name, thing in rows:
-                Words("dt", name, "sb-cut").props["title"] = name
-                value = Words("dd", state_words(thing), "sb-cut")
-                value.props["title"] = _told(thing)
+                cut("dt", name)
+                value = cut("dd", state_words(thing), title=_told(thing))
                 self._bind(thing, partial(self._show_row, value))
 
     def _show_row(self, value: Words, thing: Thing) -> None:
@@ -286,7 +285,7 @@ class _Board:
         with self._now, card(text("Timers"), icon="timer"):
             for timer in timers[:10]:
                 with row(wrap=False):
-                    Words("span", timer.text, "sb-cut").props["title"] = timer.text
+                    cut("span", timer.text)
                     ui.element("div").classes("sb-grow")
                     due = timer.due
                     left = Words("span", "", "sb-strong sb-count")

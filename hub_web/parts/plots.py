@@ -9,7 +9,6 @@ from typing import Final
 from nicegui import ui
 
 from hub_web.parts.layout import Tone
-from hub_web.parts.times import moment
 from hub_web.view import view
 
 _WIDTH: Final = 600
@@ -21,9 +20,9 @@ _BELOW_UNIT: Final = 28
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at a moment of the API, as a line with its words."""
+    """Something that happened, as a line with its words."""
 
-    at: str
+    at: datetime
     text: str = ""
     tone: Tone = "accent"
 
@@ -72,7 +71,7 @@ def plot(
         steps: Whether a value holds until the next one.
     """
     given = [value for _, value in line if value is not None]
-    moments = [*(at for at, _ in line), *(moment(mark.at).timestamp() for mark in marks)]
+    moments = [*(at for at, _ in line), *(mark.at.timestamp() for mark in marks)]
     content = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
     if given and moments:
         low, high = min(given), max(given)
@@ -99,7 +98,7 @@ def plot(
         if unit:
             content += f'<text x="2" y="11">{escape(unit)}</text>'
         for mark in marks:
-            level = f"{x(moment(mark.at).timestamp()):.1f}"
+            level = f"{x(mark.at.timestamp()):.1f}"
             place = f'x1="{level}" x2="{level}" y1="6" y2="{floor}"'
             content += (
                 f'<line class="sb-mark sb-{mark.tone}" {place}><title>{escape(mark.text)}</title></line>'

@@ -9,10 +9,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NotRequired
+from typing import Final
 
 from pydantic import ConfigDict
-from typing_extensions import TypedDict
 
 from contracts import topics
 from contracts.devices.presence import WatcherState
@@ -28,7 +27,7 @@ from contracts.errors import (
 )
 from contracts.phrases import Phrase
 from contracts.rates import TokenBucket, TokenBuckets
-from contracts.wire import Json, Part, Timestamp, rfc3339
+from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.settings import WatcherSettings
 from hub_live.events import Events, NotificationData
@@ -57,12 +56,27 @@ _OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps 
 """How an action that has no error is told."""
 
 
-class WouldDecide(TypedDict):
+class WouldDecide(Part):
     """What the model decides on values of the past."""
 
     decision: str
     reason: str
-    actions: NotRequired[list[Allowed]]
+    actions: OrAbsent[list[Allowed]] = None
+
+
+class MadeCall(Part):
+    """A call of a decision.
+
+    Attributes:
+        outcome: ``result``; the code of its error; ``dry_run``; ``unknown`` where the hub stopped meanwhile.
+        result: As JSON, its beginning.
+    """
+
+    path: str
+    arguments: dict[str, Json]
+    outcome: str
+    result: OrAbsent[str] = None
+    error: OrAbsent[str] = None
 
 
 class DecisionSummary(Part):
@@ -73,7 +87,7 @@ class DecisionSummary(Part):
     at: Timestamp
     decision: str
     reason: str
-    actions: list[Json]
+    actions: list[MadeCall]
 
 
 class DecisionEntry(DecisionSummary):
@@ -374,12 +388,10 @@ class Evaluations:
             decision = await self.model.decide(row, occasion, seen, calls_of(row))
         except GatewayError as error:
             self.limits.charge_tokens(row.name, getattr(error, "tokens", 0))
-            return {"decision": FAILED.name, "reason": error.message}
+            return WouldDecide(decision=FAILED.name, reason=error.message)
         self.limits.charge_tokens(row.name, decision.tokens)
-        made: WouldDecide = {"decision": decision.kind.name, "reason": decision.reason}
-        if decision.calls:
-            made["actions"] = [Allowed(path=call.path, arguments=given) for call, given in decision.calls]
-        return made
+        actions = [Allowed(path=call.path, arguments=given) for call, given in decision.calls]
+        return WouldDecide(decision=decision.kind.name, reason=decision.reason, actions=actions or None)
 
     def _charge(self, row: WatcherRow, entry: DecisionRow) -> None:
         row.model_calls += 1

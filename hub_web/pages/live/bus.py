@@ -13,6 +13,7 @@ from contracts.topics import is_exact, is_filter
 from hub_live.topics import LinkName
 from hub_live.topics import operations as topics
 from hub_live.topics.tree import ShownTopic, TreeEvent
+from hub_server.system.host import Health
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
 from hub_web.parts.forms import choice, text_field
@@ -22,6 +23,7 @@ from hub_web.parts.layout import (
     badge,
     card,
     code,
+    cut,
     empty,
     facts,
     heading,
@@ -49,12 +51,12 @@ _EVERYTHING: Final = "#"
 @page("/bus", title="Bus", icon="hub", menu=220, width="wide")
 async def bus() -> None:
     """Show the tree of topics, and one of them whole."""
-    health = await view.api.get("/api/health")
+    health = await view.api.get("/api/health", Health)
     links = {"bus": text("Strawberry's bus")}
-    if health.get("home_broker"):
-        links["home"] = text("Home broker")
-    if health.get("home_assistant"):
-        links["home_assistant"] = "Home Assistant"
+    if health.home_broker is not None:
+        links |= {"home": text("Home broker")}
+    if health.home_assistant is not None:
+        links |= {"home_assistant": "Home Assistant"}
     note(text("What devices and the hub say to each other, as it happens."))
     with row().classes("sb-filters"):
         link = choice(text("Broker"), links, "bus")
@@ -99,7 +101,7 @@ class _Row:
             self.element.style(f"--indent: {line.depth * 16}px")
             icon = "" if line.is_open is None else "expand_more" if line.is_open else "chevron_right"
             ui.icon(icon).classes("sb-chevron")
-            Words("span", line.label, "sb-topic-name sb-cut").props["title"] = line.branch.path
+            cut("span", line.label, "sb-topic-name", title=line.branch.path)
             if line.is_open is not None:
                 Words("span", text.number(line.branch.size), "sb-badge")
             self._value = Words("span", "", "sb-topic-value sb-cut sb-mono")

@@ -16,10 +16,10 @@ from hub_web.parts.forms import choice, number_field, switch, text_field
 from hub_web.parts.layout import (
     Cell,
     Tone,
-    Words,
     actions,
     badge,
     card,
+    cut,
     empty,
     facts,
     grid,
@@ -115,7 +115,7 @@ async def _plot(capture: str) -> None:
         for name, line in numbers.lines.items():
             topic, _, field = name.rpartition(" ")
             heading(field, level=3, classes="sb-mono")
-            Words("p", topic, "sb-muted sb-small sb-cut").props["title"] = topic
+            cut("p", topic, "sb-muted sb-small")
             plot(line, label=name, steps=True)
         if numbers.more:
             note(text("and {n} more", n=numbers.more))

@@ -7,9 +7,16 @@ from nicegui import ui
 
 from contracts.errors import StrawberryError
 from contracts.text import shortened
-from contracts.wire import Json
+from contracts.wire import Json, Strict
+from hub_live.captures import CaptureInfo
+from hub_live.captures.files.formats import FORMATS
 from hub_live.events.kinds import Event, WatcherData
+from hub_live.watchers.backtest import Report
+from hub_live.watchers.decisions.evaluation import DecisionEntry
 from hub_live.watchers.decisions.kinds import kind_of
+from hub_live.watchers.definition import Approval
+from hub_live.watchers.http import PredicateBody, SnoozeBody, TestBody
+from hub_live.watchers.watched import CheckedPredicate, WatcherSummary, WatcherWithHistory
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
@@ -37,18 +44,6 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
-_HEAD: Final = [
-    "instruction",
-    "state",
-    "dry_run",
-    "predicate",
-    "truth",
-    "reason",
-    "snoozed_until",
-    "note",
-    "allow",
-]
-"""What the first card shows."""
 _SHOWN: Final = 20
 _CUT: Final = 60
 
@@ -66,17 +61,17 @@ class _Watcher:
     def __init__(self, name: str) -> None:
         self._name = name
         self._path = f"/api/watchers/{part(name)}"
-        self._watcher: dict[str, Any] = {}
-        self._shown: dict[str, Any] = {}
+        self._watcher: WatcherWithHistory
+        self._shown: object = None
 
     async def open(self) -> None:
         """Build the page."""
-        self._watcher = await view.api.get(self._path)
-        captures = await view.api.get("/api/captures")
+        self._watcher = await view.api.get(self._path, WatcherWithHistory)
+        captures = await view.api.get("/api/captures", list[CaptureInfo])
         self._head = stack()
         with card(text("Condition"), icon="rule"):
             note(text("While it is false, no model is asked. You can change it."))
-            self._predicate = text_field(text("Predicate"), self._watcher["predicate"] or "", lines=True)
+            self._predicate = text_field(text("Predicate"), self._watcher.predicate or "", lines=True)
             self._predicate.props("input-class=sb-mono spellcheck=false")
             self._checked = stack().props("aria-live=polite")
             # What was said of another one is no longer so.
@@ -93,8 +88,8 @@ class _Watcher:
                     "7d": text("the last week"),
                 }
                 for each in captures:
-                    if each["format"] in ("jsonl", "csv") and each["owner"]:
-                        since[f"capture {each['id']}"] = text("the capture {name}", name=each["id"])
+                    if FORMATS[each.format].is_series and each.owner:
+                        since[f"capture {each.id}"] = text("the capture {name}", name=each.id)
                 self._since = choice(text("Recorded in"), since, "1d").classes("sb-narrow")
                 view.button(text("Back-test"), self._test, icon="play_arrow", kind="primary")
             self._report = stack().props("aria-live=polite")
@@ -105,13 +100,20 @@ class _Watcher:
     async def _heard(self, event: Event[WatcherData]) -> None:
         concerned = event.data.watchers or [event.subject]
         if self._name in concerned and event.data.event != "removed":
-            await self._show(await view.api.get(self._path))
+            await self._show(await view.api.get(self._path, WatcherWithHistory))
 
-    async def _show(self, shown: dict[str, Any]) -> None:
+    async def _show(self, given: WatcherSummary) -> None:
         """Show what changes by itself; what is being edited stays."""
-        self._watcher = shown if "history" in shown else await view.api.get(self._path)
-        self._save.set_visibility(self._watcher["state"] != "draft")
-        head = {name: self._watcher[name] for name in _HEAD}
+        shown = self._watcher = (
+            given
+            if isinstance(given, WatcherWithHistory)
+            else await view.api.get(self._path, WatcherWithHistory)
+        )
+        self._save.set_visibility(shown.state != "draft")
+        head = (
+            *(shown.instruction, shown.state, shown.dry_run, shown.predicate, shown.truth),
+            *(shown.reason, shown.snoozed_until, shown.note, shown.allow),
+        )
         if head != self._shown:
             # Its buttons stay in their place while only counts and history change.
             self._shown = head
@@ -124,21 +126,21 @@ class _Watcher:
 
     def _build_head(self) -> None:
         shown = self._watcher
-        is_draft = shown["state"] == "draft"
+        is_draft = shown.state == "draft"
         with card(classes="sb-attention" if is_draft else ""):
-            Words("p", shown["instruction"], "sb-lead sb-wrap")
+            Words("p", shown.instruction, "sb-lead sb-wrap")
             with row():
                 badge(*state_of(shown))
-                if shown["state"] == "active" and shown["predicate"]:
+                if shown.state == "active" and shown.predicate:
                     dot(*truth_of(shown))
-                if shown["snoozed_until"]:
-                    note(text("quiet until {time}", time=view.at(shown["snoozed_until"])))
-            if shown["note"]:
-                note(text.message(shown["note"]))
+                if shown.snoozed_until:
+                    note(text("quiet until {time}", time=view.at(shown.snoozed_until)))
+            if shown.note:
+                note(text.message(shown.note))
             heading(text("What it may do"), level=3)
-            if not shown["allow"]:
+            if not shown.allow:
                 note(text("It notifies you, and calls nothing."))
-            for call in shown["allow"]:
+            for call in shown.allow:
                 Words("p", called(call), "sb-code sb-wrap")
             if is_draft:
                 note(text("It does nothing until you approve its condition and these calls."))
@@ -154,10 +156,10 @@ class _Watcher:
     def _build_tools(self) -> None:
         shown = self._watcher
         view.button(text("Remove"), self._remove, icon="delete", kind="flat")
-        if shown["allow"]:
-            label = text("Make the calls") if shown["dry_run"] else text("Only a dry run")
+        if shown.allow:
+            label = text("Make the calls") if shown.dry_run else text("Only a dry run")
             view.button(label, self._toggle_dry_run, kind="flat")
-        if shown["state"] == "active":
+        if shown.state == "active":
             with view.button(text("Snooze"), lambda: None, icon="snooze"), ui.menu().props("role=menu"):
                 for hours in (1, 8, 24):
                     view.menu_item(lasting(hours * 3_600.0), self._snoozing(hours))
@@ -169,83 +171,83 @@ class _Watcher:
     def _build_rest(self) -> None:
         shown = self._watcher
         with card(text("What it sees"), icon="sensors"):
-            every = text("at intervals of {time}", time=lasting(shown["every_s"])) if shown["every_s"] else ""
-            every = "" if shown["predicate"] else every
+            every = text("at intervals of {time}", time=lasting(shown.every_s)) if shown.every_s else ""
+            every = "" if shown.predicate else every
             facts(
                 {
-                    **{name: source_line(source) for name, source in shown["topics"].items()},
-                    text("It looks"): shown["schedule"] or every or text("when a value changes"),
-                    text("Next time"): view.at(shown["next_at"]),
-                    text("Fired"): text.number(shown["fired"]),
-                    text("Looked"): text.count(shown["evaluations"], "{n} time", "{n} times"),
-                    text("Asked a model"): text.count(shown["model_calls"], "{n} time", "{n} times"),
-                    text("Cost"): text.count(shown["tokens"], "{n} token", "{n} tokens"),
+                    **{name: source_line(source) for name, source in shown.topics.items()},
+                    text("It looks"): shown.schedule or every or text("when a value changes"),
+                    text("Next time"): view.at(shown.next_at),
+                    text("Fired"): text.number(shown.fired),
+                    text("Looked"): text.count(shown.evaluations, "{n} time", "{n} times"),
+                    text("Asked a model"): text.count(shown.model_calls, "{n} time", "{n} times"),
+                    text("Cost"): text.count(shown.tokens, "{n} token", "{n} tokens"),
                 }
             )
         with card(text("History"), icon="list"):
-            if not shown["history"]:
+            if not shown.history:
                 note(text("It has not decided anything yet."))
                 return
             columns = (text("When"), text("Decision"), text("Why"), text("Values"), text("Tokens"))
-            rows = [self._row(entry) for entry in shown["history"]]
+            rows = [self._row(entry) for entry in shown.history]
             table(columns, rows, label=text("History"))
 
-    def _row(self, entry: dict[str, Any]) -> tuple[Cell, ...]:
+    def _row(self, entry: DecisionEntry) -> tuple[Cell, ...]:
         words = {**outcomes(), "dry_run": text("dry run"), "unknown": text("perhaps done")}
         did = "; ".join(
-            f"{called(each)}: {text.message(each.get('error', '')) or words[each['outcome']]}"
-            for each in entry["actions"]
+            f"{called(each)}: {text.message(each.error or '') or words[each.outcome]}"
+            for each in entry.actions
         )
 
         def decision() -> None:
-            badge(decision_of(entry["decision"]), kind_of(entry["decision"]).tone)
+            badge(decision_of(entry.decision), kind_of(entry.decision).tone)
 
         def why() -> None:
             with stack().classes("sb-tight"):
-                Words("span", text.message(entry["reason"]), "sb-text")
+                Words("span", text.message(entry.reason), "sb-text")
                 if did:
                     Words("span", did, "sb-mono sb-muted sb-text")
 
-        tokens = text.number(entry["tokens"]) if entry["tokens"] else ""
-        return view.ago(entry["at"]), decision, why, _values(entry["seen"]), tokens
+        tokens = text.number(entry.tokens) if entry.tokens else ""
+        return view.ago(entry.at), decision, why, _values(entry.seen), tokens
 
     # -- the condition ----------------------------------------------------------------------------
 
     async def _check(self) -> None:
-        await self._check_with({"predicate": (self._predicate.value or "").strip() or None})
+        await self._check_with((self._predicate.value or "").strip() or None)
 
     async def _propose(self) -> None:
-        await self._check_with({})
+        await self._check_with(None)
 
-    async def _check_with(self, body: dict[str, Any]) -> None:
+    async def _check_with(self, predicate: str | None) -> None:
         self._checked.clear()
         try:
-            found = await view.api.post(f"{self._path}/predicate", body)
+            body = PredicateBody.model_construct(predicate=predicate)
+            found = await view.api.post(f"{self._path}/predicate", body, CheckedPredicate)
         except StrawberryError as error:
             with self._checked:
                 problem(error.message, error.hint)
             return
         with self._checked:
-            if found["predicate"]:
-                self._predicate.value = found["predicate"]
-            if found["note"]:
-                problem(found["note"])
+            if found.predicate:
+                self._predicate.value = found.predicate
+            if found.note:
+                problem(found.note)
             else:
                 dot("good", text("It can be read, and its values are there."))
-            if found["latest"]:
-                Words("p", " · ".join(_values(found["latest"]).splitlines()), "sb-mono sb-muted sb-text")
+            if found.latest:
+                Words("p", " · ".join(_values(found.latest).splitlines()), "sb-mono sb-muted sb-text")
 
     async def _approve(self) -> None:
         predicate = (self._predicate.value or "").strip()
         shown = self._watcher
-        calls = "\n".join(map(called, shown["allow"]))
+        calls = "\n".join(map(called, shown.allow))
         if calls and not await view.ask(
             text("Approve {name}?", name=self._name), text("It may then call, without asking:") + f"\n{calls}"
         ):
             return
-        approved = await view.api.post(
-            f"{self._path}/approve", {"digest": shown["digest"], "predicate": predicate}
-        )
+        approval = Approval.model_construct(digest=shown.digest, predicate=predicate)
+        approved = await view.api.post(f"{self._path}/approve", approval, WatcherSummary)
         # Before the button goes that stands for this handler.
         view.notify(text("{name} is active", name=self._name))
         self._checked.clear()
@@ -255,62 +257,65 @@ class _Watcher:
 
     async def _test(self) -> None:
         kind, _, capture = str(self._since.value).partition(" ")
-        body: dict[str, Any] = {"capture": capture} if capture else {"since": kind}
-        if predicate := (self._predicate.value or "").strip():
-            body["predicate"] = predicate
-        report = await view.api.post(f"{self._path}/test", {**body, "lines": True})
+        body = TestBody.model_construct(
+            since=None if capture else kind,
+            capture=capture or None,
+            predicate=(self._predicate.value or "").strip() or None,
+            lines=True,
+        )
+        report = await view.api.post(f"{self._path}/test", body, Report)
         with refilled(self._report):
-            if not report["evaluated"]:
+            if not report.evaluated:
                 note(
                     text("Nothing is recorded there yet. What a watcher sees is recorded from its start on.")
                 )
                 return
-            fired = report["would_have_fired"]
+            fired = report.would_have_fired
             count = text.count(
-                report["fired"], "It would have fired {n} time.", "It would have fired {n} times."
+                report.fired, "It would have fired {n} time.", "It would have fired {n} times."
             )
             Words("p", count, "sb-strong sb-lead")
-            marks = [Mark(each["at"], view.at(each["at"]), "warn") for each in fired]
-            marks += [Mark(each["since"], text("a gap"), "plain") for each in report["gaps"]]
-            for name, line in report["lines"].items():
+            marks = [Mark(each.at, view.at(each.at), "warn") for each in fired]
+            marks += [Mark(each.since, text("a gap"), "plain") for each in report.gaps]
+            for name, line in (report.lines or {}).items():
                 heading(name, level=3, classes="sb-mono")
                 plot(line, label=name, marks=marks, steps=True)
-            if report["lines"]:
+            if report.lines:
                 note(
                     text("Dashed lines: it would have fired. Grey ones: nothing was heard from there on."),
                     classes="sb-small",
                 )
             if fired:
-                rows = [(view.at(each["at"]), _values(each["values"])) for each in fired[:_SHOWN]]
+                rows = [(view.at(each.at), _values(each.values)) for each in fired[:_SHOWN]]
                 table((text("When"), text("Values")), rows, label=text("Times at which it would have fired"))
             if len(fired) > _SHOWN:
-                note(text("and {n} more", n=report["fired"] - _SHOWN))
-            if report["unknown"]:
+                note(text("and {n} more", n=report.fired - _SHOWN))
+            if report.unknown:
                 note(
                     text(
                         "Unknown {n} of {all} times: {reason}",
-                        n=report["unknown"],
-                        all=report["evaluated"],
-                        reason=text.message(report["reason"]),
+                        n=report.unknown,
+                        all=report.evaluated,
+                        reason=text.message(report.reason),
                     )
                 )
 
     # -- what is done with it ---------------------------------------------------------------------
 
-    async def _do(self, action: str, body: Json = None) -> None:
-        await self._show(await view.api.post(f"{self._path}/{action}", body or {}))
+    async def _do(self, action: str, body: Strict | None = None) -> None:
+        await self._show(await view.api.post(f"{self._path}/{action}", body, WatcherSummary))
 
     def _snoozing(self, hours: int) -> Any:
-        return lambda: self._do("snooze", {"seconds": hours * 3_600})
+        return lambda: self._do("snooze", SnoozeBody(seconds=hours * 3_600))
 
     async def _toggle_dry_run(self) -> None:
         shown = self._watcher
-        await self._do("approve", {"digest": shown["digest"], "dry_run": not shown["dry_run"]})
+        await self._do("approve", Approval.model_construct(digest=shown.digest, dry_run=not shown.dry_run))
 
     async def _run(self) -> None:
-        decided = await view.api.post(f"{self._path}/run")
-        view.notify(f"{decision_of(decided['decision'])}: {text.message(decided['reason'])}", kind="info")
-        await self._show(await view.api.get(self._path))
+        decided = await view.api.post(f"{self._path}/run", None, DecisionEntry)
+        view.notify(f"{decision_of(decided.decision)}: {text.message(decided.reason)}", kind="info")
+        await self._show(await view.api.get(self._path, WatcherWithHistory))
 
     async def _remove(self) -> None:
         question = text("Remove {name} with its history?", name=self._name)

@@ -1,10 +1,18 @@
 """The form of a watcher: instruction, topics and calls; made, and changed later."""
 
 import re
-from typing import Any, Final
+from collections.abc import Container
+from typing import Any, Final, cast
 
 from nicegui import ui
 
+from contracts.wire import Json
+from hub_live.topics import LinkName
+from hub_live.watchers.definition import DEFAULT_EVERY_S, Allowed, Edit, WatchedValue, WatcherRequest
+from hub_live.watchers.watched import WatchedTopic, WatcherSummary, WatcherWithHistory
+from hub_live.world.thing import Thing
+from hub_live.world.world import ENTITY, WorldView
+from hub_registry.http.methods import MethodBody, MethodsBody
 from hub_web.api import part
 from hub_web.pages.live.watchers import rule_of
 from hub_web.parts.forms import SchemaForm, choice, refuse, switch, text_field
@@ -33,14 +41,13 @@ async def new_watcher() -> None:
 async def edit_watcher(name: str) -> None:
     """Show the form that changes one."""
     view.title(name)
-    await _Form(await view.api.get(f"/api/watchers/{part(name)}")).open()
+    await _Form(await view.api.get(f"/api/watchers/{part(name)}", WatcherWithHistory)).open()
 
 
-def source_line(source: dict[str, Any]) -> str:
+def source_line(source: WatchedTopic) -> str:
     """Return a topic that a watcher sees as one line, as the form reads it."""
-    field = f"{_FIELD}{source['value']}" if source.get("value") else ""
-    link = source.get("link", "bus")
-    return f"{source['topic']}{field}" + (f" ({link})" if link != "bus" else "")
+    field = f"{_FIELD}{source.value}" if source.value else ""
+    return f"{source.topic}{field}" + (f" ({source.link})" if source.link != "bus" else "")
 
 
 class _Form:
@@ -50,30 +57,30 @@ class _Form:
         watcher: The one that is changed; None for a new one.
     """
 
-    def __init__(self, watcher: dict[str, Any] | None = None) -> None:
+    def __init__(self, watcher: WatcherSummary | None = None) -> None:
         self._watcher = watcher
-        self._allowed = {call["path"]: call["arguments"] for call in watcher["allow"]} if watcher else {}
-        self._methods: dict[str, dict[str, Any]] = {}
-        self._things: dict[str, dict[str, Any]] = {}
-        self._calls: dict[str, tuple[SchemaForm | None, dict[str, Any]]] = {}
+        self._allowed = {call.path: call.arguments for call in watcher.allow} if watcher else {}
+        self._methods: dict[str, MethodBody] = {}
+        self._things: dict[str, Thing] = {}
+        self._calls: dict[str, tuple[SchemaForm | None, dict[str, Json]]] = {}
 
     async def open(self) -> None:
         """Build the page."""
         view.user.require_writer()
         present = self._watcher
-        world = await view.api.get("/api/world", kind="entity", limit=_MANY)
-        skills = (await view.api.get("/api/skills/methods"))["skills"]
-        self._things = {f"{each['kind']} {each['id']}": each for each in world["things"] if each["topic"]}
+        world = await view.api.get("/api/world", WorldView, kind=ENTITY, limit=_MANY)
+        found = await view.api.get("/api/skills/methods", MethodsBody)
+        self._things = {f"{each.kind} {each.id}": each for each in world.things if each.topic}
         self._methods = {
-            method["path"]: method
-            for skill in skills
-            for method in skill["methods"]
-            if "read_only" not in method["flags"]
+            method.path: method
+            for skill in found.skills
+            for method in skill.methods
+            if "read_only" not in method.flags
         }
         with card(text("In your words"), icon="edit_note"):
             self._words = text_field(
                 text("What should it do?"),
-                present["instruction"] if present else "",
+                present.instruction if present else "",
                 hint=text("For example: tell me when the disk is above 95 %"),
                 lines=True,
             )
@@ -82,7 +89,7 @@ class _Form:
         with card(text("What it sees"), icon="sensors"):
             names = {key: self._thing(each) for key, each in self._things.items()}
             self._seen = choice(text("Values of your home"), names, [], several=True)
-            sources = present["topics"] if present else {}
+            sources = present.topics if present else {}
             self._topics = text_field(
                 text("Topics") if present else text("Other topics"),
                 "\n".join(f"{name} = {source_line(each)}" for name, each in sources.items()),
@@ -90,7 +97,7 @@ class _Form:
                 lines=True,
             )
             if present:
-                self._predicate = text_field(text("Predicate"), present["predicate"] or "", lines=True)
+                self._predicate = text_field(text("Predicate"), present.predicate or "", lines=True)
                 self._predicate.props("input-class=sb-mono spellcheck=false")
         with card(text("What it may do"), icon="bolt"):
             note(
@@ -106,7 +113,7 @@ class _Form:
         if present:
             note(text("With calls, it does nothing after a change until you approve it again."))
         with actions():
-            back = f"/watchers/{part(present['name'])}" if present else "/watchers"
+            back = f"/watchers/{part(present.name)}" if present else "/watchers"
             view.button(text("Cancel"), lambda: view.go(back), kind="flat")
             if present:
                 view.button(text("Save"), self._change, kind="primary")
@@ -114,20 +121,20 @@ class _Form:
                 view.button(text("Make a watcher"), self._make, icon="auto_awesome", kind="primary")
 
     def _timing(self) -> None:
-        present = self._watcher or {"every_s": None, "schedule": None}
+        every_s, schedule = (self._watcher.every_s, self._watcher.schedule) if self._watcher else (None, None)
         when = {
             "on_change": text("When a value changes"),
             "every_s": text("At an interval"),
             "schedule": text("At set times"),
         }
-        chosen = next((name for name in present.keys() & when.keys() if present[name]), "on_change")
-        every = present["every_s"] or 300
+        chosen = "every_s" if every_s else "schedule" if schedule else "on_change"
+        every = every_s or DEFAULT_EVERY_S
         often = {each: lasting(each) for each in sorted({*_OFTEN, every})}
         with row().classes("sb-search"):
             self._when = choice(text("It looks"), when, chosen).classes("sb-narrow")
             self._seconds = choice(text("Every"), often, every).classes("sb-narrow")
             self._schedule = text_field(
-                text("Times"), present["schedule"] or "", hint=text("As: every weekday at 7, or sunset")
+                text("Times"), schedule or "", hint=text("As: every weekday at 7, or sunset")
             )
             self._schedule.classes("sb-grow")
         self._seconds.bind_visibility_from(self._when, "value", value="every_s")
@@ -135,9 +142,9 @@ class _Form:
         if self._watcher is None:
             self._dry = switch(text("Dry run: decide and report, but call nothing"))
 
-    def _thing(self, thing: dict[str, Any]) -> str:
-        state = "" if thing["state"] is None else f" · {str(thing['state'])[:24]} {thing['unit'] or ''}"
-        return f"{thing['name']}{state}".rstrip()
+    def _thing(self, thing: Thing) -> str:
+        state = "" if thing.state is None else f" · {str(thing.state)[:24]} {thing.unit or ''}"
+        return f"{thing.name}{state}".rstrip()
 
     def _show_calls(self) -> None:
         self._forms.clear()
@@ -148,7 +155,7 @@ class _Form:
                     Words("legend", path.removeprefix("devices."), "sb-mono")
                     self._calls[path] = self._call(path)
 
-    def _call(self, path: str) -> tuple[SchemaForm | None, dict[str, Any]]:
+    def _call(self, path: str) -> tuple[SchemaForm | None, dict[str, Json]]:
         """Make the fields of a call; a range, and what is not there now, stays as it was approved."""
         method, given = self._methods.get(path), self._allowed.get(path, {})
         kept = {name: each for name, each in given.items() if method is None or _is_rule(each)}
@@ -156,69 +163,84 @@ class _Form:
             note(f"{name} = {rule_of(each)}", classes="sb-mono")
         if method is None:
             return None, kept
-        note(method["summary"])
-        schema = method["parameters"]
+        note(method.summary)
+        schema = method.parameters
         fields = {name: each for name, each in schema.get("properties", {}).items() if name not in kept}
         needed = [name for name in schema.get("required", ()) if name not in kept]
         schema = {**schema, "properties": fields, "required": needed}
-        return SchemaForm(schema, given, doc=method["doc"]), kept
+        return SchemaForm(schema, given, doc=method.doc), kept
 
-    def _allow(self) -> list[dict[str, Any]]:
-        return [
-            {"path": path, "arguments": {**kept, **(form.values() if form else {})}}
+    def _allow(self) -> tuple[Allowed, ...]:
+        return tuple(
+            Allowed.model_construct(path=path, arguments={**kept, **(form.values() if form else {})})
             for path, (form, kept) in self._calls.items()
-        ]
+        )
 
-    def _sources(self) -> dict[str, Any]:
-        sources: dict[str, Any] = {}
+    def _sources(self) -> dict[str, WatchedValue]:
+        sources: dict[str, WatchedValue] = {}
         for line in filter(None, map(str.strip, (self._topics.value or "").splitlines())):
             name, equals, topic = (each.strip() for each in line.partition("="))
-            link = _LINK.search(line)
-            source: dict[str, Any] = {"link": link[1]} if link else {}
+            found = _LINK.search(line)
+            link = cast("LinkName", found[1]) if found else "bus"
             topic, _, field = _LINK.sub("", topic if equals else name).partition(_FIELD)
-            source |= {"topic": topic, **({"value": field} if field else {})}
             base = name if equals else topic.rpartition("/")[2]
+            source = WatchedValue.model_construct(topic=topic, value=field or None, link=link)
             sources[name if self._watcher else _free(base, sources)] = source
         for key in self._seen.value or []:
             thing = self._things[key]
-            source = {"topic": thing["topic"], "link": thing["link"]}
-            if thing["field"] and not (thing["link"] == "bus" and thing["field"] == "value"):
-                source["value"] = thing["field"]
-            last = thing["topic"].rpartition("/")[2] if thing["link"] == "bus" else thing["name"]
+            topic, link = thing.topic or "", thing.link or "bus"
+            last = topic.rpartition("/")[2] if link == "bus" else thing.name
+            # A state on the bus is its value anyway.
+            value = None if link == "bus" and thing.field == "value" else thing.field
+            source = WatchedValue.model_construct(topic=topic, value=value, link=link)
             sources[_free(last, sources)] = source
         return sources
 
-    def _given(self) -> dict[str, Any]:
-        """Return what a watcher is made of, new or changed."""
+    def _request(self) -> WatcherRequest:
+        """Return the watcher that is wanted, which the routes check."""
         words = (self._words.value or "").strip()
         if not words:
             refuse(self._words, text("Say in words what it should do."))
-        when = {"on_change": True, "every_s": self._seconds.value, "schedule": self._schedule.value}
-        given = {"instruction": words, "topics": self._sources(), "allow": self._allow()}
-        if not given["topics"] and self._when.value != "schedule":
+        when, topics = self._when.value, self._sources()
+        if not topics and when != "schedule":
             refuse(self._seen, text("Choose at least one value"))
-        return {**given, self._when.value: when[self._when.value]}
+        present = self._watcher
+        return WatcherRequest.model_construct(
+            name=present.name if present else (self._name.value or "").strip() or _name_of(words),
+            topics=topics,
+            instruction=words,
+            every_s=self._seconds.value if when == "every_s" else None,
+            on_change=when == "on_change",
+            schedule=self._schedule.value if when == "schedule" else None,
+            allow=self._allow(),
+            dry_run=present.dry_run if present else self._dry.value,
+        )
 
     async def _change(self) -> None:
-        assert self._watcher is not None
-        path = f"/watchers/{part(self._watcher['name'])}"
-        body = {**self._given(), "predicate": (self._predicate.value or "").strip()}
-        await view.api.patch(f"/api{path}", body)
+        wanted = self._request()
+        edit = Edit.model_construct(
+            instruction=wanted.instruction,
+            topics={**wanted.topics},
+            predicate=(self._predicate.value or "").strip(),
+            allow=wanted.allow,
+            every_s=wanted.every_s,
+            on_change=wanted.on_change,
+            schedule=wanted.schedule,
+        )
+        path = f"/watchers/{part(wanted.name)}"
+        await view.api.patch(f"/api{path}", edit, WatcherSummary)
         view.go(path)
 
     async def _make(self) -> None:
-        given = self._given()
-        name = (self._name.value or "").strip() or _name_of(given["instruction"])
-        body = {**given, "name": name, "dry_run": self._dry.value}
-        made = await view.api.post("/api/watchers", body)
-        view.go(f"/watchers/{part(made['name'])}")
+        made = await view.api.post("/api/watchers", self._request(), WatcherSummary)
+        view.go(f"/watchers/{part(made.name)}")
 
 
 def _is_rule(given: Any) -> bool:
     return isinstance(given, dict) and bool(given.keys() & {"minimum", "maximum", "enum"})
 
 
-def _free(wanted: str, taken: dict[str, Any]) -> str:
+def _free(wanted: str, taken: Container[str]) -> str:
     base = "".join(each if each.isascii() and each.isalnum() else "_" for each in wanted.lower()).strip("_")
     base = base[:28] or "value"
     base = f"value_{base}" if base[0].isdigit() or base in ("and", "or", "not", "for") else base

@@ -7,15 +7,18 @@ from typing import Any
 from nicegui import ui
 
 from hub_live.events.kinds import WatcherData
+from hub_live.watchers.decisions.evaluation import MadeCall
 from hub_live.watchers.decisions.kinds import kind_of
+from hub_live.watchers.definition import Allowed
+from hub_live.watchers.watched import WatcherSummary
 from hub_web.api import part
-from hub_web.parts.layout import Tone, Words, badge, dot, empty, grid, note, refilled, row
+from hub_web.parts.layout import Tone, Words, badge, cut, dot, empty, grid, note, refilled, row
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
 
 
-def state_of(watcher: dict[str, Any]) -> tuple[str, Tone]:
+def state_of(watcher: WatcherSummary) -> tuple[str, Tone]:
     """Return the state of a watcher in words, and how it looks."""
     known: dict[str, tuple[str, Tone]] = {
         "active": (text("active"), "good"),
@@ -23,15 +26,15 @@ def state_of(watcher: dict[str, Any]) -> tuple[str, Tone]:
         "paused": (text("paused"), "plain"),
         "failed": (text("cannot watch"), "bad"),
     }
-    words, tone = known[watcher["state"]]
-    return (text("{state}, dry run", state=words) if watcher["dry_run"] else words), tone
+    words, tone = known[watcher.state]
+    return (text("{state}, dry run", state=words) if watcher.dry_run else words), tone
 
 
-def truth_of(watcher: dict[str, Any]) -> tuple[Tone, str]:
+def truth_of(watcher: WatcherSummary) -> tuple[Tone, str]:
     """Return what the predicate says now."""
-    if watcher["truth"] is None:
-        return "warn", text.message(watcher["reason"]) or text("not known yet")
-    return ("accent", text("true now")) if watcher["truth"] else ("plain", text("false now"))
+    if watcher.truth is None:
+        return "warn", text.message(watcher.reason) or text("not known yet")
+    return ("accent", text("true now")) if watcher.truth else ("plain", text("false now"))
 
 
 def decision_of(decision: str) -> str:
@@ -39,10 +42,10 @@ def decision_of(decision: str) -> str:
     return text(kind_of(decision).label)
 
 
-def called(call: dict[str, Any]) -> str:
+def called(call: Allowed | MadeCall) -> str:
     """Return a call that a watcher may make, as people write it."""
-    arguments = ", ".join(f"{name}={rule_of(rule)}" for name, rule in call["arguments"].items())
-    return f"{call['path'].removeprefix('devices.')}({arguments})"
+    arguments = ", ".join(f"{name}={rule_of(rule)}" for name, rule in call.arguments.items())
+    return f"{call.path.removeprefix('devices.')}({arguments})"
 
 
 def rule_of(rule: Any) -> str:
@@ -66,7 +69,7 @@ async def watchers() -> None:
 
     @one_at_a_time
     async def show() -> None:
-        found = await view.api.get("/api/watchers")
+        found = await view.api.get("/api/watchers", list[WatcherSummary])
         with refilled(place):
             if not found:
                 with empty(
@@ -79,7 +82,7 @@ async def watchers() -> None:
                         view.button(text("Make a watcher"), new, icon="add", kind="primary")
                 return
             with grid(least=340):
-                for each in sorted(found, key=lambda each: each["state"] != "draft"):
+                for each in sorted(found, key=lambda each: each.state != "draft"):
                     _card(each)
 
     # First, so that nothing happens unheard in between.
@@ -87,25 +90,25 @@ async def watchers() -> None:
     await show()
 
 
-def _card(watcher: dict[str, Any]) -> None:
-    last = watcher["last"]
-    link = ui.link("", f"/watchers/{part(watcher['name'])}")
+def _card(watcher: WatcherSummary) -> None:
+    last = watcher.last
+    link = ui.link("", f"/watchers/{part(watcher.name)}")
     with link.classes("sb-card sb-card-link"):
         with ui.element("div").classes("sb-card-head"):
-            Words("h2", watcher["name"], "sb-h2 sb-cut").props["title"] = watcher["name"]
+            cut("h2", watcher.name, "sb-h2")
             with ui.element("div").classes("sb-card-tools"):
                 badge(*state_of(watcher))
-        Words("p", watcher["instruction"], "sb-clamp")
-        if watcher["predicate"]:
-            Words("p", watcher["predicate"], "sb-mono sb-cut").props["title"] = watcher["predicate"]
-        elif watcher["note"]:
-            note(text.message(watcher["note"]), classes="sb-small")
+        Words("p", watcher.instruction, "sb-clamp")
+        if watcher.predicate:
+            cut("p", watcher.predicate, "sb-mono")
+        elif watcher.note:
+            note(text.message(watcher.note), classes="sb-small")
         with row().classes("sb-small"):
-            if watcher["state"] == "draft":
+            if watcher.state == "draft":
                 dot("accent", text("waits for your approval"))
-            elif watcher["state"] == "active" and watcher["predicate"]:
+            elif watcher.state == "active" and watcher.predicate:
                 dot(*truth_of(watcher))
-            Words("span", text.count(watcher["fired"], "fired {n} time", "fired {n} times"), "sb-muted")
+            Words("span", text.count(watcher.fired, "fired {n} time", "fired {n} times"), "sb-muted")
             if last:
-                when = f"{decision_of(last['decision'])} {view.ago(last['at'])}"
+                when = f"{decision_of(last.decision)} {view.ago(last.at)}"
                 Words("span", when, "sb-muted")

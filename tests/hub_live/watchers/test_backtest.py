@@ -1,7 +1,6 @@
 """Back-tests: when a watcher would have fired on recorded data, by the rule of the live engine."""
 
 import asyncio
-from datetime import datetime
 
 import pytest
 
@@ -33,7 +32,7 @@ def _disk(at: float, value: object) -> Sample:
 async def _fired(text: str, *recorded: Sample | Gap, until: float | None = None) -> list[float]:
     end = None if until is None else _T0 + until
     report = await backtest(parse(text, _SOURCES), _SOURCES, recorded, until=end)
-    return [datetime.fromisoformat(each["at"]).timestamp() - _T0 for each in report["would_have_fired"]]
+    return [each.at.timestamp() - _T0 for each in report.would_have_fired]
 
 
 async def test_it_fires_when_the_predicate_becomes_true_and_again_after_it_was_false() -> None:
@@ -74,9 +73,9 @@ async def test_a_gap_is_reported_and_what_it_hides_is_unknown() -> None:
     recorded: list[Sample | Gap] = [*values[:10], gap, *values[15:]]
     predicate = parse('mean(disk, "10m") > 95 and count(disk, "10m") > 99', _SOURCES)
     report = await backtest(predicate, _SOURCES, recorded)
-    assert report["gaps"] == [described_gap(gap)]
-    assert (report["fired"], report["unknown"], report["evaluated"]) == (0, 6, 16)
-    assert report["reason"] == 'there is a gap in the time of mean(disk, "10m")'
+    assert report.gaps == [described_gap(gap)]
+    assert (report.fired, report.unknown, report.evaluated) == (0, 6, 16)
+    assert report.reason == 'there is a gap in the time of mean(disk, "10m")'
 
 
 async def test_a_gap_of_another_broker_hides_nothing() -> None:
@@ -90,7 +89,7 @@ async def test_the_values_at_each_firing_are_reported() -> None:
         _SOURCES,
         [_disk(0, 98), _sample(1, "other", "1"), _disk(2, 20), _disk(3, 96)],
     )
-    assert [each["values"] for each in report["would_have_fired"]] == [
+    assert [each.values for each in report.would_have_fired] == [
         {"disk": 98, 'max(disk, "1h")': 98.0},
         {"disk": 96, 'max(disk, "1h")': 98.0},
     ]
