@@ -288,7 +288,7 @@ def _log() -> None:
         def show(line: ShownLine) -> None:
             quiet.set_visibility(False)
             with lines, ui.element("li").classes(f"sb-log-{line.level}"):
-                Words("time", view.at(line.at)).props["title"] = rfc3339(line.at)
+                Words("time", view.at(line.at), title=rfc3339(line.at))
                 Words("span", line.level, "sb-log-word")
                 cut("span", line.logger, "sb-muted")
                 Words("span", line.text, "sb-log-text")

@@ -18,12 +18,15 @@ class Words(ui.element):
 
     Args:
         tag: Of HTML.
+        title: What is shown by pointing at it.
     """
 
-    def __init__(self, tag: str, text: str, classes: str = "") -> None:
+    def __init__(self, tag: str, text: str, classes: str = "", *, title: str = "") -> None:
         super().__init__(tag)
         self.set(text)
         self.classes(classes)
+        if title:
+            self.props["title"] = title
 
     def set(self, text: str) -> None:
         """Show another text."""
@@ -32,14 +35,8 @@ class Words(ui.element):
 
 
 def cut(tag: str, text: str, classes: str = "", *, title: str = "") -> Words:
-    """Make words that are cut where there is no room for them, and shown whole by pointing at them.
-
-    Args:
-        title: What is shown then instead.
-    """
-    made = Words(tag, text, f"sb-cut {classes}")
-    made.props["title"] = title or text
-    return made
+    """Make words that are cut where there is no room for them, and shown whole by pointing at them."""
+    return Words(tag, text, f"sb-cut {classes}", title=title or text)
 
 
 def heading(text: str, *, level: Literal[1, 2, 3] = 2, classes: str = "") -> Words:
@@ -141,7 +138,7 @@ def facts(rows: dict[str, str]) -> ui.element:
         for name, value in rows.items():
             if value:
                 Words("dt", name)
-                Words("dd", value).props["title"] = value
+                Words("dd", value, title=value)
     return made
 
 
@@ -194,7 +191,7 @@ class Table:
                             if callable(cell):
                                 cell()
                             elif cell:
-                                Words("span", cell).props["title"] = cell
+                                Words("span", cell, title=cell)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, label: str) -> Table:
