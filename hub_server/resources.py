@@ -12,11 +12,13 @@ from hub_registry.access.bearer import Bearer
 from hub_registry.http.clients import clients
 from hub_registry.http.devices import devices
 from hub_registry.http.joining import joining
+from hub_registry.http.skills import skills
 from hub_registry.http.tokens import tokens
 from hub_registry.http.users import users
 
 RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     bus,
+    skills,
     captures,
     events,
     world,

@@ -159,15 +159,6 @@ async def answer_each(values: Iterable[Answered]) -> Answer[list[Answered]]:
     return Answer(b"[" + b",".join(made) + b"]")
 
 
-def answer_joined(value: Model, name: str, pieces: Iterable[bytes]) -> Answer[Model]:
-    """Make the JSON response with a model whose list ``name`` is empty, and is of these pieces in the answer.
-
-    Thousands of them would block everything else if they became JSON at once.
-    """
-    empty = b'"%s":[' % name.encode()
-    return Answer(to_json(value).replace(empty, empty + b",".join(pieces), 1))
-
-
 def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidMessage:
     mistakes = error.errors(include_url=False)
     first = mistakes[0]

@@ -4,7 +4,7 @@ from starlette.routing import BaseRoute
 
 from chat.operations import Operations
 from hub_registry.access.bearer import Bearer, Gate
-from hub_registry.http import clients, devices, joining, methods, public, sessions, skills, users
+from hub_registry.http import clients, devices, joining, public, sessions, skills, users
 from hub_registry.http.parts import RegistryAdmin, Remover
 from hub_registry.http.tokens import Tokens
 from hub_registry.http.tokens import tokens as token_operations
@@ -35,6 +35,5 @@ def make_routes(
         *operations.mount(devices.purging, remover),
         *operations.mount(clients.clients, registry),
         *operations.mount(token_operations, tokens),
-        *skills.routes(registry, gate),
-        *methods.routes(registry, gate),
+        *operations.mount(skills.skills, registry),
     ]

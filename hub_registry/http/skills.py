@@ -1,23 +1,29 @@
-"""Skills: all of them, searched, described."""
+"""Skills: ``/api/skills``, ``strawberry skills`` and their page."""
 
+from collections.abc import Iterator
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 from pydantic_core import to_json
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
 
 from agent_core.search import targets
-from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
-from chat.http.requests import Answer, answer, answer_joined, read, read_query
-from contracts.wire import Part, Strict
-from hub_registry.access.bearer import Gate
+from agent_core.search.catalogue import FoundMethod, raised_flags
+from agent_core.search.directory import DeviceEntry, RegisteredSkill
+from chat.operations import ADMIN, Command, Needs, Resource
+from contracts.devices.registration import Method
+from contracts.names import SkillName
+from contracts.wire import Json, Part, Strict
+from hub_registry.access.bearer import Bearer
+from hub_registry.devices.directory import Entry
 from hub_registry.devices.review import APPROVED_RANK
 from hub_registry.registry import Registry
 
-_ALL_BYTES = 1024 * 1024
+_ALL_BYTES: Final = 1024 * 1024
 """A person's list of all skills; the 4 kB of a search are for a model's context."""
+_MOST_BYTES: Final = 2 * 1024 * 1024
+"""Of methods with their schemas: a hundred devices with ten skills each."""
+_LOOK: Final = Needs(("chat", "call"), devices=True)
 
 
 class ResultBody(Strict):
@@ -74,25 +80,12 @@ class SearchBody(Strict):
     hint: str
     silent: list[str]
 
-    @classmethod
-    def of(cls, page: SearchPage, silent: list[str]) -> "SearchBody":
-        """Make it of a page of results."""
-        hint = "search with other words, or describe one path" if page.more else ""
-        results = [ResultBody.of(found) for found in page.results]
-        return cls(results=results, more=page.more, hint=hint, silent=silent)
-
 
 class Description(Part):
     """What a device, a skill or a method is, in words."""
 
     path: str
     text: str
-
-
-class ProvidersBody(Strict):
-    """The order of the providers of a device-agnostic skill, by any of their names."""
-
-    devices: list[str]
 
 
 class ProviderAnswer(Strict):
@@ -109,72 +102,157 @@ class ProviderAnswer(Strict):
     preferred: bool
 
 
-class _Search(Strict):
-    """Query parameters of a search; ``device`` is the current one, which the token of a device implies."""
+class MethodBody(Strict):
+    """A method; see `contracts.devices.registration.Method`."""
 
-    q: Annotated[str, Field(max_length=1_000)] = ""
-    limit: Annotated[int, Field(gt=0, le=1_000)] = 20
-    device: Annotated[str | None, Field(max_length=64)] = None
+    name: str
+    path: str
+    signature: str
+    summary: str
+    doc: str
+    parameters: dict[str, Json]
+    result: dict[str, Json] | None
+    flags: list[str]
+    digest: str
+    sentences: dict[str, list[str]]
+    timeout_s: float
 
-
-class _Describe(Strict):
-    """Query parameters of a description."""
-
-    path: Annotated[str, Field(max_length=300)]
-
-
-def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
-    """Make the routes."""
-    may_look = gate.require("chat", "call")
-
-    async def list_skills(request: Request) -> Answer[SearchBody]:
-        user = (await may_look(request)).user.id
-        results: list[bytes] = []
-        room = _ALL_BYTES
-        async with aclosing(registry.search.listing(user)) as listing:
-            async for found in listing:
-                results.append(to_json(ResultBody.of(found)))
-                room -= len(results[-1])
-                if room < 0:
-                    break
-        more = max(0, registry.search.total(user) - len(results))
-        page = SearchBody.of(SearchPage((), more), registry.search.silent(user))
-        return answer_joined(page, "results", results)
-
-    async def search_skills(request: Request) -> Answer[SearchBody]:
-        bearer, query = await may_look(request), read_query(request, _Search)
-        user = bearer.user.id
-        directory = registry.directory.seen_by(user)
-        current = bearer.device or (query.device and directory.resolve(query.device).id)
-        found = await registry.search.find(query.q, current=current, user=user, limit=query.limit)
-        return answer(SearchBody.of(found, registry.search.silent(user)))
-
-    async def describe_skill(request: Request) -> Answer[Description]:
-        bearer, path = await may_look(request), read_query(request, _Describe).path
-        directory = registry.directory.seen_by(bearer.user.id)
-        text = targets.describe(directory, path, current=bearer.device)
-        return answer(Description(path=path, text=text))
-
-    async def list_providers(request: Request) -> Answer[list[ProviderAnswer]]:
-        await gate.require_admin(request)
-        return answer(_providers(registry, request.path_params["skill"]))
-
-    async def prefer_providers(request: Request) -> Answer[list[ProviderAnswer]]:
-        await gate.require_admin(request)
-        skill, body = request.path_params["skill"], await read(request, ProvidersBody)
-        await registry.prefer(skill, [registry.directory.resolve(name) for name in body.devices])
-        return answer(_providers(registry, skill))
-
-    return [
-        Route("/api/skills/{skill}/providers", list_providers),
-        Route("/api/skills/{skill}/providers", prefer_providers, methods=["PUT"]),
-        Route("/api/skills", list_skills),
-        Route("/api/skills/search", search_skills),
-        Route("/api/skills/describe", describe_skill),
-    ]
+    @classmethod
+    def of(cls, method: Method, path: str) -> "MethodBody":
+        """Make it of what is registered."""
+        return cls(
+            name=method.name,
+            path=path,
+            signature=method.signature,
+            summary=method.summary,
+            doc=method.doc,
+            parameters=method.parameters,
+            result=method.result,
+            flags=raised_flags(method.flags),
+            digest=method.digest,
+            sentences=method.sentences,
+            timeout_s=method.timeout_ms / 1000,
+        )
 
 
-def _providers(registry: Registry, skill: str) -> list[ProviderAnswer]:
+class SkillBody(Strict):
+    """A skill of a device, with methods that were asked for.
+
+    Attributes:
+        device: Its key; ``hub`` for a skill of the hub itself.
+        unavailable: Why it cannot be called right now; empty if it can.
+    """
+
+    device: str
+    device_name: str
+    area: str | None
+    unavailable: str
+    skill: str
+    doc: str
+    device_agnostic: bool
+    methods: list[MethodBody]
+
+
+class MethodsBody(Strict):
+    """Skills, and how many more did not fit into the answer."""
+
+    skills: list[SkillBody]
+    more: int
+
+
+skills: Resource[Registry, Bearer] = Resource("skills", "/api/skills")
+
+
+@skills.get(_LOOK)
+async def list_skills(registry: Registry, asking: Bearer) -> SearchBody:
+    """List the methods of all skills.
+
+    `unavailable` gives a reason per device, `silent` names the devices whose skills are left out because they
+    were not heard for half an hour.
+    """
+    user = asking.user.id
+    results: list[ResultBody] = []
+    room = _ALL_BYTES
+    async with aclosing(registry.search.listing(user)) as listing:
+        async for found in listing:
+            results.append(ResultBody.of(found))
+            room -= len(to_json(results[-1]))
+            if room < 0:
+                break
+    more = max(0, registry.search.total(user) - len(results))
+    return _page(results, more, registry.search.silent(user))
+
+
+@skills.get(_LOOK, "/search")
+async def search_skills(
+    registry: Registry,
+    asking: Bearer,
+    q: Annotated[str, Field(max_length=1_000)] = "",
+    limit: Annotated[int, Field(gt=0, le=1_000)] = 20,
+    device: Annotated[str | None, Field(max_length=64)] = None,
+) -> SearchBody:
+    """Find methods, the best match first.
+
+    Args:
+        device: The current one, which the token of a device implies.
+    """
+    user = asking.user.id
+    current = asking.device or (device and registry.directory.seen_by(user).resolve(device).id)
+    found = await registry.search.find(q, current=current, user=user, limit=limit)
+    return _page([ResultBody.of(each) for each in found.results], found.more, registry.search.silent(user))
+
+
+@skills.get(_LOOK, "/describe", command=Command("describe PATH", says="{text}"))
+async def describe_skill(
+    registry: Registry, asking: Bearer, path: Annotated[str, Field(max_length=300)]
+) -> Description:
+    """Show a skill, or one of its methods.
+
+    Args:
+        path: for example LampSkill, LampSkill.turn_on or devices.bedroom_pc.LampSkill.turn_on
+    """
+    directory = registry.directory.seen_by(asking.user.id)
+    return Description(path=path, text=targets.describe(directory, path, current=asking.device))
+
+
+@skills.get(_LOOK, "/methods")
+async def list_methods(
+    registry: Registry,
+    asking: Bearer,
+    device: Annotated[str | None, Field(max_length=64)] = None,
+    skill: SkillName | None = None,
+    arguments: Annotated[int | None, Field(ge=0, le=200)] = None,
+) -> MethodsBody:
+    """List methods with the JSON Schema of arguments and result.
+
+    `methods` have `name`, `path`, `signature`, `summary`, `doc`, `parameters`, `result`, `flags`, `digest`,
+    `sentences` and `timeout_s`. `more` is how many skills were left out of 2 MiB.
+
+    Args:
+        arguments: How many a method may have at most.
+    """
+    directory = registry.directory.seen_by(asking.user.id)
+    entries: list[DeviceEntry] = [each for each in directory.entries() if not each.revoked]
+    if device is None:
+        entries.append(directory.hub)
+    else:
+        own = device == directory.hub.key
+        entries = [directory.hub if own else directory.resolve(device)]
+    found: list[SkillBody] = []
+    more, room = 0, _MOST_BYTES
+    for entry in entries:
+        for body in _skills(entry, skill, arguments):
+            room -= len(to_json(body))
+            if room < 0:
+                more += 1
+            else:
+                found.append(body)
+    return MethodsBody(skills=found, more=more)
+
+
+@skills.get(ADMIN, "/{skill}/providers")
+async def list_providers(registry: Registry, asking: Bearer, skill: str) -> list[ProviderAnswer]:
+    """List the devices that serve a device-agnostic skill, in the order of calls."""
     return [
         ProviderAnswer(
             id=entry.id,
@@ -185,3 +263,47 @@ def _providers(registry: Registry, skill: str) -> list[ProviderAnswer]:
         )
         for entry in registry.directory.providers(skill)
     ]
+
+
+@skills.put(ADMIN, "/{skill}/providers")
+async def prefer_providers(
+    registry: Registry, asking: Bearer, skill: str, devices: list[str]
+) -> list[ProviderAnswer]:
+    """Set which devices come first, in this order, and approve them as providers.
+
+    Args:
+        devices: Any of their names; an empty list resets the order.
+    """
+    await registry.prefer(skill, [registry.directory.resolve(name) for name in devices])
+    return await list_providers(registry, asking, skill)
+
+
+def _page(results: list[ResultBody], more: int, silent: list[str]) -> SearchBody:
+    hint = "search with other words, or describe one path" if more else ""
+    return SearchBody(results=results, more=more, hint=hint, silent=silent)
+
+
+def _skills(entry: DeviceEntry, named: str | None, arguments: int | None) -> Iterator[SkillBody]:
+    for skill in entry.skills.values():
+        if named not in (None, skill.name):
+            continue
+        if methods := [method for method in skill.methods.values() if _fits(method, arguments)]:
+            yield _body(entry, skill, methods)
+
+
+def _fits(method: Method, arguments: int | None) -> bool:
+    properties = method.parameters.get("properties")
+    return arguments is None or not isinstance(properties, dict) or len(properties) <= arguments
+
+
+def _body(entry: DeviceEntry, skill: RegisteredSkill, methods: list[Method]) -> SkillBody:
+    return SkillBody(
+        device=entry.key,
+        device_name=entry.display_name,
+        area=skill.registration.area or (entry.device.area if isinstance(entry, Entry) else None),
+        unavailable=entry.unavailable or "",
+        skill=skill.name,
+        doc=skill.registration.doc,
+        device_agnostic=skill.device_agnostic,
+        methods=[MethodBody.of(each, f"devices.{entry.key}.{skill.name}.{each.name}") for each in methods],
+    )

@@ -25,7 +25,7 @@ from hub_registry.http.devices import (
     show_device,
     show_review,
 )
-from hub_registry.http.methods import MethodBody, MethodsBody, SkillBody
+from hub_registry.http.skills import MethodBody, SkillBody, list_methods
 from hub_registry.http.users import list_users
 from hub_web.api import part
 from hub_web.pages.devices import load_words, place_and_owner, state_of
@@ -333,7 +333,7 @@ class _Device:
     # -- what it can do ---------------------------------------------------------------------------
 
     async def _show_skills(self) -> None:
-        found = await view.api.get("/api/skills/methods", MethodsBody, device=self._device.id)
+        found = await view.api(list_methods, self._device.id)
         skills = {each.skill: each for each in found.skills}
         with self._skills:
             if skills and not self._skills.default_slot.children:

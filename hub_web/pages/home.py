@@ -16,7 +16,7 @@ from hub_live.watchers.timers import TimerSummary
 from hub_live.world import operations as world
 from hub_live.world.operations import WorldEvent
 from hub_live.world.thing import Thing
-from hub_registry.http.methods import MethodsBody, SkillBody
+from hub_registry.http.skills import SkillBody, list_methods
 from hub_web.api import part
 from hub_web.parts.calls import human
 from hub_web.parts.controls import Panel, is_on
@@ -113,7 +113,7 @@ class _Board:
         self._show_fired()
 
     async def _read_methods(self) -> None:
-        found = await view.api.get("/api/skills/methods", MethodsBody, arguments=_ARGUMENTS)
+        found = await view.api(list_methods, arguments=_ARGUMENTS)
         self._skills = {(each.device, each.skill): each for each in found.skills}
 
     def _take(self, things: list[Thing]) -> None:

@@ -7,8 +7,7 @@ from nicegui import ui
 
 from contracts.text import escaped
 from hub_registry.http.devices import list_devices
-from hub_registry.http.methods import MethodsBody
-from hub_registry.http.skills import Description, ResultBody, SearchBody
+from hub_registry.http.skills import ResultBody, describe_skill, list_methods, search_skills
 from hub_server.http.sentences import CallOfSentence, SentenceTried
 from hub_web.pages.device import method_row
 from hub_web.parts.calls import call, flag_legend, flags, show_result
@@ -29,9 +28,7 @@ async def skills() -> None:
 
     @one_at_a_time
     async def search() -> None:
-        answer = await view.api.get(
-            "/api/skills/search", SearchBody, q=words.value or "", device=current.value, limit=_SHOWN
-        )
+        answer = await view.api(search_skills, words.value or "", _SHOWN, current.value)
         with refilled(found):
             if not answer.results:
                 empty("search_off", text("Nothing found"), text("Other words may find it."))
@@ -133,8 +130,8 @@ def _result(result: ResultBody) -> None:
 async def _describe(path: str) -> None:
     """Show what the model reads of a method, its sentences, and the form that runs it."""
     _, device, skill, method = path.split(".")
-    described = await view.api.get("/api/skills/describe", Description, path=path)
-    found = await view.api.get("/api/skills/methods", MethodsBody, device=device, skill=skill)
+    described = await view.api(describe_skill, path)
+    found = await view.api(list_methods, device, skill)
     with view.dialog(f"{skill}.{method}", wide=True, close=text("Close")):
         code(escaped(described.text, keep="\n"), label=text("As the assistant reads it")).classes("sb-wrap")
         for each in found.skills[:1]:

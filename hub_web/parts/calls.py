@@ -11,7 +11,7 @@ from contracts.chat import CallToConfirm
 from contracts.errors import InvalidMessage
 from contracts.text import escaped, shortened
 from contracts.wire import Json
-from hub_registry.http.methods import MethodBody, SkillBody
+from hub_registry.http.skills import MethodBody, SkillBody
 from hub_server.http.skills import CallBody, CallResult
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import SchemaForm

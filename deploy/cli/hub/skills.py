@@ -50,12 +50,6 @@ def _shown(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "devices": devices}
 
 
-def describe(options: argparse.Namespace) -> None:
-    """Print a skill with its methods, or the signature and documentation of one method."""
-    answer = hub_of(options).request("GET", api("skills", "describe", path=options.path))
-    Output(options.json).result(answer, text=answer["text"])
-
-
 def allow(options: argparse.Namespace) -> None:
     """Let the model call a method that declares nothing without a question, or have it ask again."""
     match options.path.split("."):

@@ -59,8 +59,6 @@ skills prefer: set which devices serve a skill for any device
   SKILL                  for example CalculatorSkill
   devices=[DEVICE]...    first one first
   --reset                forget the order
-skills describe: show a skill, or one of its methods
-  path=NAME  for example LampSkill, LampSkill.turn_on or devices.bedroom_pc.LampSkill.turn_on
 
 voice ACTION (voice): listen, speak, mute, and try the microphone
 voice show: show what the voice of this machine does

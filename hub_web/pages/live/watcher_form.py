@@ -12,7 +12,7 @@ from hub_live.watchers.definition import DEFAULT_EVERY_S, Allowed, Edit, Watched
 from hub_live.watchers.watched import WatchedTopic, WatcherSummary, WatcherWithHistory
 from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY, WorldView
-from hub_registry.http.methods import MethodBody, MethodsBody
+from hub_registry.http.skills import MethodBody, list_methods
 from hub_web.api import part
 from hub_web.pages.live.watchers import rule_of
 from hub_web.parts.forms import SchemaForm, choice, refuse, switch, text_field
@@ -69,7 +69,7 @@ class _Form:
         view.user.require_writer()
         present = self._watcher
         world = await view.api.get("/api/world", WorldView, kind=ENTITY, limit=_MANY)
-        found = await view.api.get("/api/skills/methods", MethodsBody)
+        found = await view.api(list_methods)
         self._things = {f"{each.kind} {each.id}": each for each in world.things if each.topic}
         self._methods = {
             method.path: method
