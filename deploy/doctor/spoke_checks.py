@@ -8,14 +8,14 @@ from typing import Final
 
 from bus.link.tls_failure import connect_failure
 from contracts.addresses import broker_endpoint, host_of
-from contracts.errors import ConfigError, HubUnreachable, InvalidMessage, StrawberryError, Unauthorized
+from contracts.errors import ConfigError, HubUnreachable, InvalidMessage, Unauthorized
 from deploy.directory import Home
 from deploy.doctor.checks import Check
 from identity.certificates import client_context
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
 from spoke.membership.hub_http import HubAnswer
-from spoke.membership.refreshing import find_hub, refusal_of
+from spoke.membership.refreshing import find_hub
 from spoke.membership.trust import Hub
 
 _PATIENCE_S: Final = 10.0
@@ -90,11 +90,9 @@ def _token(enrolment: Enrolment, hub: Hub | None, answer: HubAnswer | None) -> C
         return Check("token", ok=True, detail=f"{lasts}; the hub cannot be asked whether it takes it")
     if answer.status == 200:
         return Check("token", ok=True, detail=f"{lasts}; the hub takes it")
-    try:
-        problem = refusal_of(hub, answer).message
-    except StrawberryError as error:
-        return Check("token", ok=False, detail=error.message, hint=error.hint or "Look at the hub's logs.")
-    return Check("token", ok=False, detail=problem, hint=invite)
+    refusal = answer.refusal()
+    hint = invite if isinstance(refusal, Unauthorized) else refusal.hint or "Look at the hub's logs."
+    return Check("token", ok=False, detail=refusal.message, hint=hint)
 
 
 async def _broker(enrolment: Enrolment) -> Check:

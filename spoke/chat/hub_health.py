@@ -23,7 +23,7 @@ from identity.challenges import PATH as WELL_KNOWN
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.refreshing import find_hub
-from spoke.membership.trust import Hub, no_hub
+from spoke.membership.trust import Hub
 from spoke.settings import ChatSettings
 
 _log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class HubHealth:
                 try:
                     answer = await met.http.request("GET", WELL_KNOWN, timeout_s=2 * limit_s + 1)
                     if answer.status != 200:
-                        raise no_hub(met.http.url, answer)
+                        raise answer.no_hub()
                     card = HubCard.model_validate(answer.body)
                 except (HubBroken, HubUntrusted, InvalidMessage, ValidationError):
                     # It may have closed the connection in this moment, or have new certificates.

@@ -142,9 +142,9 @@ class HubTurns:
             "POST", path, {"approve": approve}, bearer=self._health.bearer
         )
         if answer.status != 200:
-            message, hint = answer.error
+            problem = answer.problem
             kind = {404: NotFound, 409: Conflict}.get(answer.status, GatewayError)
-            raise kind(message or f"the hub answered with status {answer.status}", hint=hint)
+            raise kind(problem.message or f"the hub answered with status {answer.status}", hint=problem.hint)
 
     async def _check(self, deadlines: Deadlines) -> Hub:
         """Push the outbox, and see that the hub is there.

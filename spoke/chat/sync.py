@@ -7,18 +7,16 @@ from contextlib import suppress
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from contracts.chat import ConversationSummary, PushedTurns, TurnRecord
 from contracts.chat.vocabulary import Vocabulary
-from contracts.errors import InvalidMessage, NotFound, StrawberryError
+from contracts.errors import NotFound, StrawberryError
 from contracts.rates import Backoff
 from contracts.wire import Json, Part
 from spoke.chat.hub_health import HubHealth
 from spoke.chat.record import SpokeRecord
 from spoke.membership.hub_http import HubAnswer
-from spoke.membership.refreshing import refusal_of
-from spoke.membership.trust import Hub
 
 T = TypeVar("T")
 
@@ -78,20 +76,17 @@ class Sync:
             alone = False
             while page := await self._record.outbox():
                 page = page[:1] if alone else page
-                hub = await self._hub.hub()
                 body = PushedTurns(turns=tuple(page)).model_dump(mode="json")
-                answer = await hub.http.request("POST", _TURNS, body, bearer=self._hub.bearer)
+                answer = await self._ask("POST", _TURNS, body)
                 if answer.status in _NOT_TAKEN and not alone:
                     # One that the hub can never take must not keep back the others.
                     alone = True
                     continue
                 alone = False
                 if answer.status in _NOT_TAKEN:
-                    _log.warning("the hub does not take turn %s: %s", page[0].turn, answer.error[0])
-                elif answer.status != 200:
-                    raise refusal_of(hub, answer)
+                    _log.warning("the hub does not take turn %s: %s", page[0].turn, answer.problem.message)
                 else:
-                    _log_foreign(page, _parsed(_RECORDED, hub, answer.body).get("recorded", []))
+                    _log_foreign(page, answer.read(_RECORDED).get("recorded", []))
                 await self._record.pushed(turn.turn for turn in page)
 
     async def open(self, *, until: float) -> None:
@@ -148,10 +143,10 @@ class Sync:
         Raises:
             StrawberryError: If the hub cannot be asked.
         """
-        hub, body = await self._shown(conversation, limit=limit, before=before)
+        answer, body = await self._shown(conversation, limit=limit, before=before)
         exchanges = body.get("exchanges")
         shown = [each | {"conversation": conversation} for each in exchanges or () if isinstance(each, dict)]
-        return _parsed(_EXCHANGES, hub, shown)
+        return answer.parse(_EXCHANGES, shown)
 
     async def title(self, conversation: str) -> str | None:
         """Return the title that a person gave a conversation.
@@ -177,20 +172,20 @@ class Sync:
 
     async def _shown(
         self, conversation: str, *, limit: int, before: str | None = None
-    ) -> tuple[Hub, dict[str, Json]]:
+    ) -> tuple[HubAnswer, dict[str, Json]]:
         query = f"limit={limit}" if before is None else f"limit={limit}&before={quote(before, safe='')}"
-        hub, answer = await self._ask("GET", f"{_CONVERSATIONS}/{quote(conversation, safe='')}?{query}")
+        answer = await self._ask("GET", f"{_CONVERSATIONS}/{quote(conversation, safe='')}?{query}")
         if answer.status not in (200, 404):
-            raise refusal_of(hub, answer)
-        return hub, answer.body if answer.status == 200 and isinstance(answer.body, dict) else {}
+            raise answer.refusal()
+        return answer, answer.body if answer.status == 200 and isinstance(answer.body, dict) else {}
 
     async def _change(self, method: str, conversation: str, body: Json = None) -> None:
-        hub, answer = await self._ask(method, f"{_CONVERSATIONS}/{quote(conversation, safe='')}", body)
-        message, hint = answer.error
+        answer = await self._ask(method, f"{_CONVERSATIONS}/{quote(conversation, safe='')}", body)
         if answer.status == 404:
-            raise NotFound(message or f"there is no conversation {conversation!r}", hint=hint)
+            problem = answer.problem
+            raise NotFound(problem.message or f"there is no conversation {conversation!r}", hint=problem.hint)
         if answer.status not in (200, 204):
-            raise refusal_of(hub, answer)
+            raise answer.refusal()
 
     async def run(self) -> None:
         """Sync again and again until cancelled; a hub that is away is not an error."""
@@ -216,26 +211,14 @@ class Sync:
                 wait_s, told = _EVERY_S, ""
 
     async def _read(self, path: str, kind: TypeAdapter[T]) -> T:
-        hub, answer = await self._ask("GET", path)
-        if answer.status != 200:
-            raise refusal_of(hub, answer)
-        return _parsed(kind, hub, answer.body)
+        return (await self._ask("GET", path)).read(kind)
 
-    async def _ask(self, method: str, path: str, body: Json = None) -> tuple[Hub, HubAnswer]:
+    async def _ask(self, method: str, path: str, body: Json = None) -> HubAnswer:
         hub = await self._hub.hub()
-        return hub, await hub.http.request(method, path, body, bearer=self._hub.bearer)
+        return await hub.http.request(method, path, body, bearer=self._hub.bearer)
 
 
 def _log_foreign(page: Sequence[TurnRecord], recorded: Sequence[str]) -> None:
     for turn in page:
         if turn.turn not in recorded:
             _log.warning("the hub has recorded turn %s for another client, and keeps that", turn.turn)
-
-
-def _parsed(kind: TypeAdapter[T], hub: Hub, body: Json) -> T:
-    try:
-        return kind.validate_python(body)
-    except ValidationError:
-        raise InvalidMessage(
-            f"{hub.http.url} does not answer as a hub does", hint="Bring hub and spoke to one version."
-        ) from None

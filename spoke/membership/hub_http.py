@@ -9,17 +9,28 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from http import HTTPStatus
+from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter, ValidationError
 
-from contracts.errors import ConfigError, HubRefused, HubUnreachable, HubUntrusted, ProblemDetails
+from contracts.errors import (
+    ConfigError,
+    HubRefused,
+    HubUnreachable,
+    HubUntrusted,
+    InvalidMessage,
+    ProblemDetails,
+    Unauthorized,
+)
 from contracts.wire import Json
 from identity.certificates import client_context
 from identity.keys import KeyPair
 from spoke.membership.addresses import is_readable
-from spoke.membership.hub_connection import HubConnection
+from spoke.membership.hub_connection import TRY_LATER, HubConnection
+
+T = TypeVar("T")
 
 _MAX_ANSWER: Final = 4 * 1024 * 1024
 """Bytes of one answer: a hundred turns of a conversation, with long ones among them."""
@@ -40,6 +51,7 @@ class HubAnswer:
     """An answer of the hub.
 
     Attributes:
+        url: Of the hub.
         status: HTTP status.
         body: The JSON of the body; None where it is none.
         clock_ahead_s: How far the hub's clock is ahead of this machine's, from its ``Date``, to about a
@@ -47,22 +59,59 @@ class HubAnswer:
         retry_after_s: How long the hub asks to be left alone; None where it does not.
     """
 
+    url: str
     status: int
     body: Json
     clock_ahead_s: float | None
     retry_after_s: float | None = None
 
     @property
-    def code(self) -> str:
-        """Code of an error answer; may be empty."""
-        problem = ProblemDetails.read(self.body)
-        return problem.code if problem is not None else ""
+    def problem(self) -> ProblemDetails:
+        """What an error answer says; its message may be empty."""
+        return ProblemDetails.read(self.body) or ProblemDetails("", "", "", {})
 
     @property
-    def error(self) -> tuple[str, str]:
-        """Message and hint of an error answer; the message may be empty."""
-        problem = ProblemDetails.read(self.body)
-        return (problem.message, problem.hint) if problem is not None else ("", "")
+    def is_temporary(self) -> bool:
+        """Whether the hub is up and cannot answer now."""
+        return self.status in TRY_LATER
+
+    def read(self, kind: type[T] | TypeAdapter[T]) -> T:
+        """Return the body of a good answer.
+
+        Raises:
+            Unauthorized: If the hub refuses the token.
+            HubUnreachable: If it cannot answer now.
+            InvalidMessage: If the server is not a hub, or one of another version.
+        """
+        if self.status != HTTPStatus.OK:
+            raise self.refusal()
+        return self.parse(kind, self.body)
+
+    def parse(self, kind: type[T] | TypeAdapter[T], body: object) -> T:
+        """Return a part of the body; see `read`."""
+        try:
+            return (kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)).validate_python(body)
+        except ValidationError:
+            hint = "Bring hub and spoke to one version."
+            raise InvalidMessage(f"{self.url} does not answer as a hub does", hint=hint) from None
+
+    def refusal(self) -> Unauthorized | HubUnreachable | InvalidMessage:
+        """Return why there is no good answer to a token; see `read`."""
+        problem = self.problem
+        if self.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and problem.message:
+            return Unauthorized(problem.message, hint=problem.hint)
+        return self.no_hub()
+
+    def no_hub(self) -> HubUnreachable | InvalidMessage:
+        """Return the error for an answer that no hub gives, or none that can answer now."""
+        problem = self.problem
+        if self.is_temporary:
+            message = problem.message or f"the hub at {self.url} answered {self.status}"
+            return HubUnreachable(message, hint=problem.hint)
+        told = f": {problem.message}" if problem.message else ""
+        return InvalidMessage(
+            f"{self.url} is not a Strawberry hub: it answered {self.status}{told}", hint="Check the address."
+        )
 
 
 class HubHttp:
@@ -142,7 +191,7 @@ class HubHttp:
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._request(method, path, body, bearer)
-                if answer.code == _STALE:
+                if answer.problem.code == _STALE:
                     # A new connection begins with the time of the hub.
                     self._close(self._idle)
                     answer = await self._request(method, path, body, bearer)
@@ -158,7 +207,7 @@ class HubHttp:
             received = await connection.send(method, path, body, bearer=bearer)
             content = await connection.json(at_most=_MAX_ANSWER)
         wait_s = _seconds(received.headers.get("retry-after"))
-        return HubAnswer(received.status, content, received.clock_ahead_s, wait_s)
+        return HubAnswer(self.url, received.status, content, received.clock_ahead_s, wait_s)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[HubConnection]:

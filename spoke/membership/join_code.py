@@ -22,9 +22,8 @@ from contracts.rates import Backoff
 from identity.files import make_private_directory, only_one
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
-from spoke.membership.hub_connection import TRY_LATER
 from spoke.membership.joining import refusal
-from spoke.membership.refreshing import parsed, refresh, set_clock
+from spoke.membership.refreshing import refresh, set_clock
 from spoke.membership.trust import Hub, meet
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
@@ -167,15 +166,15 @@ class _Joining:
         backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
         while True:
             answer = await hub.http.request("POST", _JOIN, self._request.model_dump(mode="json"))
-            if answer.status not in TRY_LATER:
+            if not answer.is_temporary:
                 break
             delay = answer.retry_after_s or backoff.next()
-            _log.warning("the hub issues no code yet: %s; retrying in %.0f s", answer.error[0], delay)
+            _log.warning("the hub issues no code yet: %s; retrying in %.0f s", answer.problem.message, delay)
             await asyncio.sleep(delay)
         set_clock(self._clock, answer)
         if answer.status != 200:
-            raise refusal(hub.http.url, answer, hint=_AGAIN)
-        return parsed(JoinAsked, hub, answer.body)
+            raise refusal(answer, hint=_AGAIN)
+        return answer.read(JoinAsked)
 
     async def _decision(self, hub: Hub, asked: JoinAsked, ends_at: float) -> Enrolment:
         interval = delay = min(max(asked.interval_s, _SHORTEST_S), _LONGEST_S)
@@ -191,7 +190,7 @@ class _Joining:
                 _log.info("waiting for the hub: %s", error)
                 delay = backoff.next()
                 continue
-            if answer.status in TRY_LATER:
+            if answer.is_temporary:
                 delay = answer.retry_after_s or backoff.next()
                 continue
             delay = interval
@@ -201,8 +200,8 @@ class _Joining:
                     break
                 raise Unauthorized(f"the hub no longer knows the code {asked.code}", hint=_AGAIN)
             if answer.status != 200:
-                raise refusal(hub.http.url, answer, hint=_AGAIN)
-            if (enrolment := self._enrolled(hub, parsed(JoinState, hub, answer.body))) is not None:
+                raise refusal(answer, hint=_AGAIN)
+            if (enrolment := self._enrolled(hub, answer.read(JoinState))) is not None:
                 return enrolment
         raise Unauthorized(
             f"the code {asked.code} was not approved in time",

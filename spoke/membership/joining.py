@@ -20,9 +20,8 @@ from contracts.rates import Backoff
 from identity.files import make_private_directory
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
-from spoke.membership.hub_connection import TRY_LATER
 from spoke.membership.hub_http import HubAnswer
-from spoke.membership.refreshing import find_hub, parsed, refresh, set_clock
+from spoke.membership.refreshing import find_hub, refresh, set_clock
 from spoke.membership.trust import check_address, check_fingerprint, meet
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
@@ -154,9 +153,9 @@ async def _enrol(
             hub = await meet(url, hub_key=settings.hub_key, key=key, insecure=settings.insecure)
             body = {"token": token.get_secret_value(), "public_key": key.public.jwk()}
             answer = await hub.http.request("POST", _ENROL, body)
-            if answer.status not in TRY_LATER:
+            if not answer.is_temporary:
                 break
-            reason = answer.error[0] or f"the hub at {hub.http.url} answered {answer.status}"
+            reason = answer.no_hub().message
         except HubUntrusted:
             raise
         except HubUnreachable as error:
@@ -165,10 +164,10 @@ async def _enrol(
         _log.warning("cannot join yet: %s; retrying in %.0f s", reason, delay)
         await asyncio.sleep(delay)
     if answer.status != 200:
-        raise refusal(hub.http.url, answer, hint=_NEW_TOKEN)
+        raise refusal(answer, hint=_NEW_TOKEN)
     set_clock(clock, answer)
     return Enrolment.of(
-        parsed(EnrolAnswer, hub, answer.body),
+        answer.read(EnrolAnswer),
         hub=hub,
         key=key.public,
         invitation=token,
@@ -177,17 +176,16 @@ async def _enrol(
     )
 
 
-def refusal(url: str, answer: HubAnswer, *, hint: str) -> StrawberryError:
+def refusal(answer: HubAnswer, *, hint: str) -> StrawberryError:
     """Make the error for an answer that refuses this device.
 
     Args:
         hint: What to do if the hub does not say it.
     """
-    message, told = answer.error
-    if not message:
-        return InvalidMessage(
-            f"{url} is not a Strawberry hub: it answered {answer.status}", hint="Check the address."
-        )
+    problem = answer.problem
+    if not problem.message:
+        return answer.no_hub()
+    message = f"the hub refused this device: {problem.message}"
     if answer.status in (401, 403, 409):
-        return Unauthorized(f"the hub refused this device: {message}", hint=told or hint)
-    return InvalidMessage(f"the hub refused this device: {message}", hint=told)
+        return Unauthorized(message, hint=problem.hint or hint)
+    return InvalidMessage(message, hint=problem.hint)

@@ -7,8 +7,6 @@ the password on the broker; until the hub confirms that, either token may be the
 import logging
 from typing import Final, TypeVar
 
-from pydantic import ValidationError
-
 from contracts.claims import Claims
 from contracts.devices.joining import DeviceBus, DeviceTokens
 from contracts.errors import InvalidMessage, Unauthorized
@@ -16,7 +14,7 @@ from contracts.wire import Part
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubAnswer
-from spoke.membership.trust import Hub, meet, no_hub
+from spoke.membership.trust import Hub, meet
 from spoke.presence.clock import HubClock
 
 _log = logging.getLogger(__name__)
@@ -72,9 +70,12 @@ async def refresh(enrolment: Enrolment, hub: Hub, *, clock: HubClock, timeout_s:
     for token in enrolment.bearers:
         answer = await hub.http.request("GET", _BUS, bearer=token, timeout_s=timeout_s)
         set_clock(clock, answer)
-        if answer.status == 200:
-            return enrolment.settled_on(token).updated(parsed(DeviceBus, hub, answer.body), hub=hub)
-        refusal = refusal_of(hub, answer)
+        try:
+            bus = answer.read(DeviceBus)
+        except Unauthorized as error:
+            refusal = error
+        else:
+            return enrolment.settled_on(token).updated(bus, hub=hub)
     raise refusal
 
 
@@ -97,22 +98,7 @@ async def renewed(enrolment: Enrolment, hub: Hub, *, clock: HubClock) -> Enrolme
     """
     answer = await hub.http.request("POST", _RENEW, {}, bearer=enrolment.token)
     set_clock(clock, answer)
-    if answer.status != 200:
-        raise refusal_of(hub, answer)
-    return enrolment.with_renewed(parsed(DeviceTokens, hub, answer.body), now=clock.now())
-
-
-def refusal_of(hub: Hub, answer: HubAnswer) -> Unauthorized:
-    """Return the hub's reason for refusing a token.
-
-    Raises:
-        HubUnreachable: If the hub cannot answer now.
-        InvalidMessage: If the server is not a hub.
-    """
-    message, hint = answer.error
-    if answer.status not in (401, 403) or not message:
-        raise no_hub(hub.http.url, answer)
-    return Unauthorized(message, hint=hint)
+    return enrolment.with_renewed(answer.read(DeviceTokens), now=clock.now())
 
 
 def set_clock(clock: HubClock, answer: HubAnswer) -> None:
@@ -120,15 +106,3 @@ def set_clock(clock: HubClock, answer: HubAnswer) -> None:
     moved = clock.set_ahead(answer.clock_ahead_s)
     if moved:
         _log.warning("the time here was %.0f s off the hub's; using the hub's time", -moved)
-
-
-def parsed(model: type[Answer], hub: Hub, body: object) -> Answer:
-    """Parse the body of an answer.
-
-    Raises:
-        InvalidMessage: If it does not fit the model.
-    """
-    try:
-        return model.model_validate(body)
-    except ValidationError:
-        raise InvalidMessage(f"{hub.http.url} is not a Strawberry hub", hint="Check the address.") from None

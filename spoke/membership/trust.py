@@ -9,10 +9,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from contracts.devices.joining import HubCard, ca_document
-from contracts.errors import ConfigError, HubUnreachable, InvalidMessage
+from contracts.errors import ConfigError, InvalidMessage
 from identity.challenges import PATH as WELL_KNOWN
 from identity.keys import KeyPair, PublicKey
-from spoke.membership.hub_connection import TRY_LATER
 from spoke.membership.hub_http import HubAnswer, HubHttp
 
 _log = logging.getLogger(__name__)
@@ -96,20 +95,9 @@ def check_fingerprint(expected: str, found: str, *, url: str, hint: str) -> None
         raise ConfigError(f"the key of the hub {url} is {found}, not {expected.strip()}", hint=hint)
 
 
-def no_hub(url: str, answer: HubAnswer) -> HubUnreachable | InvalidMessage:
-    """Make the error for an answer that no hub gives."""
-    message, hint = answer.error
-    if answer.status in TRY_LATER:
-        return HubUnreachable(message or f"the hub at {url} answered {answer.status}", hint=hint)
-    told = f": {message}" if message else ""
-    return InvalidMessage(
-        f"{url} is not a Strawberry hub: it answered {answer.status}{told}", hint="Check the address."
-    )
-
-
 def _card(url: str, answer: HubAnswer) -> HubCard:
     if answer.status != 200:
-        raise no_hub(url, answer)
+        raise answer.no_hub()
     try:
         card = HubCard.model_validate(answer.body)
     except ValidationError:
