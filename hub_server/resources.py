@@ -12,6 +12,7 @@ from hub_registry.access.bearer import Bearer
 from hub_registry.http.clients import clients
 from hub_registry.http.devices import devices
 from hub_registry.http.joining import joining
+from hub_registry.http.sessions import sessions
 from hub_registry.http.skills import skills
 from hub_registry.http.tokens import tokens
 from hub_registry.http.users import users
@@ -23,6 +24,7 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     events,
     world,
     memory,
+    sessions,
     users,
     devices,
     joining,

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from nicegui import Client, ui
 from nicegui.awaitable_response import AwaitableResponse
 from nicegui.slot import Slot
+from pydantic import SecretStr
 from starlette.requests import HTTPConnection
 
 from agent_core.prompt import Household
@@ -23,6 +24,7 @@ from contracts.wire import Json
 from hub_live.events import operations as events
 from hub_live.events.kinds import Event, EventData, Kept
 from hub_registry.access.accounts import User
+from hub_registry.http.sessions import confirm_password
 from hub_web.api import Api, T
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
@@ -268,7 +270,7 @@ class View:
         """Ask for the password again, until it is right; return whether it was given."""
 
         async def confirm() -> bool:
-            await self.api.post("/api/session/confirm", {"password": password.value})
+            await self.api(confirm_password, SecretStr(password.value))
             box.submit(True)
             # Closed by the one who waits for it, who would take a closed one for a no.
             return False

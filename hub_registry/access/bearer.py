@@ -33,6 +33,7 @@ _HOLDERS: Final = 10_000
 _TOKENS: Final = 4
 _AT_ONCE, _PER_S = 200, 20
 """Bodies without a token from one address: forty devices that wait to join ask so often. Each takes 2 ms."""
+_NONE: Final = HTTPConnection({"type": "http", "path": "/", "query_string": b"", "headers": []})
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ class Bearer:
         may_confirm: Whether a person confirms calls through it: a user's token with that scope, or a device
             that its owner marked; never a broker's login.
         gate: Admitted it; None where a part of the hub asks.
-        connection: It asks through this; None where a part of the hub asks.
+        connection: It asks through this; through none where a part of the hub asks.
     """
 
     claims: Claims
     user: User
     may_confirm: bool = False
     gate: "Gate | None" = field(default=None, repr=False, compare=False)
-    connection: HTTPConnection | None = field(default=None, repr=False, compare=False)
+    connection: HTTPConnection = field(default=_NONE, repr=False, compare=False)
 
     @classmethod
     def inside(cls, hub_id: str, name: str, user: User) -> "Bearer":
@@ -81,7 +82,7 @@ class Bearer:
     @property
     def source(self) -> str:
         """Where the request comes from; see `source_of`."""
-        return source_of(self.connection) if self.connection is not None else ""
+        return source_of(self.connection)
 
     def hub_url(self, for_others: str | None) -> str:
         """Return where others find the hub: where it was asked, unless only this machine finds it there.
@@ -89,8 +90,8 @@ class Bearer:
         Args:
             for_others: The address for that case, where there is one.
         """
-        if self.connection is None or (for_others is not None and is_loopback(self.connection.url.hostname)):
-            return for_others or ""
+        if for_others is not None and is_loopback(self.connection.url.hostname):
+            return for_others
         return str(self.connection.base_url).rstrip("/")
 
     def require(self, needs: Needs) -> None:

@@ -28,6 +28,7 @@ def make_routes(
     return [
         *public.routes(registry, gate),
         *sessions.routes(registry, gate),
+        *operations.mount(sessions.sessions, registry),
         *operations.mount(users.users, admin),
         # Before the devices, whose names stand where these paths have a word.
         *operations.mount(joining.joining, registry.joining),

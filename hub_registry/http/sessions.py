@@ -1,25 +1,28 @@
-"""Logging in and out, choosing a password, and what people change about themselves."""
+"""Sessions: logging in and out, choosing a password, and what people change about themselves."""
 
 import re
 from contextlib import suppress
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Answer, NoBody, answer, read
+from chat.http.requests import Answer, NoBody, answer
+from chat.operations import TOKEN, Needs, Resource
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
 from contracts.validation import Language, TimeZone
 from contracts.wire import Strict, Timestamp
 from hub_registry.access.accounts import User, UserChange
-from hub_registry.access.bearer import SESSION_COOKIE, Gate, source_of
+from hub_registry.access.bearer import SESSION_COOKIE, Bearer, Gate, source_of
 from hub_registry.http.parts import read_open
 from hub_registry.registry import Registry
 
 _SHORTEST: Final = 10
 _LONGEST: Final = 1_000
+_IN_PERSON: Final = Needs(("confirm",))
+"""With a person in front of it, as for confirmations: no program, no device."""
 
 
 def _of_a_length(password: SecretStr) -> SecretStr:
@@ -48,19 +51,6 @@ class LoginBody(Strict):
     """A person who logs in."""
 
     name: Annotated[str, Field(max_length=_LONGEST)]
-    password: _Password
-
-
-class PasswordBody(Strict):
-    """A new password."""
-
-    old: _Password
-    new: NewPassword
-
-
-class ConfirmBody(Strict):
-    """The password of who is logged in, again."""
-
     password: _Password
 
 
@@ -112,17 +102,57 @@ class SetupAnswer(Strict):
     needed: bool
 
 
-def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
-    """Make the routes."""
-    people, accounts = registry.people, registry.accounts
-    # With a person in front of it, as for confirmations: no program, no device.
-    in_person, of_home = gate.require_user("confirm"), gate.require()
+sessions: Resource[Registry, Bearer] = Resource("sessions", "/api")
 
-    async def logged_in(request: Request, user: User) -> Answer[LoggedInAnswer]:
-        token = await people.open_session(user, name=_browser(request.headers.get("user-agent", "")))
-        response = answer(LoggedInAnswer(user=PersonAnswer.of(user)))
-        _set_cookie(response, request, token, max_age=registry.settings.lifetimes.session_s)
-        return response
+
+@sessions.get(TOKEN, "/session")
+async def show_session(registry: Registry, asking: Bearer) -> SessionAnswer:
+    """Return whom the token or session that asks is of, and what it opens."""
+    return SessionAnswer(
+        user=PersonAnswer.of(asking.user),
+        scopes=asking.claims.scope.split(),
+        expires_at=asking.claims.expires_at,
+    )
+
+
+@sessions.patch(_IN_PERSON, "/session")
+async def change_self(registry: Registry, asking: Bearer, change: SelfBody) -> PersonAnswer:
+    """Change yourself; an empty text stands for the household's language or time zone."""
+    changed = UserChange(display_name=change.name, language=change.language, time_zone=change.time_zone)
+    return PersonAnswer.of(await registry.accounts.change(asking.user.id, changed))
+
+
+@sessions.post(_IN_PERSON, "/session/confirm")
+async def confirm_password(registry: Registry, asking: Bearer, password: _Password) -> None:
+    """Have the session do for five minutes what needs the [password again](#sessions); 403 if it is wrong."""
+    try:
+        await registry.people.confirm(asking.claims, password, source=asking.source)
+    except Forbidden:
+        asking.note("confirm_password", address=asking.source, outcome="refused")
+        raise
+
+
+@sessions.put(_IN_PERSON, "/session/password")
+async def change_password(
+    registry: Registry, asking: Bearer, old: _Password, new: NewPassword
+) -> Answer[LoggedInAnswer]:
+    """Change your password, and answer with a new session's cookie and `{"user"}`; all other sessions end."""
+    await registry.people.change_password(asking.user.id, old, new, source=asking.source)
+    asking.note("change_password")
+    return await _logged_in(registry, asking.connection, await registry.accounts.get(asking.user.id))
+
+
+@sessions.delete(_IN_PERSON, "/sessions")
+async def log_out_everywhere(registry: Registry, asking: Bearer) -> NoBody:
+    """Log out everywhere."""
+    await registry.people.end_sessions(asking.user.id)
+    asking.note("log_out_everywhere")
+    return _logged_out(asking.connection)
+
+
+def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
+    """Make the routes of those who have no session, or none any more."""
+    people, of_home = registry.people, gate.require()
 
     async def show_setup(_: Request) -> Answer[SetupAnswer]:
         return answer(SetupAnswer(needed=await people.needs_setup()))
@@ -134,7 +164,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
             body.code, body.password, name=body.name, language=body.language, source=source
         )
         gate.note("choose_password", user, address=source)
-        return await logged_in(request, user)
+        return await _logged_in(registry, request, user)
 
     async def log_in(request: Request) -> Answer[LoggedInAnswer]:
         body = await read_open(request, LoginBody, gate)
@@ -144,45 +174,11 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         except Unauthorized:
             # What was typed as an unknown name may be a password.
             with suppress(NotFound):
-                known = await accounts.find(body.name)
+                known = await registry.accounts.find(body.name)
                 gate.note("log_in", known, address=source, outcome="refused")
             raise
         gate.note("log_in", user, address=source)
-        return await logged_in(request, user)
-
-    async def show(request: Request) -> Answer[SessionAnswer]:
-        bearer = await of_home(request)
-        return answer(
-            SessionAnswer(
-                user=PersonAnswer.of(bearer.user),
-                scopes=bearer.claims.scope.split(),
-                expires_at=bearer.claims.expires_at,
-            )
-        )
-
-    async def change(request: Request) -> Answer[PersonAnswer]:
-        bearer = await in_person(request)
-        body = await read(request, SelfBody)
-        changed = UserChange(display_name=body.name, language=body.language, time_zone=body.time_zone)
-        return answer(PersonAnswer.of(await accounts.change(bearer.user.id, changed)))
-
-    async def change_password(request: Request) -> Answer[LoggedInAnswer]:
-        bearer = await in_person(request)
-        body = await read(request, PasswordBody)
-        await people.change_password(bearer.user.id, body.old, body.new, source=source_of(request))
-        gate.note("change_password", bearer)
-        return await logged_in(request, await accounts.get(bearer.user.id))
-
-    async def confirm(request: Request) -> NoBody:
-        bearer = await in_person(request)
-        body = await read(request, ConfirmBody)
-        source = source_of(request)
-        try:
-            await people.confirm(bearer.claims, body.password, source=source)
-        except Forbidden:
-            gate.note("confirm_password", bearer, address=source, outcome="refused")
-            raise
-        return NoBody()
+        return await _logged_in(registry, request, user)
 
     async def log_out(request: Request) -> NoBody:
         try:
@@ -191,41 +187,38 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
             pass  # a session that has ended already leaves its cookie to be removed
         else:
             await people.end_session(bearer.claims)
-            gate.note("log_out", bearer)
-        return _logged_out(request)
-
-    async def log_out_everywhere(request: Request) -> NoBody:
-        bearer = await in_person(request)
-        await people.end_sessions(bearer.user.id)
-        gate.note("log_out_everywhere", bearer)
+            bearer.note("log_out")
         return _logged_out(request)
 
     return [
         Route("/api/setup", show_setup),
         Route("/api/setup", set_up, methods=["POST"]),
-        Route("/api/session", show),
         Route("/api/session", log_in, methods=["POST"]),
-        Route("/api/session", change, methods=["PATCH"]),
         Route("/api/session", log_out, methods=["DELETE"]),
-        Route("/api/session/confirm", confirm, methods=["POST"]),
-        Route("/api/session/password", change_password, methods=["PUT"]),
-        Route("/api/sessions", log_out_everywhere, methods=["DELETE"]),
     ]
 
 
-def _logged_out(request: Request) -> NoBody:
-    response = NoBody()
-    _set_cookie(response, request, "", max_age=0)
+async def _logged_in(registry: Registry, connection: HTTPConnection, user: User) -> Answer[LoggedInAnswer]:
+    name = _browser(connection.headers.get("user-agent", ""))
+    token = await registry.people.open_session(user, name=name)
+    response = answer(LoggedInAnswer(user=PersonAnswer.of(user)))
+    _set_cookie(response, connection, token, max_age=registry.settings.lifetimes.session_s)
     return response
 
 
-def _set_cookie(response: Response, request: Request, value: str, *, max_age: int) -> None:
+def _logged_out(connection: HTTPConnection) -> NoBody:
+    response = NoBody()
+    _set_cookie(response, connection, "", max_age=0)
+    return response
+
+
+def _set_cookie(response: Response, connection: HTTPConnection, value: str, *, max_age: int) -> None:
     response.set_cookie(
         SESSION_COOKIE,
         value,
         max_age=max_age,
-        path=request.scope.get("root_path") or "/",
-        secure=request.url.scheme == "https",
+        path=connection.scope.get("root_path") or "/",
+        secure=connection.url.scheme == "https",
         httponly=True,
         samesite="strict",
     )

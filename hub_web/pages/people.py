@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 from zoneinfo import available_timezones
 
-from hub_registry.http.sessions import SelfBody
+from hub_registry.http.sessions import SelfBody, change_self
 from hub_registry.http.tokens import TokenSummary, add_token, list_tokens, revoke_token
 from hub_registry.http.users import (
     CodeAnswer,
@@ -65,7 +65,7 @@ def _account() -> None:
 
         async def save() -> None:
             given = SelfBody(name=name.value.strip(), language=language.value, time_zone=zone.value or "")
-            await view.api.patch("/api/session", given)
+            await view.api(change_self, given)
             view.go("/people")
 
         with actions():
