@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent_core.times import utc
@@ -154,32 +154,32 @@ async def decide(
     return report.model_copy(update={"would_have_fired": fired})
 
 
+@dataclass(eq=False)
 class Recordings:
     """Recorded values of watchers: their own recording, captures, and memory.
 
-    Args:
+    Attributes:
         captures: Those of all people; one of them may be tested on.
         settings: How much is recorded for the watchers.
     """
 
-    def __init__(self, feed: Feed, captures: Captures, settings: WatcherSettings) -> None:
-        self._feed = feed
-        self._captures = captures
-        self._settings = settings
-        self._kept: set[TopicChoice] | None = None
+    feed: Feed
+    captures: Captures
+    settings: WatcherSettings
+    _kept: set[TopicChoice] | None = None
 
     async def keep(self, rows: Iterable[WatcherRow]) -> None:
         """Record what those of these watchers see that are watching, and nothing else, from now on."""
         seen = (source for row in filter(is_watching, rows) for source in sources_of(row).values())
-        wanted = _topics(seen) if self._settings.record_days else set()
+        wanted = _topics(seen) if self.settings.record_days else set()
         if wanted == self._kept:
             return
         try:
-            await self._captures.record(
+            await self.captures.record(
                 _NAME,
                 wanted,
-                keep_days=self._settings.record_days,
-                keep_bytes=self._settings.record_mb * 1_000_000,
+                keep_days=self.settings.record_days,
+                keep_bytes=self.settings.record_mb * 1_000_000,
             )
             self._kept = wanted
         except StrawberryError as error:
@@ -198,13 +198,13 @@ class Recordings:
                 seen += sources_of(row).values() if kept else ()
         if not longest:
             return
-        recorded = self._captures.recorded(_topics(seen), time.time() - min(longest, _RECALLED_S))
+        recorded = self.captures.recorded(_topics(seen), time.time() - min(longest, _RECALLED_S))
         try:
             found = await asyncio.to_thread(_in_time, recorded)
         except TimeoutError:
             _log.warning("what watchers saw before the start is not read again: that takes too long")
         else:
-            self._feed.refill(found)
+            self.feed.refill(found)
 
     def read(
         self, by: By, sources: Iterable[WatchedValue], *, since: float, capture: str = ""
@@ -216,17 +216,17 @@ class Recordings:
             capture: Id of the one capture to read instead.
         """
         if capture:
-            return self._captures.read(by.user, capture, of_all=by.of_all)
+            return self.captures.read(by.user, capture, of_all=by.of_all)
         kept = _topics(sources)
         recent: list[Sample | Gap] = []
         for each in kept:
-            heard = self._feed.history(each.topic, each.link, since=since)
+            heard = self.feed.history(each.topic, each.link, since=since)
             recent += [sample for sample in heard if not sample.recorded]
         for link in {each.link for each in kept}:
-            recent += self._feed.gaps(link, since=since)
+            recent += self.feed.gaps(link, since=since)
         recent.sort(key=_begins)
         # A recording is written once a second, and may have begun later than the hub.
-        return each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
+        return each_once(heapq.merge(self.captures.recorded(kept, since), recent, key=_begins))
 
 
 def _topics(sources: Iterable[WatchedValue]) -> set[TopicChoice]:

@@ -21,6 +21,7 @@ from contracts.errors import StorageError, StrawberryError
 from contracts.phrases import Phrase
 from hub_live.topics import Feed, Gap, LinkName, Sample
 from hub_live.topics import field as field_of
+from hub_live.topics.values import visible_to
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING
@@ -50,15 +51,10 @@ _RECENT: Final = 5
 
 @dataclass(eq=False)
 class Engine:
-    """Evaluates the active watchers.
-
-    Attributes:
-        sees: Returns, for the id of a person and a link, which topics that person may see.
-    """
+    """Evaluates the active watchers."""
 
     feed: Feed
     evaluations: Evaluations
-    sees: Callable[[str, LinkName], Callable[[str], bool]]
     household: Household
     tasks: asyncio.TaskGroup
     _watched: dict[str, Watched] = field(default_factory=dict)
@@ -93,7 +89,7 @@ class Engine:
             await self._follow_schedule(watched)
         with ExitStack() as stack:
             for name, source in sources.items():
-                take, sees = partial(self._take, watched, name), self.sees(row.owner, source.link)
+                take, sees = partial(self._take, watched, name), self._sees(row, source.link)
                 stack.enter_context(self.feed.follow(source.topic, take, link=source.link, sees=sees))
             self._prime(watched)
             watched.follows = stack.pop_all()
@@ -266,7 +262,10 @@ class Engine:
                 pass
 
     def _history(self, watched: Watched, topic: str, link: LinkName) -> Sequence[Sample]:
-        return self.feed.history(topic, link) if self.sees(watched.row.owner, link)(topic) else ()
+        return self.feed.history(topic, link) if self._sees(watched.row, link)(topic) else ()
+
+    def _sees(self, row: WatcherRow, link: LinkName) -> Callable[[str], bool]:
+        return visible_to(self.evaluations.registry.directory, row.owner, link)
 
     def _take(self, watched: Watched, name: str, sample: Sample) -> None:
         watched.heard.add(name)

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 from agent_core.gateway.protocol import Gateway
 from bus.link import Link
@@ -12,7 +11,6 @@ from hub_agent.settings import HubSettings
 from hub_live.captures.captures import Captures
 from hub_live.events import Events
 from hub_live.topics import Feed
-from hub_live.topics.values import visible_to
 from hub_live.watchers.backtest import Recordings
 from hub_live.watchers.decisions.evaluation import Announcer, EvaluationLimits, Evaluations
 from hub_live.watchers.decisions.model import WatcherModel
@@ -42,13 +40,11 @@ async def open_watchers(
             store=store,
             model=WatcherModel(gateway, only=settings.watchers.model),
             manager=manager,
-            announcer=Announcer(events, feed, tasks=tasks),
-            accounts=registry.accounts,
-            directory=registry.directory,
+            announcer=Announcer(events, feed, tasks),
+            registry=registry,
             limits=EvaluationLimits(settings.watchers),
         )
-        sees = partial(visible_to, registry.directory)
-        engine = Engine(feed, evaluations, sees=sees, household=settings.household, tasks=tasks)
+        engine = Engine(feed, evaluations, settings.household, tasks)
         watchers = Watchers(
             store=store,
             engine=engine,

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -50,19 +51,19 @@ class TimerSummary(Part):
     missed: str
 
 
+@dataclass(eq=False)
 class Timers:
     """Keeps the timers of all people.
 
     That one ended is stored in one transaction with its end, so that it is reported once.
     """
 
-    def __init__(self, store: Store, events: Events, *, instance: str, household: Household) -> None:
-        self._store = store
-        self._events = events
-        self._instance = instance
-        self._household = household
-        self._rows: dict[str, TimerRow] = {}
-        self._changed = asyncio.Event()
+    store: Store
+    events: Events
+    instance: str
+    household: Household
+    _rows: dict[str, TimerRow] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def add(
         self, user: User, text: str, *, due: datetime | None, schedule: str | None, missed: Missed
@@ -76,12 +77,12 @@ class Timers:
         if sum(row.owner == user.id for row in self._rows.values()) >= _MOST:
             raise Conflict("there are too many timers", hint="Remove one.")
         if due is None:
-            due = Schedule.parse(schedule or "").next(now(), self._household)
+            due = Schedule.parse(schedule or "").next(now(), self.household)
         elif due <= now():
             raise InvalidMessage("{timer} has passed", timer=rfc3339(due))
         row = TimerRow(
             id=uuid7(),
-            instance=self._instance,
+            instance=self.instance,
             owner=user.id,
             text=text[:200],
             due=due,
@@ -89,10 +90,10 @@ class Timers:
             missed=missed,
         )
         values = row.model_dump()
-        await self._store.write(lambda session: session.add(TimerRow(**values)))
+        await self.store.write(lambda session: session.add(TimerRow(**values)))
         self._rows[row.id] = row
         self._changed.set()
-        await self._events.publish(user.id, _happened(row, "set"))
+        await self.events.publish(user.id, _happened(row, "set"))
         return TimerSummary.model_validate(row)
 
     def of(self, user: User) -> list[TimerSummary]:
@@ -120,7 +121,7 @@ class Timers:
                 hint="There are: {known}.",
             )
         await self._drop(found[0])
-        await self._events.publish(user.id, _happened(found[0], "removed"))
+        await self.events.publish(user.id, _happened(found[0], "removed"))
         return TimerSummary.model_validate(found[0])
 
     async def forget_person(self, user: str) -> None:
@@ -130,8 +131,8 @@ class Timers:
 
     async def run(self) -> None:
         """Report timers as they end, until cancelled."""
-        own = select(TimerRow).where(TimerRow.instance == self._instance)
-        stored = await self._store.read(lambda session: list(session.exec(own)))
+        own = select(TimerRow).where(TimerRow.instance == self.instance)
+        stored = await self.store.read(lambda session: list(session.exec(own)))
         for row in readable(stored, self._checked):
             self._rows[row.id] = row
         while True:
@@ -166,7 +167,7 @@ class Timers:
             del self._rows[row.id]
         else:
             try:
-                following = Schedule.parse(row.schedule).next(now(), self._household)
+                following = Schedule.parse(row.schedule).next(now(), self.household)
             except InvalidMessage as error:
                 # The household has no coordinates any more: its owner can remove the timer, or give it some.
                 following, message = now() + _WITHOUT_SUN, f"{row.text}: {error.message}"
@@ -177,7 +178,7 @@ class Timers:
         )
         events: list[tuple[str, EventData]] = [(row.owner, ended), (row.owner, note)]
         try:
-            await self._events.publish_all(events, also=_change(row.id, due=following))
+            await self.events.publish_all(events, also=_change(row.id, due=following))
         except StorageError:
             # It ends again; one that was removed meanwhile does not come back.
             row.due = before
@@ -186,7 +187,7 @@ class Timers:
             raise
 
     async def _drop(self, row: TimerRow) -> None:
-        await self._store.write(lambda session: session.exec(_change(row.id, due=None)))
+        await self.store.write(lambda session: session.exec(_change(row.id, due=None)))
         self._rows.pop(row.id, None)
 
 

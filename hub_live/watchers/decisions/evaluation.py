@@ -8,7 +8,8 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from pydantic import ConfigDict
@@ -39,8 +40,7 @@ from hub_live.watchers.decisions.model import Chosen, Decision, Seen, WatcherMod
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.definition import Allowed
 from hub_live.watchers.tables import DecisionRow, WatcherRow
-from hub_registry.access.accounts import Accounts
-from hub_registry.devices.directory import Directory
+from hub_registry.registry import Registry
 from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
@@ -155,16 +155,16 @@ class EvaluationLimits:
             )
 
 
+@dataclass(eq=False)
 class Announcer:
     """Publishes states, decisions and notifications of watchers."""
 
-    def __init__(self, events: Events, feed: Feed, *, tasks: asyncio.TaskGroup) -> None:
-        self._events = events
-        self._feed = feed
-        self._tasks = tasks
-        self._notes = TokenBuckets(burst=_NOTES[0], per_second=_NOTES[1])
-        # By watcher, texts that are not sent yet.
-        self._held: dict[str, list[str]] = {}
+    events: Events
+    feed: Feed
+    tasks: asyncio.TaskGroup
+    _notes: TokenBuckets = field(default_factory=partial(TokenBuckets, burst=_NOTES[0], per_second=_NOTES[1]))
+    # By watcher, texts that are not sent yet.
+    _held: dict[str, list[str]] = field(default_factory=dict)
 
     async def state(self, row: WatcherRow, last: DecisionRow | None = None) -> None:
         """Publish what a watcher is doing, retained. Its reasons are in its owner's events."""
@@ -181,7 +181,7 @@ class Announcer:
             by: Id of that person.
         """
         until = row.snoozed_until if change == "snoozed" else None
-        await self._events.publish(row.owner, WatcherData(subject=row.name, event=change, by=by, until=until))
+        await self.events.publish(row.owner, WatcherData(subject=row.name, event=change, by=by, until=until))
 
     async def decision(self, row: WatcherRow, entry: DecisionRow) -> None:
         """Publish a decision; the owner is notified of one that does something."""
@@ -196,7 +196,7 @@ class Announcer:
             tokens=entry.tokens,
             dry_run=entry.dry_run,
         )
-        await self._events.publish(row.owner, data)
+        await self.events.publish(row.owner, data)
         if KINDS[entry.decision].is_told:
             await self.notify(row, sentence_of(entry))
 
@@ -219,7 +219,7 @@ class Announcer:
             await self._notify(row, text)
         else:
             self._held[row.name] = [text]
-            self._tasks.create_task(self._notify_later(row), name=f"notification of {row.name}")
+            self.tasks.create_task(self._notify_later(row), name=f"notification of {row.name}")
 
     async def _notify_later(self, row: WatcherRow) -> None:
         try:
@@ -235,17 +235,17 @@ class Announcer:
 
     async def _notify(self, row: WatcherRow, text: str) -> None:
         event = NotificationData(subject=row.name, text=text, sender="watcher")
-        await self._events.publish(row.owner, event)
+        await self.events.publish(row.owner, event)
 
     async def gap(self, owner: str, watchers: Sequence[str], reason: str) -> None:
         """Publish that data was missed, once for all watchers of a person."""
         event = WatcherData(subject="gap", decision=GAP.name, reason=reason, watchers=list(watchers))
-        await self._events.publish(owner, event)
+        await self.events.publish(owner, event)
 
     async def _retain(self, row: WatcherRow, payload: bytes) -> None:
         topic = topics.WATCHER.build(user=row.owner, watcher=row.name)
         with suppress(Disconnected):  # it is published again on reconnect
-            await self._feed.publish(topic, payload, retain=True, qos=topics.WATCHER.qos)
+            await self.feed.publish(topic, payload, retain=True, qos=topics.WATCHER.qos)
 
 
 @dataclass(frozen=True)
@@ -256,8 +256,7 @@ class Evaluations:
     model: WatcherModel
     manager: DeviceManager
     announcer: Announcer
-    accounts: Accounts
-    directory: Directory
+    registry: Registry
     limits: EvaluationLimits
 
     async def evaluate(
@@ -340,7 +339,7 @@ class Evaluations:
         """
         for person in dict.fromkeys((row.owner, row.approver or row.owner)):
             try:
-                user = await self.accounts.get(person)
+                user = await self.registry.accounts.get(person)
             except NotFound as error:
                 return error.message
             if user.read_only:
@@ -348,7 +347,7 @@ class Evaluations:
             if person != row.owner and row.allow and user.role != "admin":
                 return Phrase("{user}, who approved its calls, is no longer an admin", user=user.display_name)
         if row.allow and row.approved_through is not None:
-            entry = self.directory.get(row.approved_through)
+            entry = self.registry.directory.get(row.approved_through)
             if entry is None or entry.revoked:
                 return Phrase(
                     "its calls were approved through the device {device}, which is revoked",
@@ -432,9 +431,9 @@ class Evaluations:
         actions = [] if row.dry_run else [dict[str, Json](each) for each in entry.actions]
         for number, (action, (call, arguments)) in enumerate(zip(actions, calls, strict=False)):
             try:
-                user = await self.accounts.get(row.owner)
+                user = await self.registry.accounts.get(row.owner)
                 actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
-                devices, by = self.directory.seen_by(user.id), row.approved_by or ""
+                devices, by = self.registry.directory.seen_by(user.id), row.approved_by or ""
                 value = await call.make(arguments, manager=self.manager, devices=devices, actor=actor, by=by)
                 action["outcome"] = "result"
                 action["result"] = json.dumps(value, ensure_ascii=False, default=str)[:_MOST_OUTCOME]
