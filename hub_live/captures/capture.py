@@ -56,6 +56,18 @@ class Capture:
             raise ValueError("its root is no folder")
         return cls(row, spec, Series.within((Path(row.root),), spec.path, zstd=spec.zstd))
 
+    def begin(self, recording: Recording, tasks: asyncio.TaskGroup) -> None:
+        """Run."""
+        self.recording, self.problem = recording, ""
+        self.task = tasks.create_task(recording.run(), name=f"capture {self.row.id}")
+
+    async def end(self) -> None:
+        """Run no more, once all that came is written."""
+        if self.recording is not None and self.task is not None:
+            self.recording.end()
+            await asyncio.wait([self.task])
+            self.recording = self.task = None
+
     @property
     def state(self) -> State:
         """Return whether it runs, and if not, why."""

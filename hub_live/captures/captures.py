@@ -4,9 +4,9 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,12 +14,9 @@ from typing import Final
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import happens, open_tasks, supervise
-from contracts import topics
-from contracts.devices.presence import CaptureState
 from contracts.errors import (
     ConfigError,
     Conflict,
-    Disconnected,
     Forbidden,
     NotFound,
     StrawberryError,
@@ -27,14 +24,15 @@ from contracts.errors import (
 )
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
-from hub_live.captures.budget import MB, CaptureFile, Kept, capture_files, clean_up
+from hub_live.captures.budget import MB, Kept, clean_up
 from hub_live.captures.capture import Capture
 from hub_live.captures.files.formats import FORMATS
 from hub_live.captures.files.reading import merged, read_capture
 from hub_live.captures.files.series import Series
 from hub_live.captures.files.writer import FileLimits, Writer
-from hub_live.captures.recording import Change, Recording, Shared
+from hub_live.captures.recording import Recording, Shared
 from hub_live.captures.spec import CaptureInfo, CaptureSpec
+from hub_live.captures.states import CaptureStates
 from hub_live.captures.tables import CaptureRow, CaptureRows
 from hub_live.events import Events
 from hub_live.topics import Feed, Gap, LinkName, Sample
@@ -71,7 +69,6 @@ class Captures:
     hub are meant.
 
     Args:
-        link: Of the bus, where the states are retained.
         tasks: Owns the captures that run.
     """
 
@@ -81,20 +78,17 @@ class Captures:
         registry: Registry,
         *,
         shared: Shared,
-        link: Link,
-        events: Events,
+        states: CaptureStates,
         tasks: asyncio.TaskGroup,
     ) -> None:
         self._settings = settings.captures
         self._folders = [settings.home / folder.expanduser() for folder in settings.captures.folders]
         self._recordings = settings.directory / "recordings"
         self._instance = settings.instance
-        self._rows = CaptureRows(registry.store)
         self._accounts = registry.accounts
         self._directory = registry.directory
         self._shared = shared
-        self._link = link
-        self._events = events
+        self._states = states
         self._tasks = tasks
         self._captures: dict[str, Capture] = {}
         self._own: dict[str, Kept] = {}
@@ -151,8 +145,8 @@ class Captures:
                 ) from None
             capture.row.is_stopped, capture.row.spec = False, spec.model_dump(mode="json")
             self._captures[capture.row.id] = capture
-            self._run(capture, recording)
-        await self._changed(capture, "started")
+            capture.begin(recording, self._tasks)
+        await self._states.change(self._captures, capture, "started")
         return await self._info(capture)
 
     async def stop(self, user: User, capture: str, *, of_all: bool = False) -> CaptureInfo:
@@ -171,25 +165,25 @@ class Captures:
                 hint="record_days = 0 in [watchers] of strawberry.toml turns it off.",
             )
         async with self._changing:
-            await self._end(found)
+            await found.end()
             was_stopped, found.row.is_stopped = found.row.is_stopped, True
         if not was_stopped:
-            await self._changed(found, "stopped")
+            await self._states.change(self._captures, found, "stopped")
         return await self._info(found)
 
     async def hand_over(self, user: str, heir: str) -> None:
         """Stop the captures of a person who was removed, and give them to an admin; their files stay."""
         async with self._changing:
             for capture in [each for each in self._captures.values() if each.row.owner == user]:
-                await self._end(capture)
-                await self._retain(capture, b"")
-                capture.row.owner, capture.row.is_stopped, capture.published = heir, True, None
-        await self._save()
+                await capture.end()
+                await self._states.retract(capture)
+                capture.row.owner, capture.row.is_stopped = heir, True
+        await self._states.save(self._captures)
 
     async def list(self, user: User, *, of_all: bool = False) -> list[CaptureInfo]:
         """List the captures that a person sees, the oldest first."""
         own = [each for each in self._captures.values() if of_all or each.row.owner == user.id]
-        return await self._infos(own)
+        return await self._states.infos(own)
 
     async def get(self, user: User, capture: str, *, of_all: bool = False) -> CaptureInfo:
         """Return one capture.
@@ -267,7 +261,7 @@ class Captures:
             self._own[name] = Kept(series, keep_days=keep_days)
             if not topics:
                 if (ended := self._captures.pop(name, None)) is not None:
-                    await self._end(ended)
+                    await ended.end()
                 return
             spec = CaptureSpec(
                 topics=tuple(topics),
@@ -289,7 +283,7 @@ class Captures:
 
     async def resume(self) -> None:
         """Go on with the captures that ran when the hub was stopped."""
-        for capture in readable(await self._rows.read(self._instance), Capture.of):
+        for capture in readable(await self._states.rows.read(self._instance), Capture.of):
             row, root = capture.row, Path(capture.row.root)
             self._captures[row.id] = capture
             if row.is_stopped:
@@ -319,7 +313,7 @@ class Captures:
                     continue
                 if await self._shared.in_thread(capture.is_gone):
                     await self._forget(name)
-            await self._save()
+            await self._states.save(self._captures)
 
     async def _end_of_guests(self) -> None:
         """Stop the captures of people who may only look by now."""
@@ -328,15 +322,15 @@ class Captures:
                 (await self._accounts.get(each.row.owner)).require_writer(_WRITES)
             except StrawberryError as error:
                 async with self._changing:
-                    await self._end(each)
+                    await each.end()
                     each.row.is_stopped, each.problem = True, error.message
-                await self._changed(each, "stopped")
+                await self._states.change(self._captures, each, "stopped")
 
     async def publish(self) -> None:
         """Publish the state of every capture, after each connect."""
         for each in self._captures.values():
             each.published = None
-        await self._save()
+        await self._states.save(self._captures)
 
     async def close(self) -> None:
         """Write all that came, and go on at the next start."""
@@ -344,8 +338,8 @@ class Captures:
             if each.recording is not None:
                 each.recording.end()
         for each in self._captures.values():
-            await self._end(each)
-        await self._save()
+            await each.end()
+        await self._states.save(self._captures)
 
     async def _claimed(self, user: User, spec: CaptureSpec, series: Series) -> Capture:
         """Return the capture of a path: the stopped one that was there, or a new one."""
@@ -361,7 +355,7 @@ class Captures:
                 path=known.spec.path,
                 hint="Choose another path.",
             )
-        if await self._files({"": Kept(series)}):
+        if await self._states.files({"": Kept(series)}):
             raise Conflict(
                 "there is a file {path} that no capture has written",
                 path=series.path,
@@ -394,7 +388,7 @@ class Captures:
             Writer(capture.series, spec.format, limits, begun_at=capture.row.begun_at),
             self._shared,
             is_over=lambda: root in self._full,
-            on_change=partial(self._changed, capture),
+            on_change=partial(self._states.change, self._captures, capture),
             on_roll=self._rolled.set,
             sequence=spec.sequence,
         )
@@ -404,80 +398,20 @@ class Captures:
     ) -> None:
         """Go on with a capture that has run before."""
         recording = self._recording(capture)
-        files, topics = await self._files({capture.row.id: capture.kept}), capture.spec.topics
+        files, topics = await self._states.files({capture.row.id: capture.kept}), capture.spec.topics
         written = max((file.changed for file in files), default=0.0)
         self._shared.feed.heard_until({each.link for each in topics}, written)
         recording.follow(topics, sees=sees, since=written or time.time())
-        self._run(capture, recording)
-
-    def _run(self, capture: Capture, recording: Recording) -> None:
-        capture.recording, capture.problem = recording, ""
-        capture.task = self._tasks.create_task(recording.run(), name=f"capture {capture.row.id}")
-
-    async def _end(self, capture: Capture) -> None:
-        if capture.recording is not None and capture.task is not None:
-            capture.recording.end()
-            await asyncio.wait([capture.task])
-            capture.recording = capture.task = None
-
-    async def _changed(self, capture: Capture, change: Change) -> None:
-        problem, owner = capture.recording.problem if capture.recording is not None else "", capture.row.owner
-        level = logging.ERROR if problem else logging.INFO
-        _log.log(level, "the capture %s is %s: %s", capture.row.id, change, problem or "no problem")
-        await self._save()
-        if owner:
-            news = capture.news(change, problem)
-            await self._events.publish_all([(owner, data) for data in news])
-
-    async def _save(self) -> None:
-        """Store and publish what has changed."""
-        rows = []
-        for each in list(self._captures.values()):
-            stored = each.row.model_dump()
-            if each.row.owner and stored != each.stored:
-                rows.append(CaptureRow(**stored))
-                each.stored = stored
-        await self._rows.write(rows)
-        for info in await self._infos(list(self._captures.values())):
-            if (capture := self._captures.get(info.id)) is None:
-                continue
-            fields = info.model_dump(include={"state", "messages", "gaps", "files", "bytes", "problem"})
-            state = CaptureState(name=info.id, at=now(), **fields)
-            # The time alone is no news.
-            if (
-                capture.published is None
-                or state.model_copy(update={"at": capture.published.at}) != capture.published
-            ):
-                await self._retain(capture, state.model_dump_json().encode())
-                capture.published = state
+        capture.begin(recording, self._tasks)
 
     async def _forget(self, name: str) -> None:
         """Forget a stopped capture without files."""
         capture = self._captures.pop(name)
-        await self._rows.delete(name)
-        await self._retain(capture, b"")
-
-    async def _retain(self, capture: Capture, payload: bytes) -> None:
-        if not capture.row.owner:
-            return  # the hub's own belongs to no person
-        topic = topics.CAPTURE.build(user=capture.row.owner, capture=capture.row.id)
-        with suppress(Disconnected):  # all are published again after the next connect
-            await self._link.publish(topic, payload, retain=True)
-
-    async def _files(self, captures: Mapping[str, Kept]) -> Sequence[CaptureFile]:
-        return await self._shared.in_thread(partial(capture_files, captures))
+        await self._states.rows.delete(name)
+        await self._states.retract(capture)
 
     async def _info(self, capture: Capture) -> CaptureInfo:
-        return (await self._infos([capture]))[0]
-
-    async def _infos(self, captures: Sequence[Capture]) -> Infos:
-        own: dict[str, list[CaptureFile]] = {each.row.id: [] for each in captures}
-        for file in await self._files({each.row.id: each.kept for each in captures}):
-            own[file.capture].append(file)
-        for each in captures:
-            if files := own[each.row.id]:
-                each.device = files[0].device
-        return [each.described(own[each.row.id], self._shared.feed) for each in captures]
+        return (await self._states.infos([capture]))[0]
 
     def _sees(self, user: str) -> Callable[[LinkName], Callable[[str], bool]]:
         return partial(visible_to, self._directory, user)
@@ -513,7 +447,8 @@ async def open_captures(
         thread = stack.enter_context(ThreadPoolExecutor(_WRITERS, thread_name_prefix="captures"))
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         shared = Shared(feed, thread)
-        captures = Captures(settings, registry, shared=shared, link=link, events=events, tasks=tasks)
+        states = CaptureStates(CaptureRows(registry.store), shared, link, events)
+        captures = Captures(settings, registry, shared=shared, states=states, tasks=tasks)
         await captures.resume()
         stack.push_async_callback(captures.close)
         stack.callback(link.on_connected(captures.publish))
