@@ -8,13 +8,13 @@ from agent_core.gateway.protocol import AssistantMessage, Message, ToolMessage, 
 from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Origin, Prompt, Text, render
 
-_MESSAGE_TOKENS: Final = 4
+MESSAGE_TOKENS: Final = 4
 """Overhead of one message: its role and delimiters."""
 
 
 def tokens_of(message: Message) -> int:
     """Estimate the tokens of a message."""
-    return estimate_tokens(text_of(message)) + _MESSAGE_TOKENS
+    return estimate_tokens(text_of(message)) + MESSAGE_TOKENS
 
 
 @dataclass(frozen=True)

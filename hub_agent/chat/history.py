@@ -21,7 +21,8 @@ from sqlmodel import Session, col, select
 
 from agent_core.conversation import is_skilled, is_untrusted, messages_of
 from agent_core.gateway.protocol import Gateway, ModelRequest, TextPart, UserMessage
-from agent_core.history import Beginning, Summary, tokens_of
+from agent_core.history import MESSAGE_TOKENS, Beginning, Summary
+from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Prompt
 from agent_core.search.embeddings import Embeddings, Similar
 from agent_core.search.index import fused
@@ -333,7 +334,8 @@ def _summary(row: SummaryRow | None) -> Summary | None:
 
 
 def _tokens(turn: TurnRecord) -> int:
-    return sum(map(tokens_of, messages_of([turn], reader=None)))
+    # Not as it is shown: a device may hand in megabytes, and each look at a history would mark all of them.
+    return estimate_tokens(turn.question) + estimate_tokens(turn.answer or "") + 2 * MESSAGE_TOKENS
 
 
 async def _asked(gateway: Gateway, before: Summary | None, turns: Sequence[TurnRecord]) -> str:
