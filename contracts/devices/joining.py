@@ -66,7 +66,7 @@ class DeviceBus(BusAccess):
     """The answer to a device that asks for the bus (``GET /api/bus``).
 
     Attributes:
-        profile: Of the device that asks; None for any other client, and from a hub that does not send it.
+        profile: Of the device that asks; None for any other client.
     """
 
     profile: DeviceProfile | None = None
@@ -91,6 +91,7 @@ class EnrolAnswer(DeviceBus, DeviceTokens):
         hub_key: The hub's public key as a JWK.
     """
 
+    profile: DeviceProfile
     device: DeviceId
     hub_id: str
     hub_key: dict[str, str]

@@ -82,7 +82,7 @@ class OwnSkills(DirectoryCatalogue):
 
     Args:
         device: Its id.
-        profile: Returns its names as the hub last sent them; without them its id serves.
+        profile: Returns its names as the hub last sent them.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class OwnSkills(DirectoryCatalogue):
         registrations: Iterable[Registration],
         *,
         device: str,
-        profile: Callable[[], DeviceProfile | None],
+        profile: Callable[[], DeviceProfile],
     ) -> None:
         self._directory = OwnDirectory()
         super().__init__(SkillFinder(self._directory), device, user=None)
@@ -99,7 +99,7 @@ class OwnSkills(DirectoryCatalogue):
             each.skill: RegisteredSkill(each, "", {method.name: method for method in each.methods})
             for each in registrations
         }
-        self.own = OwnDevice(device, profile() or _profile_of(device), skills)
+        self.own = OwnDevice(device, profile(), skills)
         self._directory.put(self.own)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class OwnSkills(DirectoryCatalogue):
     def refresh(self) -> None:
         """Apply the names that the hub has given the device since the last call."""
         profile = self._profile()
-        if profile is not None and profile != self.own.profile:
+        if profile != self.own.profile:
             self.own = replace(self.own, profile=profile)
             self._directory.put(self.own)
 
@@ -151,8 +151,3 @@ class OwnCaller:
             # The method came to its end all the same, and has its line in the audit log; the turn has not.
             raise asyncio.CancelledError
         return result
-
-
-def _profile_of(device: str) -> DeviceProfile:
-    """Make a profile of an id: people call ``kitchen_pc`` the kitchen pc."""
-    return DeviceProfile(name=device.replace("_", " "), key=device)

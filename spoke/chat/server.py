@@ -155,18 +155,15 @@ class ChatServer:
 
     def _speech(self, agent: "Callable[[], Awaitable[Agent]]") -> Speech:
         def may_confirm() -> bool:
-            profile = self.enrolment().profile
-            return self.settings.voice.confirm and profile is not None and profile.may_confirm
+            return self.settings.voice.confirm and self.enrolment().profile.may_confirm
 
         def names() -> "Names":
             from voice.engines.wake_word import word_of
             from voice.satellite.satellite import Names
 
             enrolment, settings = self.enrolment(), self.settings
-            profile = enrolment.profile
-            name, area = (profile.name, profile.area or "") if profile is not None else (enrolment.device, "")
-            words = tuple(map(word_of, settings.voice.wake_words))
-            return Names(enrolment.device, name, area, words, settings.version)
+            profile, words = enrolment.profile, tuple(map(word_of, settings.voice.wake_words))
+            return Names(enrolment.device, profile.name, profile.area or "", words, settings.version)
 
         return Speech(
             self.settings.voice,
@@ -244,7 +241,7 @@ class ChatServer:
         enrolment, connected = self.enrolment(), self.connected()
         return SpokeSummary(
             device=enrolment.device,
-            name=enrolment.profile.name if enrolment.profile else enrolment.device,
+            name=enrolment.profile.name,
             version=self.settings.version,
             connected=connected,
             hub_online=self._is_hub_there(),

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer, SecretStr, Va
 
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import Audience, Claims
-from contracts.devices.joining import BusAccess, DeviceBus, DeviceTokens, EnrolAnswer
+from contracts.devices.joining import BusAccess, DeviceBus, DeviceProfile, DeviceTokens, EnrolAnswer
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
 from contracts.names import DeviceId
 from identity import tokens
@@ -57,6 +57,7 @@ class Enrolment(DeviceBus):
 
     hub_url: str
     hub_id: str
+    profile: DeviceProfile
     device: DeviceId
     key_id: str
     token: Secret
@@ -118,8 +119,8 @@ class Enrolment(DeviceBus):
 
     @property
     def shown(self) -> str:
-        """The device as people know it: display name and key; its id until the hub has told them."""
-        return f"{self.profile.name} ({self.profile.key})" if self.profile else self.device
+        """The device as people know it: display name and key."""
+        return f"{self.profile.name} ({self.profile.key})"
 
     @classmethod
     def load(cls, path: Path) -> Self | None:

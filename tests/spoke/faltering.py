@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from pydantic import SecretStr
 
+from contracts.devices.joining import DeviceProfile
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
 from tests.spoke.door import Door
@@ -53,6 +54,7 @@ class FalteringHub:
             hub_url=self.url,
             hub_id=HUB,
             device=DEVICE,
+            profile=DeviceProfile(name=DEVICE, key=DEVICE),
             key_id="",
             token=SecretStr("token"),
             bus_token=SecretStr("token"),

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from contracts.claims import Claims
 from contracts.devices.joining import (
     BusAccess,
+    DeviceProfile,
     DeviceTokens,
     EnrolAnswer,
     HubCard,
@@ -219,6 +220,7 @@ class StandInHub:
         self.device_keys[device] = key
         return EnrolAnswer(
             device=device,
+            profile=DeviceProfile(name=device, key=device),
             **self.tokens(device, key).model_dump(),
             hub_id=HUB,
             hub_key=self.key.public.jwk(),

@@ -31,7 +31,7 @@ def registration(skill: str, method: str, *, agnostic: bool = False) -> Registra
 class Named:
     """What the hub says of the device's names."""
 
-    profile: DeviceProfile | None = None
+    profile = DeviceProfile(name="vm 2", key="vm_2")
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from chat.tasks import open_tasks
 from chat.turns import Turn
 from contracts.chat import ChatRequest, TurnFinal
+from contracts.devices.joining import DeviceProfile
 from contracts.errors import HubBroken, InvalidMessage, Unauthorized
 from hub_agent.chat.record import ConversationRecord
 from identity.keys import KeyPair
@@ -65,6 +66,7 @@ def enrolment(home: Home, device: Device, url: str = "") -> Enrolment:
         hub_url=url or home.hub.url,
         hub_id=home.hub.registry.hub_id,
         device=device.id,
+        profile=DeviceProfile(name=device.id, key=device.id),
         key_id=device.key.kid,
         token=SecretStr(device.token),
         bus_token=SecretStr(device.token),
