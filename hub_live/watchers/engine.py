@@ -27,7 +27,7 @@ from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import LEAST_EVERY_S, sources_of
-from hub_live.watchers.phases import TRANSITIONS, Phase
+from hub_live.watchers.phases import TRANSITIONS, Phase, is_watching
 from hub_live.watchers.predicates import TICK_S, Evaluator, parse
 from hub_live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
@@ -66,10 +66,10 @@ class Engine:
         """Return an active watcher."""
         return self._watched.get(name)
 
-    async def start(
+    async def follow(
         self, row: WatcherRow, *, is_new: bool = False, earlier: Sequence[DecisionRow] = ()
     ) -> None:
-        """Watch from now on.
+        """Watch from now on, or no more, as its phase says.
 
         Args:
             is_new: Whether what its owner was told before counts no more.
@@ -78,6 +78,9 @@ class Engine:
         Raises:
             StrawberryError: If it cannot: it is then as it was before.
         """
+        if not is_watching(row):
+            self.stop(row.name)
+            return
         sources = sources_of(row)
         evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
         schedule = Schedule.parse(row.schedule) if row.schedule else None
@@ -118,10 +121,6 @@ class Engine:
         if (watched := self._watched.pop(name, None)) is not None:
             watched.follows.close()
             watched.count()
-
-    def wake(self) -> None:
-        """Check again which watchers are due."""
-        self._kick.set()
 
     def gap(self, gap: Gap) -> None:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""

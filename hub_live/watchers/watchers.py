@@ -114,7 +114,7 @@ class Watchers:
             self.rows[row.name], self._drafts[row.name] = row, (request, digest_of(row))
             self.evaluations.limits.forget(row.name)
             if is_active:
-                await self._try_start(row)
+                await self._try_follow(row)
                 await self.recordings.keep(self.rows.values())
         await self.evaluations.announcer.state(row)
         return self._shown(row)
@@ -149,7 +149,7 @@ class Watchers:
             Forbidden: If it makes calls and the person may not confirm calls here.
             StrawberryError: As by `change`.
         """
-        async with self._changing(name, by, "approved") as (row, assign):
+        async with self._changing(name, by, "approved", is_new=True) as (row, assign):
             hint = Phrase("'strawberry watchers show {name}' shows it.", name=name)
             check_shown(digest, digest_of(row), name=name, hint=hint)
             edited = await self._edited(row, edit or Edit(), by)
@@ -159,7 +159,6 @@ class Watchers:
             # It begins as a new one: what it did as it was before does not count.
             begun = {"done": [], "armed": True, **self._after(row, "approve").stored()}
             assign({**edited, **approval, **begun})
-            await self.engine.start(row, is_new=True)
         return self._shown(row)
 
     async def change(self, name: str, by: By, edit: Edit) -> WatcherSummary:
@@ -177,12 +176,7 @@ class Watchers:
             edited = await self._edited(row, edit, by)
             if all(value == getattr(row, field) for field, value in edited.items() if field != "note"):
                 return self._shown(row)
-            assign(edited)
-            if row.allow:
-                self.engine.stop(name)
-                assign(self._after(row, "edit").stored())
-            elif self.engine.get(name) is not None:
-                await self.engine.start(row)
+            assign({**edited, **self._after(row, "edit").stored()} if edited["allow"] else edited)
         return self._shown(row)
 
     async def _edited(self, row: WatcherRow, edit: Edit, by: By) -> dict[str, Any]:
@@ -227,24 +221,19 @@ class Watchers:
         """Watch no more until it is resumed."""
         async with self._changing(name, by, "paused") as (row, assign):
             assign(self._after(row, "pause").stored())
-            self.engine.stop(name)
         return self._shown(row)
 
     async def snooze(self, name: str, by: By, *, seconds: float) -> WatcherSummary:
         """Suspend a watcher for some time; values are seen meanwhile."""
-        async with self._changing(name, by, "snoozed") as (row, assign):
-            snoozed = self._after(row, "snooze")
-            assign(snoozed.stored(until=now() + timedelta(seconds=seconds)))
-            if self.engine.get(name) is None:
-                await self.engine.start(row)
-            self.engine.wake()
+        async with self._changing(name, by, "snoozed", keeps=True) as (row, assign):
+            until = now() + timedelta(seconds=seconds)
+            assign(self._after(row, "snooze").stored(until))
         return self._shown(row)
 
     async def resume(self, name: str, by: By) -> WatcherSummary:
         """Go on with a watcher that was paused, snoozed or has failed."""
         async with self._changing(name, by, "resumed") as (row, assign):
             assign({**self._after(row, "resume").stored(), "note": ""})
-            await self.engine.start(row)
         return self._shown(row)
 
     async def remove(self, name: str, by: By) -> None:
@@ -378,8 +367,7 @@ class Watchers:
             stored = await self.store.history(row.name, limit=_EARLIER, gaps=False)
             if earlier := readable(stored, checked_decision):
                 self.store.last[row.name] = earlier[0]
-            if is_watching(row):
-                await self._try_start(row, earlier)
+            await self._try_follow(row, earlier)
         for gap in gaps:
             self.engine.gap(gap)
         await self.recordings.keep(self.rows.values())
@@ -389,9 +377,9 @@ class Watchers:
         for row in list(self.rows.values()):
             await self.evaluations.announcer.state(row, self.store.last.get(row.name))
 
-    async def _try_start(self, row: WatcherRow, earlier: Sequence[DecisionRow] = ()) -> None:
+    async def _try_follow(self, row: WatcherRow, earlier: Sequence[DecisionRow] = ()) -> None:
         try:
-            await self.engine.start(row, earlier=earlier)
+            await self.engine.follow(row, earlier=earlier)
         except StrawberryError as error:
             failed = TRANSITIONS["fail"][phase_of(row)]
             row.sqlmodel_update({**failed.stored(), "note": error.message})
@@ -402,9 +390,13 @@ class Watchers:
 
     @asynccontextmanager
     async def _changing(
-        self, name: str, by: By, change: str
+        self, name: str, by: By, change: str, *, is_new: bool = False, keeps: bool = False
     ) -> AsyncIterator[tuple[WatcherRow, Callable[[Mapping[str, Any]], None]]]:
-        """Change a watcher and publish what was done.
+        """Change a watcher, have the engine follow it as it then is, and publish what was done.
+
+        Args:
+            is_new: Whether it begins as a new one.
+            keeps: Whether one that the engine follows goes on with what it knows.
 
         Yields:
             The row, and how its fields are assigned: those have their values of before again if an error
@@ -426,14 +418,14 @@ class Watchers:
                 yield row, assign
                 if not before:
                     return
+                if not keeps or watched is None:
+                    await self.engine.follow(row, is_new=is_new)
                 await self.store.save(row)
                 await self.recordings.keep(self.rows.values())
             except BaseException:
                 row.sqlmodel_update(before)
                 if self.engine.get(name) is not watched:
-                    self.engine.stop(name)
-                    if is_watching(row):
-                        await self.engine.start(row)
+                    await self.engine.follow(row)
                 raise
         await self.evaluations.announcer.state(row, self.store.last.get(row.name))
         await self.evaluations.announcer.change(row, change, by=by.user.id)

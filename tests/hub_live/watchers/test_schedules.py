@@ -180,20 +180,17 @@ async def test_a_scheduled_watcher_is_evaluated_at_its_time_only(
     assert datetime.fromisoformat(shown["next_at"]) > now()
     engine_row = watching.home.hub.live.watchers.rows["morning"]
     engine_row.next_at = now()
-    watching.home.hub.live.watchers.engine.wake()
     [entry] = await watching.decided(1, "morning")
     assert (entry["decision"], entry["reason"]) == ("notify", "It is time.")
     assert datetime.fromisoformat((await watching.show("morning"))["next_at"]) > now()
     # The computer slept.
     engine_row.next_at = now() - timedelta(hours=1)
-    watching.home.hub.live.watchers.engine.wake()
 
     async def is_told() -> bool:
         return (await watching.notes())[-1].endswith("was missed")
 
     await eventually(is_told)
     engine_row.next_at = now()
-    watching.home.hub.live.watchers.engine.wake()
     await watching.decided(2, "morning")
     assert len(model.requests) == 2
 
