@@ -36,7 +36,7 @@ PUT /api/system/restore
 """Requests that change something and take no JSON."""
 
 ANY_JSON = """
-actions args arguments content detail images kwargs latest lines output parameters public_key result seen
+args arguments content detail images kwargs latest lines output parameters public_key result seen
 state tool_choice value values
 """
 """Fields that are any JSON: what skills take and give, payloads of topics, keys, OpenAI's messages."""
