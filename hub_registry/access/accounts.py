@@ -4,12 +4,14 @@ import re
 import secrets
 import unicodedata
 from dataclasses import dataclass
-from typing import Final, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 from sqlmodel import Session, col, select
 
 from contracts.errors import Conflict, Forbidden, InvalidMessage
 from contracts.names import device_key
+from contracts.validation import Language, TimeZone
+from contracts.wire import Strict
 from hub_registry.storage.queries import client_names, no_user, require_user
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import HubRow, Role, UserRow, now
@@ -17,6 +19,9 @@ from hub_registry.storage.tables import HubRow, Role, UserRow, now
 ADMIN_ID: Final = "admin"
 """The first user, made at the first start, for whom the command line of the hub's machine acts: always an
 admin, and never removed, so that a home is never without one."""
+OwnLanguage = Language | Literal[""] | None
+OwnTimeZone = TimeZone | Literal[""] | None
+"""Of a person; an empty text stands for the household's."""
 _MAX_NAME: Final = 64
 _UNSEEN: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0]")
 """Letters and marks that are printable, and show nothing."""
@@ -65,14 +70,13 @@ class User:
             )
 
 
-@dataclass(frozen=True)
-class UserChange:
-    """What to change about a person; None leaves it as it is, an empty text clears it."""
+class UserChange(Strict):
+    """What to change about a person; what is left out or None stays, an empty text clears it."""
 
-    display_name: str | None = None
+    name: str | None = None
     role: Role | None = None
-    language: str | None = None
-    time_zone: str | None = None
+    language: OwnLanguage = None
+    time_zone: OwnTimeZone = None
 
 
 class Accounts:
@@ -140,8 +144,8 @@ class Accounts:
             if change.role is not None and change.role != row.role:
                 require_not_first(user)
                 row.role = change.role
-            if change.display_name is not None:
-                rename_row(session, row, change.display_name)
+            if change.name is not None:
+                rename_row(session, row, change.name)
             if change.language is not None:
                 row.language = change.language or None
             if change.time_zone is not None:

@@ -252,7 +252,7 @@ class Joining:
         known = await self._bound_to(request.key)
         if known is not None:
             if name and name.strip() != known.display_name:
-                known = await self._devices.change(known.id, DeviceChange(display_name=name))
+                known = await self._devices.change(known.id, DeviceChange(name=name))
             return await self._enrolment.let_in(known, request.key)
         device = await self._devices.add(name or request.name, owner=owner)
         try:

@@ -1,6 +1,6 @@
 """The devices of the home, as the database holds them."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +10,7 @@ from contracts.claims import DEVICE_SCOPES, DeviceScope, device_scopes
 from contracts.devices.joining import DeviceProfile
 from contracts.errors import Conflict, InvalidMessage, NotFound
 from contracts.names import device_key
+from contracts.wire import Strict
 from hub_registry.storage.queries import client_names, require_user
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import (
@@ -75,19 +76,23 @@ class Device:
         return (self.display_name, *self.aliases)
 
 
-@dataclass(frozen=True)
-class DeviceChange:
-    """What to change about a device; None leaves it as it is, an empty text clears it."""
+class DeviceChange(Strict):
+    """What to change about a device; what is left out or None stays, an empty text clears it.
 
-    display_name: str | None = None
+    Attributes:
+        confirm: Whether a person at the device may confirm calls.
+        owner: A user's id.
+    """
+
+    name: str | None = None
     aliases: Sequence[str] | None = None
     area: str | None = None
     floor: str | None = None
-    may_confirm: bool | None = None
+    confirm: bool | None = None
     trusted: bool | None = None
     owner: str | None = None
     shared: bool | None = None
-    scopes: Collection[DeviceScope] | None = None
+    scopes: Sequence[DeviceScope] | None = None
 
 
 class Devices:
@@ -165,7 +170,7 @@ class Devices:
             row = require_device(session, device)
             others = [other for other in session.exec(select(DeviceRow)).all() if other.id != device]
             aliases = _aliases_of(row) if change.aliases is None else change.aliases
-            name, row.aliases = _checked_names(change.display_name or row.display_name, aliases, others)
+            name, row.aliases = _checked_names(change.name or row.display_name, aliases, others)
             if name != row.display_name:
                 row.display_name, row.key = name, device_key(name, _words(others))
             check_text(change.area, change.floor)
@@ -173,8 +178,8 @@ class Devices:
                 row.area = change.area or None
             if change.floor is not None:
                 row.floor = change.floor or None
-            if change.may_confirm is not None:
-                row.may_confirm = change.may_confirm
+            if change.confirm is not None:
+                row.may_confirm = change.confirm
             if change.trusted is not None:
                 row.trusted = change.trusted
             if change.shared is not None:

@@ -25,20 +25,6 @@ _LOOK: Final = Needs(("chat", "call", "admin"))
 _RUN: Final = ("strawberry", "spoke", "run")
 
 
-class ChangeBody(Strict):
-    """What shall be different about a device; what is left out stays."""
-
-    name: str | None = None
-    aliases: list[str] | None = None
-    area: str | None = None
-    floor: str | None = None
-    confirm: bool | None = None
-    trusted: bool | None = None
-    owner: str | None = None
-    shared: bool | None = None
-    scopes: list[DeviceScope] | None = None
-
-
 class RegistryProblem(Part):
     """Something that a device sent and the hub refused."""
 
@@ -195,7 +181,9 @@ async def show_device(admin: RegistryAdmin, asking: Bearer, name: str) -> Device
 
 
 @devices.patch(_LOOK, "/{name}")
-async def change_device(admin: RegistryAdmin, asking: Bearer, name: str, change: ChangeBody) -> DeviceAnswer:
+async def change_device(
+    admin: RegistryAdmin, asking: Bearer, name: str, change: DeviceChange
+) -> DeviceAnswer:
     """Change a device; an empty text clears `area` or `floor`.
 
     This is for admins, `shared` and `scopes` also for the owner, with the scope `confirm`. `confirm: true`
@@ -214,21 +202,10 @@ async def change_device(admin: RegistryAdmin, asking: Bearer, name: str, change:
         )
     if change.confirm or change.owner is not None:
         await registry.authority.require_password(asking.claims)
-    owner = None if change.owner is None else (await registry.accounts.find(change.owner)).id
-    await registry.change_device(
-        entry.id,
-        DeviceChange(
-            display_name=change.name,
-            aliases=change.aliases,
-            area=change.area,
-            floor=change.floor,
-            may_confirm=change.confirm,
-            trusted=change.trusted,
-            owner=owner,
-            shared=change.shared,
-            scopes=change.scopes,
-        ),
-    )
+    if change.owner is not None:
+        owner = await registry.accounts.find(change.owner)
+        change = change.model_copy(update={"owner": owner.id})
+    await registry.change_device(entry.id, change)
     admin.remover.tell_names(entry.id)
     if change.scopes is not None:
         asking.note(f"set_scopes {entry.id} ({', '.join(entry.device.scopes)})")

@@ -2,7 +2,7 @@
 
 import re
 from contextlib import suppress
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, SecretStr
 from starlette.requests import HTTPConnection, Request
@@ -12,9 +12,9 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import Answer, NoBody, answer
 from chat.operations import TOKEN, Needs, Resource
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
-from contracts.validation import Language, TimeZone
+from contracts.validation import Language
 from contracts.wire import Strict, Timestamp
-from hub_registry.access.accounts import User, UserChange
+from hub_registry.access.accounts import OwnLanguage, OwnTimeZone, User, UserChange
 from hub_registry.access.bearer import SESSION_COOKIE, Bearer, Gate, source_of
 from hub_registry.http.parts import read_open
 from hub_registry.registry import Registry
@@ -52,14 +52,6 @@ class LoginBody(Strict):
 
     name: Annotated[str, Field(max_length=_LONGEST)]
     password: _Password
-
-
-class SelfBody(Strict):
-    """What people change about themselves; what is left out stays, an empty text clears it."""
-
-    name: str | None = None
-    language: Language | Literal[""] | None = None
-    time_zone: TimeZone | Literal[""] | None = None
 
 
 class PersonAnswer(Strict):
@@ -116,10 +108,16 @@ async def show_session(registry: Registry, asking: Bearer) -> SessionAnswer:
 
 
 @sessions.patch(_IN_PERSON, "/session")
-async def change_self(registry: Registry, asking: Bearer, change: SelfBody) -> PersonAnswer:
+async def change_self(
+    registry: Registry,
+    asking: Bearer,
+    name: str | None = None,
+    language: OwnLanguage = None,
+    time_zone: OwnTimeZone = None,
+) -> PersonAnswer:
     """Change yourself; an empty text stands for the household's language or time zone."""
-    changed = UserChange(display_name=change.name, language=change.language, time_zone=change.time_zone)
-    return PersonAnswer.of(await registry.accounts.change(asking.user.id, changed))
+    change = UserChange(name=name, language=language, time_zone=time_zone)
+    return PersonAnswer.of(await registry.accounts.change(asking.user.id, change))
 
 
 @sessions.post(_IN_PERSON, "/session/confirm")

@@ -1,23 +1,21 @@
 """Users: ``/api/users``, ``strawberry users``, and the part of the people page for admins."""
 
-from typing import Literal
-
 from chat.operations import ADMIN, PASSWORD, Command, Resource
 from contracts.addresses import host_of, is_loopback
-from contracts.validation import Language, TimeZone
 from contracts.wire import Strict, Timestamp
-from hub_registry.access.accounts import ADMIN_ID, User, UserChange, require_not_first
+from hub_registry.access.accounts import (
+    ADMIN_ID,
+    OwnLanguage,
+    OwnTimeZone,
+    User,
+    UserChange,
+    require_not_first,
+)
 from hub_registry.access.bearer import Bearer
 from hub_registry.access.people import PasswordCode
 from hub_registry.http.parts import RegistryAdmin
-from hub_registry.http.sessions import PersonAnswer, SelfBody
+from hub_registry.http.sessions import PersonAnswer
 from hub_registry.storage.tables import Role
-
-
-class UserChangeBody(SelfBody):
-    """What shall be different about a person; what is left out stays, an empty text clears it."""
-
-    role: Role | None = None
 
 
 class UserAnswer(PersonAnswer):
@@ -63,8 +61,8 @@ async def add_user(
     asking: Bearer,
     name: str,
     role: Role = "member",
-    language: Language | Literal[""] | None = None,
-    time_zone: TimeZone | Literal[""] | None = None,
+    language: OwnLanguage = None,
+    time_zone: OwnTimeZone = None,
 ) -> CodeAnswer:
     """Add a person, who chooses a password with the code, at `/setup`, within a day."""
     user = await admin.registry.accounts.add(name, role=role, language=language, time_zone=time_zone)
@@ -73,7 +71,7 @@ async def add_user(
 
 
 @users.patch(ADMIN, "/{user}")
-async def change_user(admin: RegistryAdmin, asking: Bearer, user: str, change: UserChangeBody) -> UserAnswer:
+async def change_user(admin: RegistryAdmin, asking: Bearer, user: str, change: UserChange) -> UserAnswer:
     """Change a person; an empty text clears language or time zone.
 
     Another role needs the password. It ends the person's sessions, and their tokens with the scope `admin`.
@@ -81,12 +79,7 @@ async def change_user(admin: RegistryAdmin, asking: Bearer, user: str, change: U
     found = await admin.registry.accounts.find(user)
     if change.role not in (None, found.role):
         await admin.registry.authority.require_password(asking.claims)
-    changed = await admin.registry.people.change(
-        found.id,
-        UserChange(
-            display_name=change.name, role=change.role, language=change.language, time_zone=change.time_zone
-        ),
-    )
+    changed = await admin.registry.people.change(found.id, change)
     given = ((name, getattr(change, name)) for name in sorted(change.model_fields_set))
     told = ", ".join(f"{name}={value}" for name, value in given if value is not None)
     asking.note(f"change_user {found.id} ({told})")

@@ -13,9 +13,9 @@ from contracts.errors import NotFound, StrawberryError
 from hub_live.events.kinds import NodeData
 from hub_live.nodes import NodeList, NodeLogs, NodeSummary
 from hub_live.world import operations as world
+from hub_registry.devices.devices import DeviceChange
 from hub_registry.devices.review import Item
 from hub_registry.http.devices import (
-    ChangeBody,
     DeviceAnswer,
     change_device,
     decide,
@@ -201,20 +201,20 @@ class _Device:
                 text("For everybody at home"),
                 text("Otherwise only its owner sees and calls it."),
                 device.shared,
-                lambda value: ChangeBody(shared=value),
+                lambda value: DeviceChange(shared=value),
             )
             if view.is_admin:
                 self._right(
                     text("May confirm calls"),
                     text("People use it directly and can answer questions."),
                     bool(device.confirm),
-                    lambda value: ChangeBody(confirm=value),
+                    lambda value: DeviceChange(confirm=value),
                 )
                 self._right(
                     text("Skills are trusted"),
                     text("What its skills declare needs no approval, now and later."),
                     device.trusted,
-                    lambda value: ChangeBody(trusted=value),
+                    lambda value: DeviceChange(trusted=value),
                 )
             self._scope("chat", text("Chats"), text("It talks to the assistant as its owner."))
             by_itself = text("By itself, without the assistant, as its owner.")
@@ -222,19 +222,19 @@ class _Device:
             link = f"/audit?device={part(device.id)}"
             view.link(text("Who called it: the audit log"), link, classes="sb-small")
 
-    def _right(self, label: str, more: str, value: bool, change: Callable[[bool], ChangeBody]) -> None:
+    def _right(self, label: str, more: str, value: bool, change: Callable[[bool], DeviceChange]) -> None:
         with stack().classes("sb-tight"):
             switch(label, value, lambda on: self._change(change(on))).classes("sb-wide-switch")
             Words("p", more, "sb-muted sb-small")
 
     def _scope(self, scope: DeviceScope, label: str, more: str) -> None:
-        def change(value: bool) -> ChangeBody:
+        def change(value: bool) -> DeviceChange:
             others = [each for each in self._device.scopes if each != scope]
-            return ChangeBody(scopes=[*others, scope] if value else others)
+            return DeviceChange(scopes=[*others, scope] if value else others)
 
         self._right(label, more, scope in self._device.scopes, change)
 
-    async def _change(self, change: ChangeBody) -> None:
+    async def _change(self, change: DeviceChange) -> None:
         async with view.busy():
             try:
                 await view.api(change_device, self._name, change)
@@ -251,7 +251,7 @@ class _Device:
         people = await view.api(list_users)
 
         async def save() -> None:
-            given = ChangeBody(
+            given = DeviceChange(
                 name=name.value.strip(),
                 area=area.value.strip(),
                 floor=floor.value.strip(),

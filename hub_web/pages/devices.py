@@ -9,9 +9,10 @@ from nicegui import ui
 from contracts.errors import NotFound
 from hub_live.world import operations as world
 from hub_registry.access.joining import Waiting
+from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import devices as operations
 from hub_registry.http import joining
-from hub_registry.http.devices import ChangeBody, DeviceAnswer
+from hub_registry.http.devices import DeviceAnswer
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field
 from hub_web.parts.invitation import show_invitation
@@ -210,7 +211,7 @@ def _compare(asking: Waiting, box: ui.dialog) -> None:
     async def approve() -> None:
         approved = await view.api(joining.approve, asking.code, asking.fingerprint, name.value.strip())
         if shared.value:
-            await view.api(operations.change_device, approved.id, ChangeBody(shared=True))
+            await view.api(operations.change_device, approved.id, DeviceChange(shared=True))
         box.close()
         view.notify(text("{name} joins within seconds", name=approved.name))
 

@@ -4,12 +4,12 @@ from functools import partial
 from typing import Final
 from zoneinfo import available_timezones
 
-from hub_registry.http.sessions import SelfBody, change_self
+from hub_registry.access.accounts import UserChange
+from hub_registry.http.sessions import change_self
 from hub_registry.http.tokens import TokenSummary, add_token, list_tokens, revoke_token
 from hub_registry.http.users import (
     CodeAnswer,
     UserAnswer,
-    UserChangeBody,
     add_user,
     change_user,
     list_users,
@@ -64,8 +64,7 @@ def _account() -> None:
         zone = choice(text("Time zone"), zones, present)
 
         async def save() -> None:
-            given = SelfBody(name=name.value.strip(), language=language.value, time_zone=zone.value or "")
-            await view.api(change_self, given)
+            await view.api(change_self, name.value.strip(), language.value, zone.value or "")
             view.go("/people")
 
         with actions():
@@ -214,7 +213,7 @@ async def _edit(user: UserAnswer | None, show: Show) -> None:
         if user is None:
             _show_code(await view.api(add_user, called, role.value))
         elif (called, role.value) != (user.name, user.role):
-            changed = UserChangeBody(
+            changed = UserChange(
                 name=called if called != user.name else None,
                 role=role.value if role.value != user.role else None,
             )

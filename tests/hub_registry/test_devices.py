@@ -16,13 +16,13 @@ async def test_a_device_gets_its_id_and_key_from_its_name(house):
 
 async def test_renaming_changes_the_key_and_never_the_id(house):
     await house.devices.add("Bedroom PC", owner="admin")
-    renamed = await house.devices.change("bedroom_pc", DeviceChange(display_name="Office PC"))
+    renamed = await house.devices.change("bedroom_pc", DeviceChange(name="Office PC"))
     assert (renamed.id, renamed.key, renamed.display_name) == ("bedroom_pc", "office_pc", "Office PC")
 
 
 async def test_neither_an_id_nor_a_key_ever_means_two_devices(house):
     await house.devices.add("Lamp", owner="admin")
-    await house.devices.change("lamp", DeviceChange(display_name="Big lamp"))
+    await house.devices.change("lamp", DeviceChange(name="Big lamp"))
     second = await house.devices.add("Lamp", owner="admin")
     assert (second.id, second.key) == ("lamp_2", "lamp_2")
 
@@ -67,7 +67,7 @@ async def test_what_does_not_exist_is_named(house):
 async def test_a_name_that_a_screen_cannot_show_is_refused(house, text):
     device = await house.devices.add("TV", owner="admin")
     for change in (
-        DeviceChange(display_name=text),
+        DeviceChange(name=text),
         DeviceChange(aliases=[text]),
         DeviceChange(area=text),
         DeviceChange(floor=text),

@@ -123,7 +123,7 @@ async def test_a_rename_leaves_nothing_behind(own):
         await tv.spoke.heartbeat()
         await eventually(lambda: own.skills(tv.spoke) == {"MediaSkill"})
         before = await retained(own.outside)
-        await own.registry.change_device("tv", DeviceChange(display_name="Projector", aliases=["beamer"]))
+        await own.registry.change_device("tv", DeviceChange(name="Projector", aliases=["beamer"]))
         await tv.spoke.online(registration("MediaSkill"))
         assert await retained(own.outside) == before
 
