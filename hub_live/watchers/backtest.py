@@ -14,6 +14,7 @@ from agent_core.times import utc
 from contracts.errors import StrawberryError
 from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
 from hub_agent.settings import WatcherSettings
+from hub_live import limits
 from hub_live.captures.captures import Captures
 from hub_live.captures.files.numbers import Line, Lines, rested
 from hub_live.captures.files.reading import each_once
@@ -28,16 +29,8 @@ from hub_live.watchers.phases import is_watching
 from hub_live.watchers.predicates import Evaluator, Predicate, parse
 from hub_live.watchers.tables import WatcherRow
 
-_MAX_FIRINGS: Final = 1_000
-"""Firings that are listed; who fires more often needs another bound, not a longer list."""
 _NAME: Final = "watchers"
 """Of the recording that is made for the watchers themselves."""
-_DECIDED: Final = 10
-"""Times that a model decides in a back-test."""
-_RECALLED_S: Final = 86_400.0
-"""How far back the windows of predicates are filled again."""
-_RECALL_S: Final = 3.0
-"""How long the start of the hub waits for recordings to be read."""
 
 _log = logging.getLogger(__name__)
 
@@ -126,7 +119,7 @@ def _run(
             reason = verdict.reason
         elif is_firing:
             fired += 1
-            if fired <= _MAX_FIRINGS:
+            if fired <= limits.MOST_FIRINGS:
                 first.append(Fired(at=utc(at), values=dict(verdict.values)))
     return Report(
         would_have_fired=first,
@@ -144,7 +137,7 @@ async def decide(
 ) -> Report:
     """Return a report with decisions of the model on the first times that a watcher would have fired."""
     fired = list(report.would_have_fired)
-    for number, each in enumerate(fired[:_DECIDED]):
+    for number, each in enumerate(fired[: limits.MOST_DECIDED]):
         seen = {
             name: Seen(source, each.values[name], 0.0) if name in each.values else Seen(source)
             for name, source in sources.items()
@@ -198,7 +191,7 @@ class Recordings:
                 seen += sources_of(row).values() if kept else ()
         if not longest:
             return
-        recorded = self.captures.recorded(_topics(seen), time.time() - min(longest, _RECALLED_S))
+        recorded = self.captures.recorded(_topics(seen), time.time() - min(longest, limits.RECALLED_S))
         try:
             found = await asyncio.to_thread(_in_time, recorded)
         except TimeoutError:
@@ -234,7 +227,7 @@ def _topics(sources: Iterable[WatchedValue]) -> set[TopicChoice]:
 
 
 def _in_time(recorded: Iterable[Sample | Gap]) -> list[Sample | Gap]:
-    until, found = time.monotonic() + _RECALL_S, list[Sample | Gap]()
+    until, found = time.monotonic() + limits.RECALL_S, list[Sample | Gap]()
     for each in recorded:
         found.append(each)
         if time.monotonic() > until:

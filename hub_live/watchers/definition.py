@@ -16,19 +16,11 @@ from contracts import topics as bus_topics
 from contracts.names import Token
 from contracts.validation import validated
 from contracts.wire import Json, Strict
+from hub_live import limits
 from hub_live.topics import LinkName
 from hub_live.watchers.predicates import KEYWORDS
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.access.accounts import User
-
-LEAST_EVERY_S: Final = 1.0
-DEFAULT_EVERY_S: Final = 300.0
-"""Interval of a watcher without a predicate that names none: a model that is asked costs money or heat."""
-
-_TOPICS: Final = 32
-"""Topics of one watcher: each is a subscription, and the model sees a value of each."""
-MOST_CALLS: Final = 16
-"""Approved calls of a watcher, and calls of one decision."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
 
@@ -95,13 +87,13 @@ class WatcherRequest(Strict):
     """
 
     name: Annotated[Token, Field(description="letters, digits, '_', '-' and '.', at most 64")]
-    topics: Annotated[dict[str, WatchedValue], Field(max_length=_TOPICS)] = {}
+    topics: Annotated[dict[str, WatchedValue], Field(max_length=limits.MOST_TOPICS)] = {}
     instruction: Annotated[str, Field(min_length=1, max_length=4_000)]
-    every_s: Annotated[float, Field(ge=LEAST_EVERY_S, le=30 * 86_400)] | None = None
+    every_s: Annotated[float, Field(ge=limits.LEAST_EVERY_S, le=30 * 86_400)] | None = None
     on_change: bool = False
     schedule: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     predicate: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
-    allow: Annotated[tuple[Allowed, ...], Field(max_length=MOST_CALLS)] = ()
+    allow: Annotated[tuple[Allowed, ...], Field(max_length=limits.MOST_CALLS)] = ()
     dry_run: bool = False
     missed: Missed = "tell"
     actions_per_hour: Annotated[int, Field(ge=1, le=1_000)] | None = None
@@ -109,8 +101,8 @@ class WatcherRequest(Strict):
     @field_validator("topics", mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
-        if isinstance(given, list | dict) and len(given) > _TOPICS:
-            raise ValueError(f"a watcher may have {_TOPICS} topics")
+        if isinstance(given, list | dict) and len(given) > limits.MOST_TOPICS:
+            raise ValueError(f"a watcher may have {limits.MOST_TOPICS} topics")
         if isinstance(given, list):
             named: dict[str, Any] = {}
             for each in given:
@@ -146,7 +138,7 @@ class WatcherRequest(Strict):
     def interval_s(self) -> float | None:
         """Seconds between two evaluations by the model; None where each change or a schedule decides."""
         if self.every_s is None and not self.on_change and self.schedule is None:
-            return DEFAULT_EVERY_S
+            return limits.DEFAULT_EVERY_S
         return self.every_s
 
     def stored(self) -> dict[str, Any]:
@@ -155,7 +147,9 @@ class WatcherRequest(Strict):
         return {**kept, "topics": topics_json(self.topics), "every_s": self.interval_s}
 
 
-_Topics = Annotated[dict[str, WatchedValue | str] | list[WatchedValue | str], Field(max_length=_TOPICS)]
+_Topics = Annotated[
+    dict[str, WatchedValue | str] | list[WatchedValue | str], Field(max_length=limits.MOST_TOPICS)
+]
 
 
 class Edit(Strict):
@@ -167,7 +161,7 @@ class Edit(Strict):
     instruction: str | None = None
     topics: _Topics | None = None
     predicate: str | None = None
-    allow: Annotated[tuple[Allowed, ...], Field(max_length=MOST_CALLS)] | None = None
+    allow: Annotated[tuple[Allowed, ...], Field(max_length=limits.MOST_CALLS)] | None = None
     every_s: float | None = None
     on_change: bool | None = None
     schedule: str | None = None

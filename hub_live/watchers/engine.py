@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
-from typing import Final
 
 from agent_core.prompt import Household
 from agent_core.times import local_time, utc
 from chat.tasks import happens
 from contracts.errors import StorageError, StrawberryError
 from contracts.phrases import Phrase
+from hub_live import limits
 from hub_live.topics import Feed, Gap, LinkName, Sample
 from hub_live.topics import field as field_of
 from hub_live.topics.values import visible_to
@@ -26,27 +26,15 @@ from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING
 from hub_live.watchers.decisions.model import Seen
-from hub_live.watchers.definition import LEAST_EVERY_S, sources_of
+from hub_live.watchers.definition import sources_of
 from hub_live.watchers.phases import TRANSITIONS, Phase, is_watching
-from hub_live.watchers.predicates import TICK_S, Evaluator, parse
-from hub_live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
+from hub_live.watchers.predicates import Evaluator, parse
+from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.watched import Watched
 from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
-
-_UNKNOWN_S: Final = 60.0
-"""How long a predicate must be unknown before the model is asked: values come in one by one after a start."""
-_RETAINED_S: Final = 5.0
-"""From a start until what the broker retains has surely come."""
-_SHORT_GAP_S: Final = 1.0
-_MOST_GAPS: Final = 5
-_MOST_VALUES: Final = 1_000
-_MOST_MISSED: Final = 5
-"""Times of a schedule that are named where they were missed."""
-_RECENT: Final = 5
-"""Earlier values that the model is shown of each name."""
 
 
 @dataclass(eq=False)
@@ -105,7 +93,7 @@ class Engine:
         if watched.heard or evaluator is not None:
             self._new_value(watched, now)
         elif watched.on_interval:
-            self._new_value(watched, now + min(_RETAINED_S, watched.pause_s()))
+            self._new_value(watched, now + min(limits.RETAINED_S, watched.pause_s()))
         self._kick.set()
 
     def _go_on(self, watched: Watched, earlier: Sequence[DecisionRow]) -> None:
@@ -140,7 +128,7 @@ class Engine:
             unsaved, self._unsaved = self._unsaved, {}
             if unsaved:
                 await self._save(*unsaved.values())
-            await happens(self._kick, within_s=TICK_S if self._watched else LONGEST_SLEEP_S)
+            await happens(self._kick, within_s=limits.TICK_S if self._watched else limits.LONGEST_SLEEP_S)
 
     async def save(self) -> None:
         """Write what changes too often to be written each time; tell what was not decided before the end."""
@@ -204,7 +192,7 @@ class Engine:
         since = watched.row.created_at if last is None or watched.has_failed else last.at
         links = {source.link for source in watched.sources.values()}
         gaps = [gap for link in links for gap in self.feed.gaps(link, since=since.timestamp())]
-        return [self._period(gap) for gap in gaps if not _is_short(gap)][-_MOST_GAPS:]
+        return [self._period(gap) for gap in gaps if not _is_short(gap)][-limits.MOST_GAPS :]
 
     def _period(self, gap: Gap) -> str:
         since = self._clock(gap.since)
@@ -239,7 +227,7 @@ class Engine:
         now = time.time()
         shown: dict[str, Seen] = {}
         for name, source in watched.sources.items():
-            samples = self._history(watched, source.topic, source.link)[-_RECENT - 1 :]
+            samples = self._history(watched, source.topic, source.link)[-limits.RECENT_VALUES - 1 :]
             values = [(now - each.at, field_of(each.value, source.path)) for each in samples]
             if values:
                 (age, value), recent = values[-1], tuple(values[:-1])
@@ -310,7 +298,7 @@ class Engine:
         if is_firing:
             # Both are written with the decision: if the hub is killed before, it fires and counts again.
             row.fired += 1
-            values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
+            values = json.dumps(verdict.values, ensure_ascii=False, default=str)[: limits.MOST_VALUES]
             watched.rises += 1
             occasion = Phrase(
                 "{predicate} became true at {time} with {values}",
@@ -331,7 +319,7 @@ class Engine:
             occasion = Phrase(
                 "{predicate} is unknown: {reason}", predicate=row.predicate, reason=verdict.reason
             )
-            watched.plan(at + _UNKNOWN_S, occasion=occasion)
+            watched.plan(at + limits.UNKNOWN_S, occasion=occasion)
         elif is_quiet and watched.has_new:
             template = "{predicate} is still true." if verdict.truth else "{predicate} is still unknown."
             occasion = Phrase(template + " {reason}", predicate=row.predicate, reason=verdict.reason)
@@ -384,7 +372,7 @@ class Engine:
                 self._evaluate(watched, watched.occasion, watched.rises), name=f"watcher {watched.row.name}"
             )
         else:
-            watched.hold(now + LEAST_EVERY_S)
+            watched.hold(now + limits.LEAST_EVERY_S)
 
     async def _evaluate(self, watched: Watched, occasion: str, rises: int) -> None:
         if rises > 1:
@@ -405,7 +393,7 @@ class Engine:
         assert schedule is not None
         planned, row.next_at = row.next_at, schedule.next(utc(now), self.household)
         if planned is not None and planned.timestamp() <= now:
-            is_late = planned.timestamp() < now - LATE_S
+            is_late = planned.timestamp() < now - limits.LATE_S
             if is_late and row.missed == "tell":
                 await self.evaluations.announcer.notify(row, self._missed(schedule, planned))
             elif watched.verdict is None or watched.verdict.truth is not False:
@@ -447,7 +435,9 @@ class Engine:
 
     def _missed(self, schedule: Schedule, planned: datetime) -> str:
         missed = [planned]
-        while len(missed) < _MOST_MISSED and (after := schedule.next(missed[-1], self.household)) <= now():
+        while (
+            len(missed) < limits.MOST_MISSED and (after := schedule.next(missed[-1], self.household)) <= now()
+        ):
             missed.append(after)
         return Phrase("the evaluation of {time} was missed", time=", ".join(map(self._clock, missed)))
 
@@ -456,4 +446,4 @@ class Engine:
 
 
 def _is_short(gap: Gap) -> bool:
-    return gap.until is not None and gap.until - gap.since <= _SHORT_GAP_S
+    return gap.until is not None and gap.until - gap.since <= limits.SHORT_GAP_S

@@ -11,11 +11,6 @@ from cronsim import CronSim, CronSimError
 from agent_core.prompt import Household
 from contracts.errors import InvalidMessage
 
-LATE_S: Final = 60.0
-"""A scheduled time, or the end of a timer, that comes later than this was missed."""
-LONGEST_SLEEP_S: Final = 60.0
-"""Between two looks at the clock, which may be set meanwhile."""
-
 _HINT: Final = (
     "Write 'every weekday at 7', 'every day at 18:30', 'every 15 minutes', 'sunset', "
     "'30 min before sunrise', or five fields of cron such as '0 7 * * 1-5'."

@@ -19,10 +19,11 @@ from chat.tasks import happens, open_tasks, supervise
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
 from contracts.phrases import Phrase
 from contracts.wire import Part, Timestamp, rfc3339
+from hub_live import limits
 from hub_live.events import EventData, Events, NotificationData
 from hub_live.events.kinds import TimerData
 from hub_live.watchers.definition import Missed
-from hub_live.watchers.schedule import LATE_S, LONGEST_SLEEP_S, Schedule
+from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import TimerRow
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import Store
@@ -31,10 +32,6 @@ from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
 
-_MOST: Final = 100
-"""Timers of one person."""
-_AGAIN_S: Final = 5.0
-"""Until the next attempt where the database cannot be written."""
 _WITHOUT_SUN: Final = timedelta(days=1)
 """Until a timer by the sun whose time cannot be computed is tried again."""
 
@@ -74,7 +71,7 @@ class Timers:
             InvalidMessage: If the schedule is none, or the moment has passed.
             Conflict: If the person has too many.
         """
-        if sum(row.owner == user.id for row in self._rows.values()) >= _MOST:
+        if sum(row.owner == user.id for row in self._rows.values()) >= limits.MOST_TIMERS:
             raise Conflict("there are too many timers", hint="Remove one.")
         if due is None:
             due = Schedule.parse(schedule or "").next(now(), self.household)
@@ -142,12 +139,12 @@ class Timers:
                 if row.id not in self._rows:
                     continue  # It was removed while another one ended.
                 try:
-                    await self._end(row, late=present - row.due.timestamp() > LATE_S)
+                    await self._end(row, late=present - row.due.timestamp() > limits.LATE_S)
                 except StorageError as error:
                     _log.error("the timer %s: %s", row.id, error)
-                    await asyncio.sleep(_AGAIN_S)
+                    await asyncio.sleep(limits.STORE_AGAIN_S)
             first = min((row.due.timestamp() for row in self._rows.values()), default=math.inf)
-            wait_s = min(max(0.05, first - time.time()), LONGEST_SLEEP_S)
+            wait_s = min(max(0.05, first - time.time()), limits.LONGEST_SLEEP_S)
             await happens(self._changed, within_s=wait_s)
 
     @staticmethod

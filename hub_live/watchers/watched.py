@@ -13,6 +13,7 @@ from contracts import topics
 from contracts.phrases import Phrase
 from contracts.rates import Backoff
 from contracts.wire import Json, OrAbsent, Part, Timestamp, shown_digest
+from hub_live import limits
 from hub_live.topics import LinkName
 from hub_live.watchers.decisions.evaluation import (
     DecisionEntry,
@@ -23,7 +24,6 @@ from hub_live.watchers.decisions.evaluation import (
 from hub_live.watchers.decisions.kinds import FAILED
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import (
-    LEAST_EVERY_S,
     Allowed,
     WatchedValue,
     sources_of,
@@ -38,10 +38,6 @@ _APPROVED: Final = {
     *("predicate", "allow", "dry_run", "actions_per_hour"),
 }
 _DONE: Final = TypeAdapter(list[str])
-_RECHECK_S: Final = 60.0
-_LONGEST_RECHECK_S: Final = 900.0
-"""While a predicate stays true and there is something left to do, the model is asked again about new values,
-less and less often."""
 
 
 @dataclass
@@ -77,7 +73,9 @@ class Watched:
     rises: int = 0
     has_new: bool = False
     evaluated: int = 0
-    recheck: Backoff = field(default_factory=lambda: Backoff(_RECHECK_S, _LONGEST_RECHECK_S, jitter=0.0))
+    recheck: Backoff = field(
+        default_factory=lambda: Backoff(limits.RECHECK_S, limits.LONGEST_RECHECK_S, jitter=0.0)
+    )
 
     def move(self, trigger: Trigger) -> None:
         """Change the phase as the table says."""
@@ -147,7 +145,7 @@ class Watched:
 
     def pause_s(self) -> float:
         """Return how long the model is not asked again about new values."""
-        return max(self.row.every_s or LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
+        return max(self.row.every_s or limits.LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
 
 
 class WatchedTopic(Part):

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from agent_core.provenance import Prompt
 from contracts.errors import Conflict, NotFound, StrawberryError
@@ -16,6 +16,7 @@ from contracts.validation import did_you_mean
 from contracts.wire import Json, check_shown
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
+from hub_live import limits
 from hub_live.topics import Feed
 from hub_live.topics.values import check_visible, visible_to
 from hub_live.watchers.backtest import Recordings, Report, backtest, decide
@@ -51,10 +52,6 @@ from hub_registry.registry import Registry
 from hub_registry.storage.tables import now, readable
 
 _log = logging.getLogger(__name__)
-
-_HISTORY: Final = 50
-_EARLIER: Final = 6
-"""Decisions that are looked at after a restart: after so many failures the wait is the longest."""
 
 
 @dataclass(eq=False)
@@ -324,7 +321,9 @@ class Watchers:
     async def show(self, name: str, by: By) -> WatcherWithHistory:
         """Return a watcher with its history, newest first."""
         row = self._get(name, by)
-        history = readable(await self.store.history(row.name, limit=_HISTORY), DecisionEntry.model_validate)
+        history = readable(
+            await self.store.history(row.name, limit=limits.HISTORY_SHOWN), DecisionEntry.model_validate
+        )
         return WatcherWithHistory(**dict(self._shown(row)), history=history)
 
     def without_values(self) -> Iterator[tuple[str, str, str]]:
@@ -343,11 +342,10 @@ class Watchers:
     async def load(self) -> None:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
         tokens, acted = await self.store.used()
-        limits = self.evaluations.limits
-        limits.tokens.charge(tokens)
+        self.evaluations.limits.tokens.charge(tokens)
         for row in readable(await self.store.watchers(), checked_row):
             self.rows[row.name] = row
-            limits.actions(row).charge(acted.get(row.name, 0))
+            self.evaluations.limits.actions(row).charge(acted.get(row.name, 0))
         for entry in await self.store.interrupt():
             if (interrupted := self.rows.get(entry.watcher)) is not None:
                 await self.evaluations.announcer.notify(
@@ -364,7 +362,7 @@ class Watchers:
         gaps = [gap for link in {each.link for each in sources} for gap in self.feed.gaps(link)]
         await self.recordings.recall(self.rows.values())
         for row in self.rows.values():
-            stored = await self.store.history(row.name, limit=_EARLIER, gaps=False)
+            stored = await self.store.history(row.name, limit=limits.FAILURES_LOOKED_AT, gaps=False)
             if earlier := readable(stored, checked_decision):
                 self.store.last[row.name] = earlier[0]
             await self._try_follow(row, earlier)

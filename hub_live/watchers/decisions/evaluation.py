@@ -31,6 +31,7 @@ from contracts.rates import TokenBucket, TokenBuckets
 from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.settings import WatcherSettings
+from hub_live import limits
 from hub_live.events import Events, NotificationData
 from hub_live.events.kinds import WatcherData
 from hub_live.topics import Feed
@@ -45,12 +46,7 @@ from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
 
-_EARLIER: Final = 5
-"""Decisions that a model is shown: enough to see that something was done already."""
 _DAY_S: Final = 86_400.0
-_NOTES: Final = (5, 1 / 60)
-"""Notifications of one watcher at once, and each second: half of what a phone gets."""
-_MOST_OUTCOME: Final = 500
 
 _OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
 """How an action that has no error is told."""
@@ -162,7 +158,9 @@ class Announcer:
     events: Events
     feed: Feed
     tasks: asyncio.TaskGroup
-    _notes: TokenBuckets = field(default_factory=partial(TokenBuckets, burst=_NOTES[0], per_second=_NOTES[1]))
+    _notes: TokenBuckets = field(
+        default_factory=partial(TokenBuckets, burst=limits.NOTES[0], per_second=limits.NOTES[1])
+    )
     # By watcher, texts that are not sent yet.
     _held: dict[str, list[str]] = field(default_factory=dict)
 
@@ -288,7 +286,7 @@ class Evaluations:
         )
         try:
             self.limits.check_tokens(row.name)
-            earlier = await self.store.history(row.name, limit=_EARLIER, gaps=False)
+            earlier = await self.store.history(row.name, limit=limits.EARLIER_DECISIONS, gaps=False)
             lines = [f"{rfc3339(each.at)} {each.decision}: {each.reason}" for each in earlier]
             decision = await self.model.decide(row, occasion, seen, calls_of(row), gaps=gaps, earlier=lines)
         except GatewayError as error:
@@ -436,10 +434,10 @@ class Evaluations:
                 devices, by = self.registry.directory.seen_by(user.id), row.approved_by or ""
                 value = await call.make(arguments, manager=self.manager, devices=devices, actor=actor, by=by)
                 action["outcome"] = "result"
-                action["result"] = json.dumps(value, ensure_ascii=False, default=str)[:_MOST_OUTCOME]
+                action["result"] = json.dumps(value, ensure_ascii=False, default=str)[: limits.MOST_OUTCOME]
             except (CallError, NotFound) as error:
                 action["outcome"] = error.code.value if isinstance(error, CallError) else "refused"
-                action["error"] = error.message[:_MOST_OUTCOME]
+                action["error"] = error.message[: limits.MOST_OUTCOME]
             entry.actions = [*entry.actions[:number], action, *entry.actions[number + 1 :]]
             if number + 1 < len(calls):
                 with suppress(StorageError):

@@ -2,15 +2,11 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
+from hub_live import limits
 from hub_live.topics import Gap, LinkName, Sample, field
 from hub_live.watchers.definition import WatchedValue
-from hub_live.watchers.predicates import TICK_S, Evaluator, Verdict
-
-_EXACT: Final = 1_000
-"""In a long silence of a recording a predicate is looked at after a thousandth of it more: a year of it
-takes 11,000 looks and not 31 million."""
+from hub_live.watchers.predicates import Evaluator, Verdict
 
 
 def fires(verdict: Verdict, *, armed: bool) -> tuple[bool, bool]:
@@ -61,8 +57,8 @@ def replay(
 
 
 def _ticks(evaluator: Evaluator, since: float, until: float) -> Iterator[tuple[float, Verdict]]:
-    at = since + TICK_S
+    at = since + limits.TICK_S
     while evaluator.depends_on_time and at < until:
         if (verdict := evaluator.tick(at)) is not None:
             yield at, verdict
-        at += max(TICK_S, (at - since) / _EXACT)
+        at += max(limits.TICK_S, (at - since) / limits.SILENCE_PARTS)

@@ -20,9 +20,10 @@ from agent_core.tools.text_tools import printed_calls
 from contracts.errors import GatewayError
 from contracts.text import shortened
 from contracts.wire import Json
+from hub_live import limits
 from hub_live.watchers.decisions.approved import ApprovedCall, NotApproved, choose, is_range
 from hub_live.watchers.decisions.kinds import CHOICES, Kind
-from hub_live.watchers.definition import MOST_CALLS, WatchedValue
+from hub_live.watchers.definition import WatchedValue
 from hub_live.watchers.predicates import Evaluator, parse
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.storage.tables import now
@@ -30,9 +31,6 @@ from hub_registry.storage.tables import now
 Chosen = tuple[ApprovedCall, dict[str, Json]]
 """An approved call, with the arguments that it is made with."""
 
-_MOST_REASON: Final = 500
-_MOST_VALUE: Final = 1_500
-"""Characters of one value that a model is shown; a camera's metadata can be long."""
 
 _CHOICES: Final = "\n".join(f"- {each.name}: {each.choice}" for each in CHOICES.values())
 _DECIDE: Final = f"""\
@@ -155,7 +153,7 @@ class WatcherModel:
         tool = _tool("propose", "Propose a predicate.", properties, required=["predicate"])
         given, tokens = await self._ask(_PROPOSE, parts, tool)
         predicate, reason = given.get("predicate"), given.get("reason")
-        reason = str(reason or "the model found none")[:_MOST_REASON]
+        reason = str(reason or "the model found none")[: limits.MOST_REASON]
         return predicate.strip() if isinstance(predicate, str) else "", reason, tokens
 
     async def decide(
@@ -231,7 +229,7 @@ class WatcherModel:
 
 def _decision(given: dict[str, Json], calls: Sequence[ApprovedCall], tokens: int) -> Decision:
     chosen = str(given.get("decision"))
-    reason = " ".join(str(given.get("reason") or "").split())[:_MOST_REASON]
+    reason = " ".join(str(given.get("reason") or "").split())[: limits.MOST_REASON]
     if (kind := CHOICES.get(chosen)) is None:
         raise Undecided(
             "the model decided {decision!r}, which is no choice", decision=chosen[:80], tokens=tokens
@@ -239,7 +237,7 @@ def _decision(given: dict[str, Json], calls: Sequence[ApprovedCall], tokens: int
     if not kind.makes_calls:
         return Decision(kind, reason, tokens)
     wanted = given.get("calls") or [given]
-    listed = wanted[:MOST_CALLS] if isinstance(wanted, list) else [wanted]
+    listed = wanted[: limits.MOST_CALLS] if isinstance(wanted, list) else [wanted]
     asked = [each if isinstance(each, dict) else {"call": each} for each in listed]
     try:
         made = tuple(choose(calls, each.get("call"), each.get("arguments")) for each in asked)
@@ -261,7 +259,7 @@ def _decide_tool(calls: Sequence[ApprovedCall]) -> ToolSpec:
             "arguments": {"type": "object", "properties": chosen},
         }
         item: Json = {"type": "object", "properties": one, "required": ["call"]}
-        properties["calls"] = {"type": "array", "items": item, "maxItems": MOST_CALLS}
+        properties["calls"] = {"type": "array", "items": item, "maxItems": limits.MOST_CALLS}
     return _tool("decide", "Decide what is done now.", properties, required=["decision", "reason"])
 
 
@@ -278,7 +276,7 @@ def _line(name: str, seen: Seen) -> str:
     if seen.age_s is None:
         return f"{name}: no value yet"
     recent = ", ".join(f"{_cut(value, 80)} ({age:.0f} s ago)" for age, value in seen.recent)
-    line = f"{name} = {_cut(seen.value, _MOST_VALUE)}, {seen.age_s:.0f} s ago"
+    line = f"{name} = {_cut(seen.value, limits.MOST_VALUE)}, {seen.age_s:.0f} s ago"
     return f"{line}\nbefore: {recent}" if recent else line
 
 

@@ -2,23 +2,18 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Update
 from sqlmodel import Session, col, delete, func, select, update
 
 from contracts.errors import Conflict
+from hub_live import limits
 from hub_live.watchers.decisions.kinds import GAP, KINDS
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
-
-_MOST: Final = 1_000
-"""Watchers of a home."""
-_MOST_OF_ONE: Final = 300
-_KEPT: Final = 500
-"""Entries in the history of a watcher; at one each five minutes, almost two days, and some 500 kB."""
 
 
 class WatcherStore:
@@ -84,7 +79,8 @@ class WatcherStore:
             session.add(new)
             session.flush()
             mine = col(DecisionRow.watcher) == row.name
-            kept = select(DecisionRow.id).where(mine).order_by(col(DecisionRow.id).desc()).limit(_KEPT)
+            newest = select(DecisionRow.id).where(mine).order_by(col(DecisionRow.id).desc())
+            kept = newest.limit(limits.HISTORY_KEPT)
             session.exec(delete(DecisionRow).where(mine, col(DecisionRow.id).not_in(kept)))
             return new.id
 
@@ -157,7 +153,7 @@ def check_room(rows: Mapping[str, WatcherRow], name: str, user: User, *, as_draf
             return
         raise _name_taken(name)
     own = sum(row.owner == user.id for row in rows.values())
-    if len(rows) >= _MOST or own >= _MOST_OF_ONE:
+    if len(rows) >= limits.MOST_WATCHERS or own >= limits.MOST_WATCHERS_OF_ONE:
         raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
 
 

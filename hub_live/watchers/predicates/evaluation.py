@@ -32,9 +32,6 @@ class Verdict(NamedTuple):
     momentary: bool = False
 
 
-TICK_S: Final = 1.0
-"""How often a predicate that depends on time is looked at."""
-
 _FALSE: Final = Verdict(False, "", MappingProxyType({}))
 """Most verdicts by far."""
 
@@ -42,7 +39,7 @@ _FALSE: Final = Verdict(False, "", MappingProxyType({}))
 class Evaluator:
     """The state of one watcher's predicate.
 
-    Call `verdict` after each `put`, and `tick` every `TICK_S` in between. Time comes with each call and never
+    Call `verdict` after each `put`, and `tick` once a second in between. Time comes with each call and never
     runs backwards: an earlier one counts as the latest.
 
     A value holds until the next one of its name. A window has the values that arrived in it; while there are

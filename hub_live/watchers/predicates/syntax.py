@@ -14,6 +14,7 @@ from contracts.errors import InvalidMessage, PredicateError
 from contracts.phrases import Phrase
 from contracts.text import shortened
 from contracts.validation import did_you_mean
+from hub_live import limits
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
 KEYWORDS: Final = ("and", "or", "not", "for", "true", "false")
 """Words that cannot name a value."""
 
-MAX_TEXT: Final = 2_000
-MAX_DEPTH: Final = 50
-"""Operations in one another; it bounds the recursion of an evaluation."""
-MAX_WINDOWS: Final = 16
-"""Different windows of one predicate; each has a memory of its own."""
-MAX_NUMBER: Final = 1e15
-"""Up to here every whole number is exact."""
-MAX_DURATION_S: Final = 31 * 86_400
 
 Kind = Literal["number", "time", "text", "truth", "any"]
 """What an operation gives; a ``time`` is a number of seconds that grows with the clock, ``any`` depends on
@@ -163,8 +156,11 @@ def parse(text: str, names: Collection[str]) -> Predicate:
     """
     from lark import UnexpectedInput, UnexpectedToken  # Only homes with watchers need it.
 
-    if len(text) > MAX_TEXT:
-        _fail(f"the predicate has {len(text):,} characters; {MAX_TEXT:,} are allowed", MAX_TEXT + 1)
+    if len(text) > limits.MOST_TEXT:
+        _fail(
+            f"the predicate has {len(text):,} characters; {limits.MOST_TEXT:,} are allowed",
+            limits.MOST_TEXT + 1,
+        )
     try:
         # The transformer makes this of the start rule.
         root, for_s = cast("tuple[Node, float]", _parser().parse(text))
@@ -184,8 +180,8 @@ def parse(text: str, names: Collection[str]) -> Predicate:
             keep_s[node.value] = max(keep_s.get(node.value, 0.0), (node.window_s or 0.0) + for_s)
             if node.window_s is not None:
                 windows.add(node.text)
-                if len(windows) > MAX_WINDOWS:
-                    _fail(f"more than {MAX_WINDOWS} different windows", node.column)
+                if len(windows) > limits.MOST_WINDOWS:
+                    _fail(f"more than {limits.MOST_WINDOWS} different windows", node.column)
     if not keep_s:
         _fail("the predicate uses no value, so it never changes", 1)
     return Predicate(text, frozenset(keep_s), keep_s, root, for_s)
@@ -246,8 +242,8 @@ class _Nodes:
 
     def number(self, items: list["Token"]) -> Node:
         value = float(items[0])
-        if value > MAX_NUMBER:
-            _fail(f"the number is larger than {MAX_NUMBER:g}", _column(items[0]))
+        if value > limits.MOST_NUMBER:
+            _fail(f"the number is larger than {limits.MOST_NUMBER:g}", _column(items[0]))
         return Node("constant", "number", _column(items[0]), value=value)
 
     def text(self, items: list["Token"]) -> Node:
@@ -290,8 +286,8 @@ def _short(name: str) -> str:
 
 def _node(op: str, kind: Kind, column: int, *parts: Node) -> Node:
     depth = 1 + max(part.depth for part in parts)
-    if depth > MAX_DEPTH:
-        _fail(f"more than {MAX_DEPTH} operations in one another", column)
+    if depth > limits.MOST_DEPTH:
+        _fail(f"more than {limits.MOST_DEPTH} operations in one another", column)
     return Node(op, kind, column, parts, depth=depth)
 
 
@@ -326,7 +322,7 @@ def _seconds(text: str, column: int) -> float:
         seconds = parse_duration(text)
     except InvalidMessage:
         _fail(f"{_short(text)} is not a duration", column, hint=_DURATION_HINT)
-    if not 1 <= seconds <= MAX_DURATION_S:
+    if not 1 <= seconds <= limits.MOST_DURATION_S:
         _fail(f"{_short(text)} is not between 1s and 31d", column)
     return seconds
 

@@ -6,13 +6,7 @@ from typing import Final
 
 from contracts.phrases import Phrase
 from contracts.wire import Json
-
-MAX_ENTRIES: Final = 1_000
-"""Values of a window that are kept one by one.
-
-While there are more, those that arrive within 1/500 of the window's length become one entry, which leaves
-when the newest of them is too old. A window so has at most 1,500 entries, exact to 0.2 % of its length.
-"""
+from hub_live import limits
 
 
 @dataclass(eq=False, slots=True)
@@ -90,7 +84,7 @@ class Window:
         self.bad = Unknown("")
         self.bad_at = -math.inf
         self.before = _NO_ENTRY
-        self._grain_s = 2 * length_s / MAX_ENTRIES
+        self._grain_s = 2 * length_s / limits.MOST_ENTRIES
         self._entry_from = -math.inf
         self._older: list[_Entry] = []
         self._newer: list[_Entry] = []
@@ -105,7 +99,7 @@ class Window:
             entry = (at, math.nan, *_ONE_BAD)
         self._sums = _together(self._sums, entry)
         newer = self._newer
-        if newer and len(newer) + len(self._older) >= MAX_ENTRIES:
+        if newer and len(newer) + len(self._older) >= limits.MOST_ENTRIES:
             self.drop(at)
             if newer and at - self._entry_from < self._grain_s:
                 newer[-1] = (at, entry[1], *_together(newer[-1][2:], entry))

@@ -7,8 +7,9 @@ from typing import Any, Final, cast
 from nicegui import ui
 
 from contracts.wire import Json
+from hub_live import limits
 from hub_live.topics import LinkName
-from hub_live.watchers.definition import DEFAULT_EVERY_S, Allowed, Edit, WatchedValue, WatcherRequest
+from hub_live.watchers.definition import Allowed, Edit, WatchedValue, WatcherRequest
 from hub_live.watchers.watched import WatchedTopic, WatcherSummary, WatcherWithHistory
 from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY, WorldView
@@ -128,7 +129,7 @@ class _Form:
             "schedule": text("At set times"),
         }
         chosen = "every_s" if every_s else "schedule" if schedule else "on_change"
-        every = every_s or DEFAULT_EVERY_S
+        every = every_s or limits.DEFAULT_EVERY_S
         often = {each: lasting(each) for each in sorted({*_OFTEN, every})}
         with row().classes("sb-search"):
             self._when = choice(text("It looks"), when, chosen).classes("sb-narrow")

@@ -11,7 +11,7 @@ from sqlmodel import Session, select
 
 from agent_core.prompt import Household
 from contracts.errors import InvalidMessage, StorageError
-from hub_live.watchers import timers as timers_module
+from hub_live import limits
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import TimerRow
@@ -144,7 +144,7 @@ async def test_what_ended_while_the_hub_was_stopped_is_given_late_or_told_as_mis
 async def test_an_end_that_cannot_be_stored_is_told_once_it_can(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timers_module, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(limits, "STORE_AGAIN_S", 0.01)
     timers, store, failed = home.hub.live.timers, home.hub.registry.store, asyncio.Event()
     due = now() + timedelta(hours=1)
     made = await timers.add(home.hub.registry.admin, "tea", due=due, schedule=None, missed="run")

@@ -17,11 +17,10 @@ from contracts.devices.presence import WatcherState
 from contracts.errors import StorageError
 from hub_agent.settings import HomeLinkSettings, NotificationSettings, WatcherSettings
 from hub_agent.tables import HeardRow
+from hub_live import limits
 from hub_live.captures import captures as captures_module
 from hub_live.captures.tables import CaptureRow
 from hub_live.events.kinds import NotificationData
-from hub_live.watchers import engine as engine_module
-from hub_live.watchers import watched as watched_module
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.phases import Phase
@@ -248,7 +247,7 @@ async def test_without_a_good_predicate_the_model_evaluates_changes_and_never_th
 async def test_it_notifies_first_and_acts_later_each_once_while_the_condition_lasts(
     watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched_module, "_RECHECK_S", 0.01)
+    monkeypatch.setattr(limits, "RECHECK_S", 0.01)
     model.script = script(lambda seen: stops() if "disk = 97" in asked([seen])[0] else decides("notify"))
     await watching.add(predicate="disk > 85")
     for count, value in enumerate((90, 91, 97), 1):
@@ -549,7 +548,7 @@ async def test_the_last_decision_is_known_also_after_a_pause_while_it_was_record
 async def test_an_interval_that_passed_while_the_hub_was_stopped_is_not_waited_for_again(
     tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_RETAINED_S", 0.01)
+    monkeypatch.setattr(limits, "RETAINED_S", 0.01)
     model.script = script(decides("nothing"), predicate="")
     body = {
         "name": "daily",
@@ -572,8 +571,8 @@ async def test_an_interval_that_passed_while_the_hub_was_stopped_is_not_waited_f
 async def test_a_model_that_failed_is_asked_again_when_it_would_have_been_without_the_restart(
     tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched_module, "_RECHECK_S", 86_400.0)
-    monkeypatch.setattr(watched_module, "_LONGEST_RECHECK_S", 86_400.0)
+    monkeypatch.setattr(limits, "RECHECK_S", 86_400.0)
+    monkeypatch.setattr(limits, "LONGEST_RECHECK_S", 86_400.0)
     model.script = script(Fails(status=400, message="out of order"))
     topic = "users/admin/events/level"
     watched = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me."}
@@ -625,8 +624,8 @@ async def test_what_becomes_true_while_the_hub_is_stopped_counts_only_if_it_was_
 async def test_a_model_that_failed_is_not_asked_again_once_the_predicate_is_false(
     watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched_module, "_RECHECK_S", 0.01)
-    monkeypatch.setattr(watched_module, "_LONGEST_RECHECK_S", 0.01)
+    monkeypatch.setattr(limits, "RECHECK_S", 0.01)
+    monkeypatch.setattr(limits, "LONGEST_RECHECK_S", 0.01)
     model.script = script(Fails(status=400, message="out of order"))
     await watching.add(predicate="disk > 95", allow=[])
     await watching.disk(50)
@@ -826,7 +825,7 @@ async def test_after_a_restart_its_windows_hold_what_was_recorded(
     # As after a kill: when the connection was last heard is known to half a minute.
     async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
         await store.write(lambda session: session.exec(update(HeardRow).values(at=last - 20)))
-    monkeypatch.setattr(engine_module, "_SHORT_GAP_S", 0.0)
+    monkeypatch.setattr(limits, "SHORT_GAP_S", 0.0)
     async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
         shown = [(await client.get(f"/api/watchers/{name}")).json() for name in predicates]
         heard = (await client.get("/api/bus/history", params={"topic": topic})).json()
