@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final
 
+from bus.link.message import variable
 from contracts import topics
 from contracts.errors import InvalidMessage
 
@@ -131,9 +132,8 @@ def write_publish(topic: bytes, payload: bytes, *, qos: int, retain: bool, packe
     """Encode a PUBLISH for one receiver."""
     length = 2 + len(topic) + (2 if qos else 0) + len(payload)
     header = _write_header(PacketType.PUBLISH, length, flags=qos << 1 | retain)
-    header += struct.pack("!H", len(topic))
     identifier = struct.pack("!H", packet_id) if qos else b""
-    return b"".join((header, topic, identifier, payload))
+    return b"".join((header, struct.pack("!H", len(topic)), topic, identifier, payload))
 
 
 def write_acknowledgement(kind: PacketType, packet_id: int, codes: bytes = b"") -> bytes:
@@ -141,13 +141,8 @@ def write_acknowledgement(kind: PacketType, packet_id: int, codes: bytes = b"") 
     return b"".join((_write_header(kind, 2 + len(codes)), struct.pack("!H", packet_id), codes))
 
 
-def _write_header(kind: PacketType, length: int, *, flags: int = 0) -> bytearray:
-    header = bytearray((kind << 4 | flags,))
-    while length >= 0x80:
-        header.append(length & 0x7F | 0x80)
-        length >>= 7
-    header.append(length)
-    return header
+def _write_header(kind: PacketType, length: int, *, flags: int = 0) -> bytes:
+    return bytes((kind << 4 | flags,)) + variable(length)
 
 
 def read_packet_id(frame: Frame) -> int:

@@ -178,12 +178,6 @@ async def test_nobody_logs_in_with_a_token_that_is_not_good(house: House, kind: 
     assert await code_for(house, "pc", house.token("pc")) == 0
 
 
-async def test_a_token_is_good_for_its_own_name_only(house: House) -> None:
-    assert await code_for(house, "tv", house.token("pc"), "pc") == 5
-    assert await code_for(house, "tv", house.token("pc"), "tv") == 5
-    assert house.broker.clients == 0
-
-
 async def test_the_same_name_of_another_kind_does_not_take_the_place_of_a_device(house: House) -> None:
     device = await house.client("pc")
     await house.client("pc", "client")
@@ -256,32 +250,6 @@ async def test_a_subscription_must_lie_within_the_rights(house: House) -> None:
     )
     assert [await device.subscribe(each) for each in allowed] == [1] * len(allowed)
     assert [await device.subscribe(each) for each in refused] == [0x80] * len(refused)
-
-
-async def test_a_reader_of_everything_sees_presence_and_no_call(house: House) -> None:
-    hub = await house.client("main", "hub")
-    await hub.publish("devices/pc/status", b"retained", retain=True)
-    await hub.publish("users/bob/events/turn", b"retained", retain=True)
-    reader = await house.client("explorer", "client")
-    assert await reader.subscribe("#") == 1
-    assert await reader.subscribe("$SYS/#") == 0x80
-    assert (await reader.next()).topic == "devices/pc/status"
-    await hub.publish("devices/pc/calls/Light/on", b"secret")
-    await hub.publish("devices/pc/results/main/1", b"secret")
-    await hub.publish("users/bob/events/turn", b"secret")
-    await hub.publish("users/anna/events/turn", b"for its owner")
-    await hub.publish("hub/main/status", b"end")
-    assert [(await reader.next()).topic for _ in range(2)] == ["users/anna/events/turn", "hub/main/status"]
-    await reader.publish("hub/chat/explorer/request/1", b"not granted")
-
-
-async def test_a_client_that_was_granted_chat_has_its_own_chat(house: House) -> None:
-    hub = await house.client("main", "hub")
-    await hub.subscribe("hub/chat/#")
-    client = await house.client("nodered", "client", scopes=("chat",))
-    await client.publish("hub/chat/other/request/1", b"forged")
-    await client.publish("hub/chat/nodered/request/1", b"hello")
-    assert (await hub.next()).payload == b"hello"
 
 
 async def test_overlapping_subscriptions_give_one_message(house: House) -> None:

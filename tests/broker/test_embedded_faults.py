@@ -16,17 +16,6 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         yield house
 
 
-async def test_nobody_gets_retained_messages_that_only_others_subscribed_to(house: House) -> None:
-    hub = await house.client("main", "hub")
-    await hub.subscribe("devices/#")
-    await hub.publish("devices/kitchen/status", b"secret", retain=True)
-    await hub.until("devices/kitchen/status")
-    device = await house.client("pc")
-    await device.subscribe("devices/pc/status")
-    await hub.publish("devices/pc/status", b"end")
-    assert [message.topic for message in await device.until("devices/pc/status")] == ["devices/pc/status"]
-
-
 async def test_a_false_login_does_not_disturb_the_one_whose_name_it_uses(house: House) -> None:
     hub = await house.client("main", "hub")
     victim = await house.client("pc")
