@@ -24,7 +24,7 @@ from contracts.chat import (
 from contracts.correlation import correlated
 from contracts.errors import Conflict, DiskFull, StorageError, StrawberryError, TooManyRequests
 from contracts.rates import Backoff, Slots
-from contracts.text import storable
+from contracts.text import shortened, storable
 from contracts.trace import Trace, span, within
 from identity.ids import uuid7
 
@@ -233,7 +233,7 @@ class Turn:
                 self.state = "cancelled" if event.code in ("cancelled", "broken") else "finished"
                 self.outcome = self._broken_off() if event.code == "cancelled" else "failed"
                 if self.outcome == "failed":
-                    self.problem, self.reason = storable(event.message)[:MAX_PROBLEM], event.code
+                    self.problem, self.reason = shortened(storable(event.message), MAX_PROBLEM), event.code
                 self._is_complete = True
                 self.trace.close()
                 event = event.model_copy(update={"answer": self.answer or ""})

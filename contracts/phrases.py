@@ -2,10 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
+from typing import Any, Final
 
 MEMBER: Final = "phrases"
 """Member of a JSON object with the templates and values of its texts, by the names of their members."""
@@ -61,16 +58,6 @@ class Phrase(str):
         """Return the phrase without a full stop at its end, so that another text can follow."""
         return self._of(self.template.rstrip(" ."), self.values)
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> "CoreSchema":
-        from pydantic_core import (
-            core_schema,
-        )  # here: each error has a phrase, and a command starts without it
-
-        return core_schema.no_info_after_validator_function(
-            cls, core_schema.union_schema([core_schema.is_instance_schema(cls), core_schema.str_schema()])
-        )
-
 
 def fill(template: str, values: Mapping[str, Any], quote: Callable[[Any], str] = repr) -> str:
     """Return a template with its values; a name without a value stays.
@@ -85,7 +72,7 @@ def fill(template: str, values: Mapping[str, Any], quote: Callable[[Any], str] =
             return found[0][0] if name is None else found[0]
         try:
             return format(quote(values[name]) if quoted else values[name], form or "")
-        except ValueError:  # values of another kind than ours: they come from a device
+        except (TypeError, ValueError):  # values of another kind than ours: they come from a device
             return str(values[name])
 
     return _FIELD.sub(value, template) if values else template

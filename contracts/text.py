@@ -19,4 +19,5 @@ def escaped(text: str, *, keep: str = "") -> str:
 
 def storable(text: str) -> str:
     """Join surrogate pairs that arrived in two pieces; a lone half becomes U+FFFD, as none can be stored."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    stored = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text if text == stored else stored  # a phrase stays one

@@ -13,7 +13,8 @@ from typing import Final, Literal
 
 from contracts.errors import StrawberryError
 from contracts.names import Token
-from contracts.wire import Json, OrAbsent, Part
+from contracts.phrases import with_phrases
+from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText
 
 MAX_SPANS: Final = 200
 """Spans of one turn; those that come later are only counted."""
@@ -31,7 +32,7 @@ the model called, ``sandbox`` a program and the wait for its process, ``skill`` 
 SpanOutcome = Literal["running", "ok", "failed", "cancelled"]
 
 
-class SpanDetail(Part):
+class SpanDetail(Phrased):
     """What is known of a span, bounded in size.
 
     Arguments, results and errors are what a model, a device or a person said: data, never markup.
@@ -47,7 +48,7 @@ class SpanDetail(Part):
 
     arguments: OrAbsent[Json] = None
     result: OrAbsent[Json] = None
-    error: OrAbsent[str] = None
+    error: OrAbsent[PhraseText] = None
     first_ms: OrAbsent[float] = None
     run_ms: OrAbsent[float] = None
     ran_ms: OrAbsent[float] = None
@@ -190,7 +191,7 @@ class Trace:
                 parent=each.parent,
                 device=each.device,
                 outcome=each.outcome,
-                detail=SpanDetail.model_construct(**each.detail),
+                detail=SpanDetail.model_construct(**with_phrases(each.detail)),
             )
             for each in self._spans
         ]
@@ -242,7 +243,8 @@ class _Cut:
         room = max(0, self._room - self.used)
         self.used += min(len(text), room) + 4
         # Half characters, which some models write, can neither be stored nor sent.
-        return (text if len(text) <= room else f"{text[:room]}…").encode("utf-8", "replace").decode()
+        shown = (text if len(text) <= room else f"{text[:room]}…").encode("utf-8", "replace").decode()
+        return text if text == shown else shown  # a phrase stays one
 
 
 Place = tuple[Trace, int | None] | None

@@ -5,10 +5,21 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from contracts import WIRE_VERSION
 from contracts.errors import Conflict
+from contracts.phrases import Phrase, read_phrases, with_phrases
 
 Json = Any
 """A JSON value: null, bool, number, string, list, or object with string keys."""
@@ -58,6 +69,27 @@ class Part(BaseModel):
 
     # Built at first use: a process reads a few kinds of message, and imports them all.
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+def _kept(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    return value if isinstance(value, Phrase) else read(value)
+
+
+PhraseText = Annotated[str, WrapValidator(_kept)]
+"""A text for people; one that is a `Phrase` stays one."""
+
+
+class Phrased(Part):
+    """A piece of a message with phrases for people: JSON has what they were made of beside them."""
+
+    phrases: OrAbsent[dict[str, Json]] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_phrases(cls, said: Any) -> Any:
+        if not isinstance(said, dict):  # a row of a database
+            said = {name: getattr(said, name) for name in cls.model_fields if hasattr(said, name)}
+        return with_phrases(read_phrases(dict(said)))
 
 
 class Strict(BaseModel):

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import JSON, Column, Index
 from sqlmodel import Field
 
-from hub_registry.storage.tables import Moment, Table
+from hub_registry.storage.tables import Moment, PhraseColumn, Table
 
 
 class TurnRow(Table, table=True):
@@ -46,7 +46,7 @@ class TurnRow(Table, table=True):
     at: datetime = Field(sa_type=Moment)
     ended_at: datetime | None = Field(default=None, sa_type=Moment)
     outcome: str | None = None
-    problem: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    problem: str = Field(default="", sa_type=PhraseColumn, sa_column_kwargs={"server_default": ""})
     reason: str = Field(default="", sa_column_kwargs={"server_default": ""})
     replaced_by: str | None = None
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
@@ -23,7 +23,7 @@ from contracts.devices.rpc import Actor
 from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.rates import TokenBuckets
 from contracts.topics import is_exact
-from contracts.wire import Json, OrAbsent, Part, Strict
+from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Strict
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_live.events import Events
@@ -54,14 +54,14 @@ class _Which(Strict):
     device: Annotated[str | None, Field(max_length=64)] = None
 
 
-class NodeSummary(BaseModel):
+class NodeSummary(Phrased):
     """A node as clients see it, with whatever else its device says of it."""
 
     model_config = ConfigDict(extra="allow", defer_build=True)
 
     name: str
     state: str
-    reason: str
+    reason: PhraseText
     health: str
     device: str
     device_name: str
@@ -70,11 +70,11 @@ class NodeSummary(BaseModel):
     protected: OrAbsent[bool] = None
 
 
-class DeviceProblem(Part):
+class DeviceProblem(Phrased):
     """Why the nodes of a device are missing."""
 
     device: str
-    problem: str
+    problem: PhraseText
 
 
 class NodeList(Part):

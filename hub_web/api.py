@@ -21,6 +21,7 @@ from contracts.errors import (
     ProblemDetails,
     StrawberryError,
 )
+from contracts.phrases import Phrase, read_phrases
 from hub_registry.access.bearer import SESSION_COOKIE, Bearer, Gate
 from hub_web.texts import SENTENCES
 
@@ -218,7 +219,7 @@ class Api:
             answer = b"".join([chunk async for chunk in chunks])
         if kind is not None:
             return _adapter(kind).validate_json(answer)
-        return json.loads(answer) if answer else None
+        return json.loads(answer, object_hook=read_phrases) if answer else None
 
     @asynccontextmanager
     async def _open(
@@ -366,7 +367,8 @@ def _refusal(status: int, body: bytes) -> StrawberryError:
     if problem is None:
         return ApiError("the hub answered with status {status}", status=status)
     message = problem.message
-    hint = " ".join(each for each in SENTENCES.split(problem.hint) if not _FOR_PROGRAMS.search(each))
+    kept = [each for each in SENTENCES.split(Phrase(problem.hint).template) if not _FOR_PROGRAMS.search(each)]
+    hint = Phrase(" ".join(kept), **Phrase(problem.hint).values)
     kind = problem.kind(status)
     if kind is not None and not problem.more.get("confirmation"):
         return kind(message, hint=hint)

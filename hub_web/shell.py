@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
+from contracts.text import shortened
 from hub_live.events import Event, NotificationData
 from hub_web.door import THEME_COOKIE, Theme, asset
 from hub_web.parts.layout import Words, empty, icon_button, note, problem
@@ -261,7 +262,7 @@ class _Bell:
 
 def _told(event: Event[NotificationData]) -> list[str]:
     """Return what a notification is about, where that is something else, and what it says."""
-    subject, said = event.subject, (event.data.text or event.subject)[:_LONGEST]
+    subject, said = event.subject, shortened(event.data.text or event.subject, _LONGEST)
     return [text.message(said)] if said.startswith(subject) else [subject, text.message(said)]
 
 

@@ -1,24 +1,21 @@
 """What the pages say, in the language of the person: the English sentence is the key of its translation."""
 
+import json
 import re
-import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
+from contracts.phrases import Phrase, fill
+from contracts.text import escaped
+
 _ENGLISH: Final = "en"
-_MESSAGES: Final = "messages"
-"""The section with what the hub says; its keys are the templates of `contracts.errors`."""
-_Template = tuple[str, re.Pattern[str], str, int]
-"""The longest fixed text of a message, its pattern and translation, how many sentences another follows."""
 SENTENCES: Final = re.compile(r"(?<=[.!?]) ")
-_MOST: Final = 20
-"""Parts of a whole message that are looked up, and how deep: a device chooses what is in some."""
-_DEEPEST: Final = 4
-_LONGEST: Final = 500
-"""Characters of a message that is translated."""
+_LINE: Final = re.compile(r'(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d\])?) )?(".*")')
+_CONTEXT: Final = "\x04"
+"""Between a context and its message, as in the files of gettext."""
 
 LANGUAGE: Final[ContextVar[str]] = ContextVar("language", default=_ENGLISH)
 """That of the person whose page is shown, as in ``lang`` of HTML, for example ``de``."""
@@ -31,11 +28,17 @@ class Translator:
         """Return a sentence, with values in place of names in braces.
 
         Example:
-            ``text("Hello {name}", name="Ada")``, and ``text("Stop|an answer")``: what follows a ``|`` is not
-            shown, and says which of two meanings it has.
+            ``text("Hello {name}", name="Ada")``
         """
-        found = catalogue(LANGUAGE.get()).get(sentence) or sentence.partition("|")[0]
-        return found.format(**values) if values else found
+        return fill(self._found(sentence) or sentence, values, _quoted)
+
+    def of(self, context: str, sentence: str, /) -> str:
+        """Return a sentence that has several meanings, as `context` says which.
+
+        Example:
+            ``text.of("an answer", "Stop")``
+        """
+        return self._found(context + _CONTEXT + sentence) or sentence
 
     def count(self, number: int, one: str, many: str, /, **values: Any) -> str:
         """Return the sentence for one or for any other number; ``{n}`` stands for it.
@@ -46,14 +49,19 @@ class Translator:
         return self(one if number == 1 else many, n=number, **values)
 
     def message(self, said: str) -> str:
-        """Return what the hub says in this language, as far as there is a translation.
+        """Return what the hub says in this language: the translation of its template, with its values.
 
-        Example:
-            ``there is no turn 't1' here``
+        What has no translation stays English; what is no phrase of the hub is shown as it is.
         """
-        if len(said) > _LONGEST or not (templates := _templates(LANGUAGE.get())):
-            return said
-        return _translated(said, templates, _DEEPEST, iter(range(_MOST)))
+        phrase = Phrase(said)
+        if LANGUAGE.get() == _ENGLISH:
+            return str(phrase)
+        values = {
+            name: self.message(value) if isinstance(value, Phrase) else value
+            for name, value in phrase.values.items()
+        }
+        sentences = SENTENCES.split(phrase.template)
+        return " ".join(fill(self._form(each), values, _quoted) for each in sentences)
 
     def sentence(self, said: str) -> str:
         """Return what the hub says as a sentence, which begins with a capital; a name at its begin stays."""
@@ -71,87 +79,54 @@ class Translator:
         written = f"{value:,.{digits}f}"
         return written if LANGUAGE.get() == _ENGLISH else written.translate(str.maketrans(",.", ".,"))
 
+    def _found(self, sentence: str) -> str:
+        return catalogue(LANGUAGE.get()).get(sentence, "")
+
+    def _form(self, template: str) -> str:
+        """Return the translation of a sentence; also with a full stop or a capital that its entry lacks."""
+        if found := self._found(template):
+            return found
+        if template.endswith(".") and (found := self._found(template[:-1])):
+            return f"{found}."
+        if found := self._found(f"{template}."):
+            return found.removesuffix(".")
+        found = self._found(template[:1].lower() + template[1:])
+        return found[:1].upper() + found[1:] if found else template
+
 
 text: Final = Translator()
 """The texts of the page that is built or that an event has come from."""
 
 
-@cache
-def catalogue(language: str) -> dict[str, str]:
-    """Return the translations into a language by sentence; empty for English and where there are none."""
-    pages = {name: section for name, section in _sections(language).items() if name != _MESSAGES}
-    return {sentence: said for section in pages.values() for sentence, said in section.items()}
+def _quoted(value: Any) -> str:
+    return text("'{text}'", text=escaped(value)) if isinstance(value, str) else str(value)
 
 
 @cache
-def messages(language: str) -> dict[str, str]:
-    """Return the translations of what the hub says, by template: a name in braces is any value."""
-    return _sections(language).get(_MESSAGES, {})
-
-
-def _translated(said: str, templates: list[_Template], depth: int, left: Iterator[int]) -> str:
-    """Translate a message and those in it: its values, its sentences, and what follows a name and a colon.
-
-    Args:
-        left: Has an item for each part that may still be looked up.
-    """
-    if depth == 0 or (" " not in said.strip() and depth < _DEEPEST):
-        return said  # a value of one word is a name
-    if next(left, None) is None:
-        return said
-    sentences = SENTENCES.split(said, _MOST)
-    for words, pattern, translation, breaks in templates:
-        if words not in said:  # takes a twentieth of the time of a pattern
-            continue
-        # What is no sentence itself may be made one with a full stop.
-        end = "." if said.endswith(".") and not translation.endswith(".") else ""
-        found = pattern.fullmatch(said, 0, len(said) - len(end))
-        if found is not None and breaks >= len(sentences) - 1:
-            values = found.groupdict().items()
-            made = {key: _translated(each, templates, depth - 1, left) for key, each in values}
-            return translation.format(**made) + end
-    for parts, between in ((sentences, " "), (said.split("; ", _MOST), "; ")):
-        if len(parts) > 1:
-            return between.join(_translated(each, templates, depth - 1, left) for each in parts)
-    name, colon, rest = said.partition(": ")
-    return name + colon + _translated(rest, templates, depth - 1, left) if rest else said
-
-
-@cache
-def _templates(language: str) -> list[_Template]:
-    def pattern(template: str) -> re.Pattern[str]:
-        first, *rest = re.split(r"\{(\w+)\}", template)
-        values = [
-            f"(?P<{name}>.*?){re.escape(after)}" for name, after in zip(rest[::2], rest[1::2], strict=True)
-        ]
-        # Atomic but for the last: a long text from outside takes no more than one look at each place.
-        named = [f"(?>{each})" for each in values[:-1]] + values[-1:]
-        return re.compile(re.escape(first) + "".join(named), re.DOTALL)
-
-    # The one with the most words of its own first: '{name} is not set' ends many a sentence.
-    items = sorted(messages(language).items(), key=lambda item: -len(re.sub(r"\{\w+\}", "", item[0])))
-    return [
-        (
-            max(re.split(r"\{\w+\}", template), key=len),
-            pattern(template),
-            said,
-            len(SENTENCES.findall(template)),
-        )
-        for template, said in items
-    ]
-
-
-def _sections(language: str) -> dict[str, dict[str, str]]:
+def catalogue(language: str) -> Mapping[str, str]:
+    """Return the translations into a language by message; empty for English and where there are none."""
     if language == _ENGLISH or language not in languages():
         return {}
-    return tomllib.loads((files("hub_web") / "locale" / f"{language}.toml").read_text("utf-8"))
+    found: dict[str, str] = {}
+    for entry in (files("hub_web") / "locale" / f"{language}.po").read_text("utf-8").split("\n\n"):
+        parts: dict[str, str] = {}
+        name = ""
+        for line in filter(None, map(_LINE.fullmatch, entry.splitlines())):
+            name = line[1] or name
+            parts[name] = parts.get(name, "") + json.loads(line[2])
+        context = f"{parts['msgctxt']}{_CONTEXT}" if "msgctxt" in parts else ""
+        if "msgid_plural" in parts:
+            found[parts["msgid"]], found[parts["msgid_plural"]] = parts["msgstr[0]"], parts["msgstr[1]"]
+        elif parts.get("msgid"):
+            found[context + parts["msgid"]] = parts["msgstr"]
+    return found
 
 
 @cache
 def languages() -> tuple[str, ...]:
     """Return the languages that there are translations for, and English."""
     names = (file.name for file in (files("hub_web") / "locale").iterdir())
-    return (_ENGLISH, *sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+    return (_ENGLISH, *sorted(name.removesuffix(".po") for name in names if name.endswith(".po")))
 
 
 def choose(*wishes: str | None) -> str:

@@ -14,12 +14,13 @@ from agent_core.gateway.openai import open_direct
 from agent_core.gateway.protocol import GatewayEvent, ModelRequest
 from agent_core.gateway.tensorzero import has_tensorzero, open_tensorzero
 from agent_core.lazy import Lazy
-from agent_core.models.entries import GatewayKind, Models, ToolMode
+from agent_core.models.entries import GatewayKind, Models, ToolMode, left_out
+from contracts.phrases import Phrase
 from contracts.trace import span
-from contracts.wire import Part
+from contracts.wire import Phrased, PhraseText
 
 
-class ModelState(Part):
+class ModelState(Phrased):
     """A model and whether it is ``ready`` or ``skipped``, why, and how many seconds that lasts yet."""
 
     name: str
@@ -27,7 +28,7 @@ class ModelState(Part):
     model: str
     tools: ToolMode
     state: Literal["ready", "skipped"]
-    detail: str
+    detail: PhraseText
     skipped_s: int
 
 
@@ -207,7 +208,12 @@ def _without_own_protocols(models: Models, hint: str) -> Models:
         usable=tuple(model for model in models.usable if model.entry.address),
         problems=(
             *models.problems,
-            *(f"{model.entry.name}: {model.entry.provider} needs TensorZero" for model in foreign),
+            *(
+                left_out(
+                    model.entry.name, Phrase("{provider} needs TensorZero", provider=model.entry.provider)
+                )
+                for model in foreign
+            ),
         ),
         hint=models.hint or hint,
     )

@@ -153,15 +153,19 @@ class Models:
 
     def reason(self, name: str) -> str:
         """Return why an entry is left out; empty where it can be asked."""
-        start = f"{name}: "
-        return next((each.removeprefix(start) for each in self.problems if each.startswith(start)), "")
+        return self._reasons.get(name, "")
+
+    @property
+    def _reasons(self) -> dict[str, str]:
+        values = (Phrase(each).values for each in self.problems)
+        return {each["model"]: each["reason"] for each in values}
 
     def only(self, names: Sequence[str]) -> "Models":
         """Return these of them, in this order; all of them where none is named."""
         if not names:
             return self
         usable = {model.entry.name: model for model in self.usable}
-        known = {problem.partition(":")[0]: problem for problem in self.problems}
+        known = self._reasons
         missing = [name for name in names if name not in usable]
         hint = self.hint
         if not known.keys() >= set(missing):
@@ -171,10 +175,15 @@ class Models:
         return Models(
             usable=tuple(usable[name] for name in names if name in usable),
             problems=tuple(
-                known.get(name, Phrase("{name}: there is no such model", name=name)) for name in missing
+                left_out(name, known.get(name, Phrase("there is no such model"))) for name in missing
             ),
             hint=hint,
         )
+
+
+def left_out(model: str, reason: str) -> Phrase:
+    """Return the line that says why an entry cannot be asked."""
+    return Phrase("{model}: {reason}", model=model, reason=reason)
 
 
 def choose(entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Path) -> Models:
@@ -193,11 +202,10 @@ def choose(entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Pa
         entry = _located(configured, keys)
         variable = entry.key_variable
         if local_only and not entry.on_loopback:
-            problems.append(
-                Phrase("{model}: not asked, because {variable} is set", model=entry.name, variable=LOCAL_ONLY)
-            )
+            reason = Phrase("not asked, because {variable} is set", variable=LOCAL_ONLY)
+            problems.append(left_out(entry.name, reason))
         elif variable and not keys.get(variable):
-            problems.append(Phrase("{model}: {variable} is not set", model=entry.name, variable=variable))
+            problems.append(left_out(entry.name, Phrase("{variable} is not set", variable=variable)))
             hint = hint or Phrase("Add the line {name}=… to {file}.", name=variable, file=home / KEYS_FILE)
         else:
             usable.append(Model(entry, SecretStr(keys[variable]) if variable else None))

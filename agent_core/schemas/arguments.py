@@ -14,6 +14,7 @@ from agent_core.schemas.nearest import suggestion
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
 from contracts.phrases import Phrase
+from contracts.text import shortened
 from contracts.wire import Json
 
 if TYPE_CHECKING:
@@ -58,13 +59,11 @@ _LONGEST_MESSAGE: Final = 300
 
 def bad_arguments(method: Method, message: str, *, hint: str = "") -> CallError:
     """Return the error for arguments that do not fit; without another hint it shows the signature."""
-    if len(message) > _LONGEST_MESSAGE:
-        message = f"{message[:_LONGEST_MESSAGE]}…"
     return CallError(
         ErrorCode.BAD_ARGUMENTS,
         "{name}: {text}",
         name=method.name,
-        text=message,
+        text=shortened(message, _LONGEST_MESSAGE),
         hint=hint or f"it is {method.signature}",
     )
 
@@ -153,7 +152,7 @@ def check_result(method: Method, value: Json) -> None:
 
 def _unknown(method: Method, name: str) -> CallError:
     hint = suggestion(name, method.parameters.get("properties", {})) or "it takes no arguments"
-    return bad_arguments(method, f"has no parameter {name!r}", hint=hint)
+    return bad_arguments(method, Phrase("has no parameter {name!r}", name=name), hint=hint)
 
 
 def _loosened(
@@ -266,4 +265,4 @@ def _explained(error: "ValidationError") -> str:
                 value=repr(error.instance)[:80],
                 kinds=" or ".join(map(repr, kinds)),
             )
-    return f"{path.lstrip('.')}: {message}" if path else message
+    return Phrase("{path}: {text}", path=path.lstrip("."), text=message) if path else message

@@ -10,6 +10,7 @@ from agent_core.models.entries import Model, ModelEntry, Models, choose, read_en
 from agent_core.models.ollama import LocalModel, ollama_address, open_ollama
 from agent_core.setup.probe import Probe, probe
 from contracts.errors import GatewayError
+from contracts.phrases import Phrase
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ async def look_at(home: Path, environment: dict[str, str], *, ask: bool) -> list
 
 async def _look_at(entry: ModelEntry, found: Models, *, ask: bool) -> ConfiguredModel:
     if not found.usable:
-        return ConfiguredModel(entry, problem=f"{found.reason(entry.name)}. {found.hint}".strip())
+        return ConfiguredModel(entry, problem=_sentences(found.reason(entry.name), found.hint))
     (model,) = found.usable
     tried = await probe(model, tools=False) if ask else None
     return ConfiguredModel(model.entry, tried)
@@ -109,5 +110,9 @@ async def ask_ollamas(servers: Sequence[Model]) -> list[FoundOllama]:
             try:
                 found.append(FoundOllama(address, tuple(await ollama.models())))
             except GatewayError as error:
-                found.append(FoundOllama(address, problem=f"{error.message}. {error.hint}"))
+                found.append(FoundOllama(address, problem=_sentences(error.message, error.hint)))
     return found
+
+
+def _sentences(problem: str, hint: str) -> str:
+    return Phrase("{problem}. {hint}", problem=problem, hint=hint) if hint else Phrase(problem)

@@ -96,7 +96,7 @@ async def probe(model: Model, *, tools: bool = True, kind: GatewayKind = "tensor
     """
     async with open_gateway(Models((model,)), kind=kind, retry=RetryPolicy(retries=0)) as gateway:
         if not gateway.models.usable:
-            return Probe(problem="; ".join(gateway.models.problems))
+            return Probe(problem=Phrase.joined("; ", gateway.models.problems))
         started = time.monotonic()
         try:
             return await _try(gateway.stream(_ASK_FOR_CALL if tools else _ASK), tools=tools)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeA
 
 from contracts.errors import NotFound
 from contracts.names import Token
-from contracts.wire import Json, Part, Timestamp, Wire
+from contracts.wire import Json, Part, Phrased, PhraseText, Timestamp, Wire
 
 AGENTS: Final = ("assistant", "strawberry")
 """Names of the assistant; the second is what other programs know it by. A hub may have further agents."""
@@ -83,7 +83,7 @@ class Exchange(Part):
     origin: Literal["person", "device", "outside"] = "person"
 
 
-class TurnRecord(Exchange):
+class TurnRecord(Exchange, Phrased):
     """A turn as it is recorded: at the hub, and on a spoke until the hub has it.
 
     Attributes:
@@ -102,7 +102,7 @@ class TurnRecord(Exchange):
     at: Moment
     ended_at: Moment | None = None
     outcome: TurnOutcome | None = None
-    problem: Annotated[str, StringConstraints(max_length=MAX_PROBLEM)] = ""
+    problem: Annotated[PhraseText, StringConstraints(max_length=MAX_PROBLEM)] = ""
     reason: Annotated[str, StringConstraints(max_length=20)] = ""
     replaced_by: Token | None = None
 
@@ -272,11 +272,11 @@ class ConfirmationWanted(CallToConfirm):
     expires_s: float
 
 
-class Notice(Part):
+class Notice(Phrased):
     """Something a person should know: a model failed over, variables are gone, a limit was reached."""
 
     kind: Literal["notice"] = "notice"
-    text: str
+    text: PhraseText
 
 
 class TurnFinal(Part):
@@ -301,7 +301,7 @@ class TurnFinal(Part):
     calls: tuple[ClientCall, ...] = ()
 
 
-class TurnError(Part):
+class TurnError(Phrased):
     """The turn ended without a complete answer, or never began (``refused``, ``invalid``).
 
     ``broken`` is an answer that broke off on its way: what came of it is kept, and nothing is done again.
@@ -314,8 +314,8 @@ class TurnError(Part):
     code: Literal[
         "no_model", "model_failed", "limit", "cancelled", "refused", "invalid", "broken", "internal"
     ]
-    message: str
-    hint: str = ""
+    message: PhraseText
+    hint: PhraseText = ""
     answer: str = ""
 
 

@@ -170,15 +170,14 @@ def check_devices(found: Sequence["DeviceAnswer"]) -> Iterator[Check]:
     """Look at the devices as the hub lists them: what was refused, and what waits for approval."""
     wrong = [device for device in found if device.problems]
     waiting = sum(device.to_review for device in found)
+    template = "{all}, {wrong} with problems" if wrong else "{all}, none with problems"
+    detail = Phrase(template, all=len(found), wrong=len(wrong))
+    if waiting:
+        detail = Phrase("{devices}, {waiting} to review", devices=detail, waiting=waiting)
     yield Check(
         "devices",
         ok=True,
-        detail=Phrase(
-            "{all}, {wrong} with problems" + ", {waiting} to review" * bool(waiting),
-            all=len(found),
-            wrong=len(wrong) or Phrase("none"),
-            waiting=waiting,
-        ),
+        detail=detail,
         hint="'strawberry devices review' shows what their skills ask for." if waiting else "",
     )
     for device in wrong:

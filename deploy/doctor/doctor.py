@@ -204,8 +204,10 @@ def _edited(home: Home) -> Iterator[Check]:
         if (problem := file.problem) is not None:
             yield Check(name, ok=False, detail=problem.message, hint=problem.hint)
         elif file.path.exists():
-            closer = "; 'strawberry agents check' looks closer" if name.startswith("agent ") else ""
-            yield Check(name, ok=True, detail=Phrase(f"read again whenever it changes{closer}"))
+            detail = "read again whenever it changes"
+            if name.startswith("agent "):
+                detail = "read again whenever it changes; 'strawberry agents check' looks closer"
+            yield Check(name, ok=True, detail=detail)
 
 
 def _certificates(home: Home) -> Iterator[Check]:

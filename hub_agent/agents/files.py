@@ -9,8 +9,9 @@ from threading import Lock
 from typing import Final, Self
 
 from contracts.errors import Conflict, FileProblem, Forbidden
+from contracts.phrases import Phrase
 from contracts.text import storable
-from contracts.wire import OrAbsent, Part
+from contracts.wire import OrAbsent, Phrased, PhraseText
 from hub_agent.agents.profile import DATA, AgentProfile
 from identity.confined import open_below, parts_of
 
@@ -23,12 +24,12 @@ _ONE: Final = Lock()
 """Held by who writes: two that look at a quota at once would both find room."""
 
 
-class ListedFile(Part):
+class ListedFile(Phrased):
     """A file of an agent; the last one has only a note, where there are too many."""
 
     path: OrAbsent[str] = None
     bytes: OrAbsent[int] = None
-    note: OrAbsent[str] = None
+    note: OrAbsent[PhraseText] = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,8 @@ class AgentFiles:
             found = sorted((path, size) for path, size in directory.walk() if not _is_hidden(path))
         listed = [ListedFile(path="/".join((*parts, path)), bytes=size) for path, size in found[:_LISTED]]
         if (more := len(found) - _LISTED) > 0:
-            listed.append(ListedFile(note=f"and {more} more; name a folder to see those in it"))
+            note = Phrase("and {more} more; name a folder to see those in it", more=more)
+            listed.append(ListedFile(note=note))
         return listed
 
     def _check_quota(self, growth: int, *, is_new: bool) -> None:

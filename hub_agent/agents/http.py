@@ -11,7 +11,8 @@ from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import Answer, Download, NoBody, Uploaded, answer, download, read, read_query
 from contracts.errors import ConfigError, Conflict, FileProblem, Forbidden, InvalidMessage, NotFound
-from contracts.wire import OrAbsent, Part, Strict
+from contracts.phrases import Phrase
+from contracts.wire import OrAbsent, Part, Phrased, PhraseText, Strict
 from hub_agent.agents.agent import SUFFIX, AgentState, parse_agent, template
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.files import AgentFiles, ListedFile
@@ -44,11 +45,11 @@ class _New(Strict):
     source: str | None = None
 
 
-class AgentProblem(Part):
+class AgentProblem(Phrased):
     """What is wrong with a profile, and in which line."""
 
-    message: str
-    hint: str
+    message: PhraseText
+    hint: PhraseText
     line: int | None
 
 
@@ -211,9 +212,21 @@ def _shown(state: AgentState) -> AgentSummary:
 def _without_paths(state: AgentState) -> AgentSummary:
     shown = _shown(state)
     problems = [
-        each.model_copy(update={"message": each.message.rpartition("/")[2]}) for each in shown.problems
+        AgentProblem(message=_without_folders(each.message), hint=each.hint, line=each.line)
+        for each in shown.problems
     ]
     return shown.model_copy(update={"file": None, "data_dir": None, "problems": problems})
+
+
+def _without_folders(message: str) -> str:
+    phrase = Phrase(message)
+    if not phrase.values:
+        return message.rpartition("/")[2]
+    values = phrase.values.items()
+    return Phrase(
+        phrase.template,
+        **{name: _without_folders(each) if isinstance(each, str) else each for name, each in values},
+    )
 
 
 def _shown_problem(problem: ConfigError) -> AgentProblem:

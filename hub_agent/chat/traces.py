@@ -19,7 +19,7 @@ from contracts.chat import Mode, TurnOutcome, TurnState
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.trace import SpanDetail, TurnSpan, own_ms
-from contracts.wire import Part, Strict, Timestamp, rfc3339
+from contracts.wire import Part, Phrased, PhraseText, Strict, Timestamp, rfc3339
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, readable
@@ -64,7 +64,7 @@ class _Costs(Part):
     ms_by_kind: dict[Any, float] = {}
 
 
-class TurnSummary(_Costs):
+class TurnSummary(_Costs, Phrased):
     """A turn as it is in a list, without what people said who are not the one that asks."""
 
     turn: str
@@ -79,7 +79,7 @@ class TurnSummary(_Costs):
     ms: int | None
     state: TurnState
     outcome: TurnOutcome | None
-    problem: str
+    problem: PhraseText
     reason: str
     replaced_by: str | None
     mode: Mode | None

@@ -4,13 +4,13 @@ from typing import ClassVar, Final, Generic, Literal, TypeVar, get_args
 
 from pydantic import ConfigDict, Field
 
-from contracts.wire import Json, OrAbsent, Part, Timestamp
+from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Timestamp
 
 Kind = Literal["watcher", "capture", "presence", "notification", "timer", "node"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
-class EventData(Part):
+class EventData(Phrased):
     """What happened.
 
     A field that is too long is not stored, so that none must be there; see `events.Events`.
@@ -61,7 +61,7 @@ class WatcherData(EventData):
     until: OrAbsent[Timestamp] = None
     at: OrAbsent[Timestamp] = None
     decision: OrAbsent[str] = None
-    reason: OrAbsent[str] = None
+    reason: OrAbsent[PhraseText] = None
     actions: OrAbsent[list[Json]] = None
     state: OrAbsent[str] = None
     seen: OrAbsent[dict[str, Json]] = None
@@ -120,7 +120,7 @@ class NotificationData(EventData):
     event: OrAbsent[Literal["ended"]] = None
     timer: OrAbsent[str] = None
     due: OrAbsent[Timestamp] = None
-    text: OrAbsent[str] = None
+    text: OrAbsent[PhraseText] = None
     sender: OrAbsent[str] = Field(default=None, alias="from")
     token: OrAbsent[str] = None
     without_values: OrAbsent[list[str]] = None

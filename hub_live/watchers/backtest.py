@@ -12,7 +12,7 @@ from typing import Final
 
 from agent_core.times import utc
 from contracts.errors import StrawberryError
-from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
+from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Timestamp, rfc3339
 from hub_agent.settings import WatcherSettings
 from hub_live import limits
 from hub_live.captures.captures import Captures
@@ -43,7 +43,7 @@ class Fired(Part):
     decision: OrAbsent[WouldDecide] = None
 
 
-class Report(Part):
+class Report(Phrased):
     """The outcome of a back-test.
 
     Attributes:
@@ -60,7 +60,7 @@ class Report(Part):
     fired: int
     evaluated: int
     unknown: int
-    reason: str
+    reason: PhraseText
     gaps: list[ShownGap]
     lines: OrAbsent[dict[str, Line]] = None
 

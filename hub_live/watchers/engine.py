@@ -321,8 +321,8 @@ class Engine:
             )
             watched.plan(at + limits.UNKNOWN_S, occasion=occasion)
         elif is_quiet and watched.has_new:
-            template = "{predicate} is still true." if verdict.truth else "{predicate} is still unknown."
-            occasion = Phrase(template + " {reason}", predicate=row.predicate, reason=verdict.reason)
+            still = "{predicate} is still true." if verdict.truth else "{predicate} is still unknown."
+            occasion = Phrase.joined(" ", [Phrase(still, predicate=row.predicate), verdict.reason])
             watched.plan(max(at, watched.asked_at + watched.pause_s()), occasion=occasion)
 
     def _forget_done(self, row: WatcherRow) -> None:

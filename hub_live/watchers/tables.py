@@ -6,7 +6,7 @@ from sqlalchemy import JSON, Column, Index
 from sqlmodel import Field
 
 from contracts.wire import Json
-from hub_registry.storage.tables import Moment, Table
+from hub_registry.storage.tables import Moment, PhraseColumn, Table
 
 
 class WatcherRow(Table, table=True):
@@ -40,7 +40,7 @@ class WatcherRow(Table, table=True):
     schedule: str | None = None
     missed: str = "tell"
     predicate: str | None = None
-    note: str = ""
+    note: str = Field(default="", sa_type=PhraseColumn)
     allow: list[Json] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
     approved_by: str | None = None
     approver: str | None = None
@@ -78,7 +78,7 @@ class DecisionRow(Table, table=True):
     at: datetime = Field(sa_type=Moment)
     state: str = "done"
     decision: str
-    reason: str = ""
+    reason: str = Field(default="", sa_type=PhraseColumn)
     seen: dict[str, Json] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
     actions: list[Json] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
     tokens: int = 0

@@ -12,7 +12,7 @@ from agent_core.tools.skill_calls import shown_arguments
 from contracts import topics
 from contracts.phrases import Phrase
 from contracts.rates import Backoff
-from contracts.wire import Json, OrAbsent, Part, Timestamp, shown_digest
+from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Timestamp, shown_digest
 from hub_live import limits
 from hub_live.topics import LinkName
 from hub_live.watchers.decisions.evaluation import (
@@ -156,7 +156,7 @@ class WatchedTopic(Part):
     link: LinkName
 
 
-class WatcherSummary(Part):
+class WatcherSummary(Phrased):
     """A watcher as people and programs read it.
 
     Attributes:
@@ -169,9 +169,9 @@ class WatcherSummary(Part):
     owner: str
     instruction: str
     predicate: str | None
-    note: str
+    note: PhraseText
     truth: bool | None
-    reason: str
+    reason: PhraseText
     topics: dict[str, WatchedTopic]
     every_s: float | None
     on_change: bool
@@ -193,11 +193,11 @@ class WatcherWithHistory(WatcherSummary):
     history: list[DecisionEntry]
 
 
-class CheckedPredicate(Part):
+class CheckedPredicate(Phrased):
     """What another predicate would be worth now; see `Watchers.check`."""
 
     predicate: str | None
-    note: str
+    note: PhraseText
     latest: dict[str, Json]
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
 from contracts.claims import Claims
 from contracts.devices.presence import Heartbeat
+from contracts.text import shortened
 from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Device
 from hub_registry.devices.presence import HighWater, Presence
@@ -184,7 +185,7 @@ class Directory(SkillDirectory[Entry]):
 
     def note_problem(self, device: str, message: str) -> None:
         """Show the owner of a device that something of it was refused."""
-        entry, message = self._entries.get(device), message[:_LONGEST_PROBLEM]
+        entry, message = self._entries.get(device), shortened(message, _LONGEST_PROBLEM)
         if entry is not None:
             # The same again moves to the end, so that it does not push out the others.
             known = [problem for problem in entry.problems if problem.message != message]

@@ -11,7 +11,7 @@ from chat.operations import ADMIN, Needs, Resource
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import DeviceScope
 from contracts.errors import Forbidden
-from contracts.wire import Part, Strict, Timestamp
+from contracts.wire import Part, Phrased, PhraseText, Strict, Timestamp
 from hub_registry.access.bearer import Bearer
 from hub_registry.bus.purging import Purged
 from hub_registry.devices.devices import Device, DeviceChange
@@ -25,11 +25,11 @@ _LOOK: Final = Needs(("chat", "call", "admin"))
 _RUN: Final = ("strawberry", "spoke", "run")
 
 
-class RegistryProblem(Part):
+class RegistryProblem(Phrased):
     """Something that a device sent and the hub refused."""
 
     at: Timestamp
-    message: str
+    message: PhraseText
 
 
 class DeviceAnswer(Strict):

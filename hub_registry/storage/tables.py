@@ -3,12 +3,14 @@
 Moments are stored as RFC 3339 text in UTC, so that they also sort as text.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from types import UnionType
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from sqlalchemy import JSON, BigInteger, Column, String, TypeDecorator, event, inspect
 from sqlalchemy.engine import Dialect
@@ -16,6 +18,7 @@ from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
 from contracts.errors import StrawberryError
+from contracts.phrases import MEMBER, read_phrases, with_phrases
 from contracts.wire import Json, rfc3339
 
 _log = logging.getLogger(__name__)
@@ -31,8 +34,29 @@ def now() -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
+_PHRASE: Final = "\x02"
+"""Begins a phrase in the database; no text for people has this control character."""
 _LONG_PAST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """A token that was altered in the database has expired, or was revoked."""
+
+
+class PhraseColumn(TypeDecorator[str]):
+    """A text for people; a phrase is kept with what it was made of, as JSON after a character of its own."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Write a phrase as JSON, and any other text as it is."""
+        made = with_phrases({"text": value})
+        return _PHRASE + json.dumps(made) if MEMBER in made else value
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:
+        """Read the text back; what is no phrase is text, whatever it begins with."""
+        if isinstance(value, str) and value.startswith(_PHRASE):
+            with suppress(ValueError, TypeError, KeyError, AttributeError):
+                return cast("str", read_phrases(json.loads(value[len(_PHRASE) :]))["text"])
+        return value
 
 
 class Moment(TypeDecorator[datetime]):

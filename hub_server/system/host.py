@@ -6,7 +6,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from pydantic import SecretStr
 
-from contracts.wire import OrAbsent, Part
+from contracts.wire import OrAbsent, Part, Phrased, PhraseText
 from hub_agent.bus.connection import BusHealth, LinkHealth
 from hub_home_assistant.inward.client import HomeAssistantHealth
 from hub_registry.http.devices import DeviceAnswer
@@ -46,13 +46,13 @@ class PublicHealth(Part):
     status: str
 
 
-class CheckAnswer(Part):
+class CheckAnswer(Phrased):
     """What was looked at, whether it works, how it is, and what to do about it."""
 
-    check: str
+    check: PhraseText
     ok: bool
-    detail: str
-    hint: str
+    detail: PhraseText
+    hint: PhraseText
 
 
 class BackupDevice(Part):

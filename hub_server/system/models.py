@@ -31,7 +31,8 @@ from chat.http.requests import Answer, NoBody, answer, read
 from chat.http.streams import Connections, EventStream, event, farewell
 from contracts.addresses import Endpoint, endpoint
 from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryError
-from contracts.wire import OrAbsent, Part, Strict
+from contracts.phrases import Phrase
+from contracts.wire import OrAbsent, Part, Phrased, PhraseText, Strict
 from hub_registry.access.bearer import Gate
 
 _KEY_NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
@@ -98,15 +99,15 @@ class PullEvent(Part):
     done: OrAbsent[bool] = None
 
 
-class TriedModel(Part):
+class TriedModel(Phrased):
     """What came of trying a model, see `Probe`; and the time that it needs to begin."""
 
-    problem: str
+    problem: PhraseText
     tools: ToolUse
     first_s: float
     seconds: float
     serves: bool
-    advice: str
+    advice: PhraseText
     first_token_s: float
 
 
@@ -120,13 +121,13 @@ class ModelProvider(Part):
     needs_key: bool
 
 
-class ShownModelEntry(ModelEntry):
+class ShownModelEntry(ModelEntry, Phrased):
     """An entry, whether its key is there, and why it is not asked."""
 
     # A field of its name would hide the property.
     variable: str | None = Field(alias="key_variable")
     has_key: bool
-    problem: str
+    problem: PhraseText
 
 
 class ModelSettings(Part):
@@ -309,7 +310,7 @@ class ModelRoutes:
             keys[entry.key_variable] = key.get_secret_value()
         found = choose((entry,), keys, home=self._home)
         if not found.usable:
-            raise InvalidMessage("; ".join(found.problems), hint=found.hint)
+            raise InvalidMessage(Phrase.joined("; ", found.problems), hint=found.hint)
         return found.usable[0]
 
     def _reload(self) -> None:

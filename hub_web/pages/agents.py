@@ -5,6 +5,7 @@ from typing import Final
 
 from nicegui import ui
 
+from contracts.phrases import Phrase
 from hub_agent.agents.files import ListedFile
 from hub_agent.agents.http import AgentFile, AgentProblem, AgentSummary, CheckedProfile
 from hub_web.api import part
@@ -136,9 +137,8 @@ class _Editor:
         self._source.props(f"rows={max(count, _LEAST_LINES)}")
         with refilled(self._problems):
             for each in problems:
-                # As in "/home/agents/name.yml:3: expected ']'".
-                message = each.message.rpartition("/")[2]
-                said = text.message(message.partition(f":{each.line}: ")[2] or message)
+                # The file and the line are shown anyway.
+                said = text.message(Phrase(each.message).values.get("text", each.message))
                 line = text("Line {n}: {message}", n=each.line, message=said)
                 problem(line if each.line else said, each.hint)
             if not problems:

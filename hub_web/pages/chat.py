@@ -201,7 +201,7 @@ class _Chat:
                 self._device.set_visibility(len(devices) > 1)
                 ui.element("div").classes("sb-grow")
                 self._stop_button = view.button(
-                    text("Stop|an answer"), self._stop, icon="stop", kind="danger"
+                    text.of("an answer", "Stop"), self._stop, icon="stop", kind="danger"
                 )
                 self._stop_button.set_visibility(False)
                 self._send_button = view.button(

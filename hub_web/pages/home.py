@@ -10,6 +10,7 @@ from typing import Final
 
 from nicegui import ui
 
+from contracts.text import shortened
 from hub_live.events.kinds import Event, TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.timers import TimerSummary
@@ -338,7 +339,7 @@ class _Board:
                         ui.element("div").classes("sb-grow")
                         Words("span", view.at(each.at), "sb-muted sb-small")
                     if said := each.data.reason:
-                        Words("p", text.message(said[:300]), "sb-muted")
+                        Words("p", text.message(shortened(said, 300)), "sb-muted")
 
 
 def _name(thing: Thing) -> str:

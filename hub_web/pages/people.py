@@ -180,7 +180,7 @@ async def _people() -> None:
             [
                 each.name,
                 partial(badge, _role(each.role), _ROLE_TONES[each.role]),
-                text("chosen|a password") if each.has_password else text("not chosen yet"),
+                text.of("a password", "chosen") if each.has_password else text("not chosen yet"),
                 partial(_person_tools, each, show),
             ]
             for each in await view.api(list_users)

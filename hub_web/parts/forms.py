@@ -7,6 +7,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from nicegui import ui
 
 from contracts.errors import InvalidMessage
+from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_web.parts.layout import Words, problem, row, stack
 from hub_web.parts.schema import BadValue, Field, fields_of, read_value, shown_value
@@ -180,11 +181,18 @@ class SchemaForm:
             *_, path, rest = ["", "", *error.message.split(": ", start + 1)]
             each = self._inputs.get(re.sub(r"\[\d+\]", "", path))
             if each is not None:
-                each.complain(text.sentence(rest))
+                each.complain(text.sentence(_end(Phrase(error.message), rest)))
                 return
         self._problem.set_visibility(True)
         with self._problem:
             problem(error.message, error.hint)
+
+
+def _end(said: Phrase, rest: str) -> str:
+    """Return the phrase in another one that says the rest of it."""
+    while said != rest and isinstance(said.values.get("text"), str):
+        said = Phrase(said.values["text"])
+    return said if said == rest else rest
 
 
 class _Input:

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,8 +17,9 @@ from agent_core.schemas.nearest import suggestion
 from bus.processes import LONG, keep_running, lines_of, output_of
 from chat.tasks import happens
 from contracts.errors import CallError, ErrorCode, FileProblem
-from contracts.phrases import Phrase
+from contracts.phrases import MEMBER, Phrase, with_phrases
 from contracts.rates import TokenBucket
+from contracts.wire import Json
 from identity.files import make_private_directory, write_private
 from spoke.nodes.manifest import Manifest, node_folders, read_manifest, refuse_own
 from spoke.nodes.processes import TOO_FAST, Log, end_marked, has_systemd, started
@@ -56,6 +57,7 @@ class NodeStatus:
         health_topic: The topic by which the hub sees whether it works, on `health_link`.
         since: Of this state, RFC 3339.
         restarts: Since it was last started by hand.
+        phrases: What the reason was made of, for its translation.
     """
 
     name: str
@@ -71,6 +73,7 @@ class NodeStatus:
     pid: int | None = None
     protected: bool = False
     buildable: bool = False
+    phrases: dict[str, Json] = field(default_factory=dict)
 
 
 Tell = Callable[[NodeStatus], None]
@@ -206,7 +209,8 @@ class _Node:
 
     def _become(self, state: State, reason: str = "", **more: Any) -> None:
         since = self.status.since if state == self.status.state else _now()
-        self.status = replace(self.status, state=state, reason=reason, since=since, **more)
+        phrases = with_phrases({"reason": reason}).get(MEMBER, {})
+        self.status = replace(self.status, state=state, reason=reason, phrases=phrases, since=since, **more)
         self.begun.set()
         self._changed()
 

@@ -1,47 +1,36 @@
-"""Texts of the pages: every sentence has its German, and every German entry its sentence."""
+"""Texts of the pages and of the hub: every message has its German, and every German entry its message."""
 
 import ast
 import re
-import tomllib
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import hub_web
 from agent_core.models.providers import PROVIDERS
 from contracts import errors
-from contracts.errors import ErrorCode, StrawberryError
+from contracts.errors import ErrorCode, NotFound, StrawberryError
+from contracts.phrases import Phrase
 from hub_live.watchers.decisions.kinds import KINDS
 from hub_web.pages.audit import outcomes
 from hub_web.texts import LANGUAGE, SENTENCES, catalogue, choose, text
 
-SOURCES = sorted(Path(hub_web.__file__).parent.rglob("*.py"))
 ROOT = Path(hub_web.__file__).parents[1]
 ERRORS = {
     name
     for name, each in vars(errors).items()
     if isinstance(each, type) and issubclass(each, StrawberryError)
 }
-TOLD = {"message", "hint", "reason", "note", "problem", "detail", "advice", "ended", "occasion"}
-"""Names of what is written for people."""
-PLACES = {"_become": 1, "notify": 1}
-"""Functions with a text for people, and its place among their arguments."""
+MESSAGES = {"text": (0,), "of": (1,), "count": (1, 2), "Phrase": (0,), "CallError": (1,), "Declined": (1,)}
+"""Functions that take messages, and their places among the arguments; of errors it is the first."""
+PAGES = ("text", "of", "count", "page")
+"""Those that look the whole of it up, not sentence by sentence."""
 SHOWN = (
     *("agent_core", "chat", "deploy/backup", "deploy/doctor", "hub_agent", "hub_live", "hub_home_assistant"),
-    *("hub_server", "hub_registry", "spoke/nodes"),
+    *("hub_server", "hub_registry", "hub_web"),
 )
 """Folders whose messages a page shows."""
-NOT_FOR_PEOPLE = (
-    "AssertionError",
-    "KeyError",
-    "NotImplementedError",
-    "RuntimeError",
-    "TypeError",
-    "ValueError",
-)
 NOT_SHOWN = (
     # Programs alone read these: devices, clients of the API and of MCP, and models.
     *(
@@ -56,155 +45,110 @@ NOT_SHOWN = (
     # Terminals alone show these: of a spoke, of a start that failed, of a report.
     *("agent_core/skills/loader.py", "agent_core/skills/schema.py"),
     *("deploy/doctor/spoke_checks.py", "deploy/doctor/support.py", "deploy/backup/writing.py"),
-    *("hub_server/service.py", "hub_server/wyoming.py", "hub_registry/bus/", "spoke/nodes/manifest.py"),
+    *("hub_server/service.py", "hub_server/wyoming.py", "hub_registry/bus/"),
 )
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "text"
+def trees(*folders: str) -> Iterator[tuple[str, ast.AST]]:
+    for folder in folders:
+        for file in (ROOT / folder).rglob("*.py"):
+            yield str(file.relative_to(ROOT)), ast.parse(file.read_text())
 
 
-def _sentences(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call):
+def messages(tree: ast.AST, *, in_pages: bool) -> Iterator[str]:
+    """Yield what is written for people, as it is looked up."""
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
             continue
-        given: list[ast.expr] = []
-        if _is_text(node.func):
-            given = node.args[:1]
-        elif isinstance(node.func, ast.Attribute) and node.func.attr == "count" and _is_text(node.func.value):
-            given = node.args[1:3]
-        elif isinstance(node.func, ast.Name) and node.func.id == "page":
-            given = [each.value for each in node.keywords if each.arg == "title"]
-        for each in given:
-            yield from (
-                c.value for c in ast.walk(each) if isinstance(c, ast.Constant) and isinstance(c.value, str)
-            )
+        name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+        if name in PAGES and not in_pages:
+            continue  # of SQL
+        places = MESSAGES.get(name, (0,) if name in ERRORS else ())
+        given = [call.args[place] for place in places if place < len(call.args)]
+        given += [each.value for each in call.keywords if each.arg == ("title" if name == "page" else "hint")]
+        for said in (one for each in given for one in constants(each)):
+            yield from [said] if name in PAGES else SENTENCES.split(said)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda file: file.stem)
-def test_every_sentence_has_its_german(source: Path) -> None:
-    missing = [each for each in _sentences(source.read_text()) if each and each not in catalogue("de")]
+def constants(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Constant(value=str(value)):
+            yield value
+        case ast.IfExp(body=one, orelse=other) | ast.BoolOp(values=[one, other]):
+            yield from (*constants(one), *constants(other))
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    before = LANGUAGE.set("de")
+    yield
+    LANGUAGE.reset(before)
+
+
+@pytest.mark.usefixtures("german")
+def test_every_message_that_a_page_shows_has_its_german() -> None:
+    missing: list[str] = []
+    there = {each.split("\x04")[-1] for each in catalogue("de")}
+    for name, tree in trees(*SHOWN):
+        in_pages = name.startswith("hub_web")
+        for each in () if name.startswith(NOT_SHOWN) else messages(tree, in_pages=in_pages):
+            words = re.sub(r"\b(?:sudo|chmod|GET|PUT|POST) .*|\{[^}]*\}|[^a-z ]", "", each).split()
+            if len(words) > 2 or in_pages:
+                missing += [f"{name}: {each}"] * (each not in there and text.message(each) == each)
     assert missing == []
 
 
-def test_each_provider_of_models_has_its_german() -> None:
-    said = [
-        each for one in PROVIDERS.values() for each in (one.title, one.subtitle, one.address_hint) if each
-    ]
+def test_every_choice_that_names_itself_has_its_german() -> None:
+    said = [each.label for each in KINDS.values()]
+    for one in PROVIDERS.values():
+        said += filter(None, (one.title, one.subtitle, one.address_hint))
     assert [each for each in said if each not in catalogue("de")] == []
 
 
-def test_every_german_entry_has_its_sentence() -> None:
-    said: set[object] = {each for provider in PROVIDERS.values() for each in vars(provider).values()}
-    said |= {each.label for each in KINDS.values()}
-    for source in SOURCES:
-        said |= {
-            node.value for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Constant)
-        }
-    assert [each for each in catalogue("de") if each not in said] == []
+def test_every_german_entry_has_its_message() -> None:
+    said: set[str] = set()
+    for _, tree in trees(
+        *{each.split("/")[0] for each in SHOWN}, "bus", "contracts", "identity", "spoke/nodes"
+    ):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                said |= {node.value, *SENTENCES.split(node.value)}
+    said |= {each.removesuffix(".") for each in said}
+    assert [each for each in catalogue("de") if each.split("\x04")[-1] not in said] == []
 
 
-def test_a_translation_has_the_same_values_as_its_sentence() -> None:
-    def values(sentence: str) -> set[str]:
-        return {part.partition("}")[0] for part in sentence.split("{")[1:]}
+def test_a_translation_has_no_other_values_than_its_message() -> None:
+    def values(message: str) -> set[str]:
+        return set(re.findall(r"\{(\w+)", message))
 
-    assert [each for each, said in catalogue("de").items() if values(each) != values(said)] == []
-
-
-def test_no_sentence_has_two_translations() -> None:
-    """Words with two meanings are told apart: ``text("Stop|an answer")``."""
-    file = Path(hub_web.__file__).parent / "locale" / "de.toml"
-    pages = [section for name, section in tomllib.loads(file.read_text()).items() if name != "messages"]
-    said = {(key, german) for section in pages for key, german in section.items()}
-    keys = [key for key, _ in said]
-    assert [key for key in set(keys) if keys.count(key) > 1] == []
+    assert [each for each, said in catalogue("de").items() if not values(said) <= values(each)] == []
 
 
-@pytest.mark.parametrize(
-    ("english", "german"),
-    [
-        ("there is no turn 't1' here", "hier gibt es keinen Ablauf „t1“"),
-        ("Wait until that is done. It takes long.", "Warte, bis das fertig ist. It takes long."),
-        ("no translation {of} this", "no translation {of} this"),
-        ("OPENAI_KEY is not set", "OPENAI_KEY ist nicht gesetzt"),
-        ("embedded, connected with MQTT 3.1.1", "embedded, verbunden mit MQTT 3.1.1"),
-        ("3000 of 8000 MB free", "3000 von 8000 MB frei"),
-        (
-            "no model answered: house did not answer within 15 s; other: KEY is not set",
-            "kein Modell hat geantwortet: house hat nicht in 15 s geantwortet; other: KEY ist nicht gesetzt",
-        ),
-        (
-            "sunset depends on where the household is, which is not set",
-            "sunset hängt davon ab, wo ihr wohnt, und das ist nicht eingestellt",
-        ),
-    ],
-)
-def test_what_the_hub_says_is_translated_with_its_values(english: str, german: str) -> None:
-    assert text.message(english) == english
-    language = LANGUAGE.set("de")
-    assert text.message(english) == german
-    LANGUAGE.reset(language)
+@pytest.mark.usefixtures("german")
+def test_what_the_hub_says_is_translated_by_its_template() -> None:
+    error = NotFound(
+        "there is no turn {turn!r} here", turn="t1\u202e", hint="Wait until that is done. So {n}.", n=2
+    )
+    assert text.sentence(error.message) == "Hier gibt es keinen Ablauf „t1\\u202e“."
+    assert text.message(error.hint) == "Warte, bis das fertig ist. So 2."
+    reason = Phrase("{name}: {error}", name="Open it", error=error)
+    assert text.message(reason) == "Open it: hier gibt es keinen Ablauf „t1\\u202e“"
+    assert text.message(Phrase("{reason}.", reason=Phrase("no model is configured").capitalized())) == (
+        "Kein Modell ist eingerichtet."
+    )
 
 
-def test_of_a_message_that_a_device_chose_only_some_parts_are_looked_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tries: list[str] = []
-    pattern = SimpleNamespace(fullmatch=lambda said, *_: tries.append(said))
-    monkeypatch.setattr("hub_web.texts._templates", lambda _: [("", pattern, "", 0)])
-    said = "a b; c d: e f. " * 30
-    assert text.message(said) == said
-    assert len(tries) == 20
+@pytest.mark.usefixtures("german")
+def test_text_of_strangers_stays_as_it_is() -> None:
+    assert text.message("there is no turn 't1' here") == "there is no turn 't1' here"
+    assert text.message("{name} {{}} {0.x}") == "{name} {{}} {0.x}"
 
 
-def test_every_message_that_a_page_shows_has_its_german() -> None:
-    missing: list[str] = []
-    language = LANGUAGE.set("de")
-    for file in (each for package in SHOWN for each in (ROOT / package).rglob("*.py")):
-        if (name := str(file.relative_to(ROOT))).startswith(NOT_SHOWN):
-            continue
-        for each in (one for node in _told(ast.parse(file.read_text())) for one in _templates(node)):
-            said = text.message(example := each.replace("{}", "Xy"))
-            words = re.sub(r"\b(?:sudo|chmod|GET|PUT|POST) .*|[^a-z ]", "", each).split()
-            if len(words) > 2 and any(" " in one and one in said for one in SENTENCES.split(example)):
-                missing.append(f"{name}: {each}")
-    LANGUAGE.reset(language)
-    assert missing == []
-
-
-def _told(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yield what is written for people: messages of errors, and what has such a name."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            yield from node.exc.args[:1] * (getattr(node.exc.func, "id", "") not in NOT_FOR_PEOPLE)
-        if isinstance(node, ast.Call):
-            if getattr(node.func, "id", "") in {*ERRORS, "Unknown"}:
-                yield from node.args[:1]
-            if (place := PLACES.get(getattr(node.func, "attr", ""))) is not None:
-                yield from node.args[place : place + 1]
-            yield from (each.value for each in node.keywords if each.arg in TOLD)
-        elif isinstance(node, ast.Assign):
-            names = [getattr(each, "attr", getattr(each, "id", "")) for each in node.targets]
-            yield from [node.value] * any(name in TOLD for name in names)
-
-
-def _templates(node: ast.expr) -> list[str]:
-    """Return what an expression may say, with ``{}`` for each value."""
-    match node:
-        case ast.Constant(value=str(value)):
-            return [re.sub(r"\{\w+(?::[^}]*)?\}", "{}", re.sub(r"\{\w+!r\}", "'{}'", value))]
-        case ast.IfExp(body=one, orelse=other) | ast.BoolOp(op=ast.Or(), values=[one, other]):
-            return [*(_templates(one) or ["{}"]), *(_templates(other) or ["{}"])]
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return ["".join(each) for each in product(_templates(left), _templates(right))]
-        case ast.BinOp(left=left, op=ast.Mult()):
-            return ["", *_templates(left)]
-        case ast.FormattedValue(value=value, conversion=conversion):
-            hole = "'{}'" if conversion == ord("r") else "{}"
-            return [hole] if isinstance(value, ast.Constant) else _templates(value) or [hole]
-        case ast.JoinedStr(values=values):
-            return ["".join(each) for each in product(*map(_templates, values))]
-    return []
+@pytest.mark.usefixtures("german")
+def test_a_sentence_may_have_several_meanings_and_numbers() -> None:
+    assert (text("Stop"), text.of("an answer", "Stop")) == ("Anhalten", "Stopp")
+    assert text.count(1, "{n} device", "{n} devices") == "1 device"
+    assert text.count(2, "{n} step", "{n} steps") == "2 Schritte"
 
 
 @pytest.mark.parametrize(

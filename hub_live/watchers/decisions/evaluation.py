@@ -26,9 +26,10 @@ from contracts.errors import (
     PredicateError,
     StorageError,
 )
-from contracts.phrases import Phrase
+from contracts.phrases import Phrase, read_phrases, with_phrases
 from contracts.rates import TokenBucket, TokenBuckets
-from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
+from contracts.text import shortened
+from contracts.wire import Json, OrAbsent, Phrased, PhraseText, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.settings import WatcherSettings
 from hub_live import limits
@@ -52,15 +53,15 @@ _OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps 
 """How an action that has no error is told."""
 
 
-class WouldDecide(Part):
+class WouldDecide(Phrased):
     """What the model decides on values of the past."""
 
     decision: str
-    reason: str
+    reason: PhraseText
     actions: OrAbsent[list[Allowed]] = None
 
 
-class MadeCall(Part):
+class MadeCall(Phrased):
     """A call of a decision.
 
     Attributes:
@@ -72,17 +73,17 @@ class MadeCall(Part):
     arguments: dict[str, Json]
     outcome: str
     result: OrAbsent[str] = None
-    error: OrAbsent[str] = None
+    error: OrAbsent[PhraseText] = None
 
 
-class DecisionSummary(Part):
+class DecisionSummary(Phrased):
     """An entry of the history in short, made of a `DecisionRow`."""
 
     model_config = ConfigDict(from_attributes=True)
 
     at: Timestamp
     decision: str
-    reason: str
+    reason: PhraseText
     actions: list[MadeCall]
 
 
@@ -204,10 +205,10 @@ class Announcer:
         Args:
             occasion: Why a model was asked.
         """
-        template = "It could not be decided: {reason}"
+        said = Phrase("It could not be decided: {reason}", reason=problem)
         if occasion:
-            template = "{occasion}. " + template
-        await self.notify(row, Phrase(template, occasion=Phrase(occasion).unstopped(), reason=problem))
+            said = Phrase("{occasion}. {said}", occasion=Phrase(occasion).unstopped(), said=said)
+        await self.notify(row, said)
 
     async def notify(self, row: WatcherRow, text: str) -> None:
         """Notify the owner; what comes too often of one watcher is held, and told with the last of it."""
@@ -437,7 +438,7 @@ class Evaluations:
                 action["result"] = json.dumps(value, ensure_ascii=False, default=str)[: limits.MOST_OUTCOME]
             except (CallError, NotFound) as error:
                 action["outcome"] = error.code.value if isinstance(error, CallError) else "refused"
-                action["error"] = error.message[: limits.MOST_OUTCOME]
+                action |= with_phrases({"error": shortened(error.message, limits.MOST_OUTCOME)})
             entry.actions = [*entry.actions[:number], action, *entry.actions[number + 1 :]]
             if number + 1 < len(calls):
                 with suppress(StorageError):
@@ -475,7 +476,9 @@ def sentence_of(entry: DecisionRow) -> str:
 
 
 def _outcome(call: Mapping[str, Json]) -> Phrase:
-    return Phrase(call.get("error") or _OUTCOMES.get(str(call["outcome"]), call["outcome"]))
+    return Phrase(
+        read_phrases(dict(call)).get("error") or _OUTCOMES.get(str(call["outcome"]), call["outcome"])
+    )
 
 
 def call_text(call: Mapping[str, Json]) -> str:

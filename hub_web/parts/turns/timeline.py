@@ -126,7 +126,7 @@ class Timeline:
         return {
             "ok": "",
             "running": text("still running"),
-            "failed": text("failed|a part"),
+            "failed": text.of("a part", "failed"),
             "cancelled": text("was stopped"),
         }[span.outcome]
 
