@@ -144,19 +144,24 @@ def download(content: bytes | AsyncIterator[bytes], name: str, *, size: int | No
 
 
 async def answer_each(values: Iterable[Answered]) -> Answer[list[Answered]]:
-    """Make the JSON response with a list, one value after the other; others have their turn in between.
+    """Make the JSON response with a list; see `paced`."""
+    return Answer(b"[" + b",".join(await paced(map(to_json, values))) + b"]")
+
+
+async def paced(values: Iterable[Answered]) -> list[Answered]:
+    """Return a list of values that are made one after the other; others have their turn in between.
 
     Args:
         values: Made as they are needed: hundreds of devices with all their problems take long.
     """
-    made: list[bytes] = []
+    made: list[Answered] = []
     until = time.monotonic() + _SLICE_S
     for value in values:
-        made.append(to_json(value))
+        made.append(value)
         if time.monotonic() >= until:
             await asyncio.sleep(0)
             until = time.monotonic() + _SLICE_S
-    return Answer(b"[" + b",".join(made) + b"]")
+    return made
 
 
 def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidMessage:

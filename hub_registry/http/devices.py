@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from agent_core.search.directory import SkillDirectory
+from chat.http.requests import paced
 from chat.operations import ADMIN, Needs, Resource
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import DeviceScope
@@ -128,7 +129,9 @@ async def list_devices(admin: RegistryAdmin, asking: Bearer, loads: bool = False
     Args:
         loads: Also `[Unix seconds, load, MiB]` of the last hour.
     """
-    return [device_answer(entry, asking, loads=loads) for entry in _known_to(asking, admin).entries()]
+    return await paced(
+        device_answer(each, asking, loads=loads) for each in _known_to(asking, admin).entries()
+    )
 
 
 @devices.post(ADMIN)
@@ -171,7 +174,7 @@ async def list_reviews(admin: RegistryAdmin, asking: Bearer) -> list[ReviewAnswe
     `items` are `[{"kind", "skill", "method", "before", "after", "denied"}]`, `kind` is `flags`, `sentence`,
     `provider` or `documentation`; `digest` is of all of them.
     """
-    return [_review(entry) for entry in admin.registry.directory.entries() if entry.items]
+    return await paced(_review(entry) for entry in admin.registry.directory.entries() if entry.items)
 
 
 @devices.get(_LOOK, "/{name}")

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from chat.http.requests import paced
 from chat.operations import ADMIN, Needs, Resource
 from contracts.claims import SCOPES, Scope
 from contracts.devices.joining import DeviceTokens
@@ -108,12 +109,12 @@ async def list_tokens(
     """
     if all:
         asking.require(ADMIN)
-    return [
+    return await paced(
         TokenSummary.of(row, asking)
         for row in await tokens.authority.list()
         if (all or _is_of(row, asking))
         and not (valid and (row.revoked_at is not None or row.expires_at <= now()))
-    ]
+    )
 
 
 @tokens.post(_IN_PERSON)
