@@ -16,8 +16,9 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from agent_core.turn import Emit
+from chat.http.completions import CompletionChunk
 from chat.turns import Turn
-from contracts.chat import TURN_EVENT, TextDelta, TurnError, TurnFinal
+from contracts.chat import TurnError, TurnFinal
 from contracts.correlation import ids
 from contracts.errors import (
     Conflict,
@@ -289,22 +290,15 @@ class _Reader:
             _log.info("%s", error)
 
     def _take(self, chunk: dict[str, Any]) -> None:
-        told = chunk.get("x_strawberry")
-        if told is not None:
-            try:
-                event = TURN_EVENT.validate_python(told)
-            except ValidationError:
-                # An event of a newer hub.
-                return
-            if isinstance(event, TurnFinal | TurnError):
-                self.last = event
-            else:
-                self._emit(event)
+        try:
+            event = CompletionChunk.model_validate(chunk).event
+        except ValidationError:
+            # An event of a newer hub.
             return
-        for choice in chunk.get("choices") or ():
-            text = (choice.get("delta") or {}).get("content")
-            if text:
-                self._emit(TextDelta(text=text))
+        if isinstance(event, TurnFinal | TurnError):
+            self.last = event
+        elif event is not None:
+            self._emit(event)
 
 
 _CAME_BEFORE_ERROR: Final = TurnError(
