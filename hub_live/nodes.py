@@ -26,6 +26,7 @@ from contracts.topics import is_exact
 from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Strict
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
+from hub_live import limits
 from hub_live.events import Events
 from hub_live.events.kinds import NodeData
 from hub_live.topics import Feed, Sample, field
@@ -35,13 +36,7 @@ from hub_registry.devices.directory import Directory, Entry
 
 _METHODS: Final = {each: f"{each}_node" for each in ("start", "stop", "restart", "build")}
 
-_MOST: Final = 200
-"""Nodes of one device that are listed."""
-_EVENTS: Final = 20
-"""Events of the nodes of one device at once, and in an hour."""
 _LONGEST: Final = 300
-_UNREAD: Final = 1_000
-"""Lines that wait for a client that reads slowly; further ones are counted and left out."""
 
 
 class _Logs(Strict):
@@ -123,7 +118,11 @@ class Nodes:
                 raise nodes
             elif isinstance(nodes, list):
                 found += await asyncio.gather(
-                    *(self._shown(entry, node) for node in nodes[:_MOST] if isinstance(node, dict))
+                    *(
+                        self._shown(entry, node)
+                        for node in nodes[: limits.MOST_NODES]
+                        if isinstance(node, dict)
+                    )
                 )
         return NodeList(nodes=found, problems=problems)
 
@@ -183,12 +182,12 @@ async def node_events(
     events: Events, directory: Directory, feed: Feed, *, tasks: asyncio.TaskGroup
 ) -> AsyncIterator[None]:
     """Publish an event for the owner of a device whenever one of its nodes ends, within the block."""
-    limits = TokenBuckets(burst=_EVENTS, per_second=_EVENTS / 3600)
+    rates = TokenBuckets(burst=limits.NODE_EVENTS, per_second=limits.NODE_EVENTS / 3600)
 
     def hear(sample: Sample) -> None:
         device = (topics.EVENT.match(sample.topic) or {}).get("device", "")
         entry, data = directory.get(device), field(sample.value, "data")
-        if entry is None or not isinstance(data, dict) or not limits.take(device):
+        if entry is None or not isinstance(data, dict) or not rates.take(device):
             return
         name, state, reason = (str(data.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason"))
         event = NodeData(
@@ -261,7 +260,7 @@ async def _following(
 
     def report(value: Json) -> None:
         nonlocal lost
-        if waiting.qsize() < _UNREAD:
+        if waiting.qsize() < limits.LOG_LINES_WAITING:
             waiting.put_nowait({"progress": value})
         else:
             lost += 1

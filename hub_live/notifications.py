@@ -30,6 +30,7 @@ from contracts.wire import Json
 from hub_agent.address import COMMAND_LINE
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
+from hub_live import limits
 from hub_live.events import Events, NotificationData
 from hub_registry.access.bearer import Gate
 from hub_registry.access.tokens import TokenAuthority
@@ -37,24 +38,13 @@ from hub_registry.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
-_BURST: Final = 10
-_PER_SECOND: Final = 1 / 30
-"""Of one person at once, and in the long run: a watcher that goes wrong must not fill a phone."""
 _SERVICE: Final = re.compile(r"notify\.[a-z0-9_]+")
 _SHOWN: Final = re.compile(r"[a-z][a-z0-9+.-]{0,19}://|\$\{\w+\}$", re.IGNORECASE)
 _TEMPLATE: Final = re.compile(r"\{(?=[{%#])")
 _JOINER: Final = "\u2060"
 """Shows nothing, and keeps two letters apart."""
-_SEND_S: Final = 30.0
-_LAST_S: Final = 3.0
-"""How long the hub waits at its end for notifications that are being sent."""
 _SOON: Final = timedelta(days=30)
 _MANY: Final = 10_000
-_MAX_TITLE: Final = 200
-_ROOM: Final = 2 * 1024 * 1024
-"""Bytes that must be free before a disk that was full counts as mended."""
-_LOOK_S: Final = 10.0
-_MAX_TEXT: Final = 2_000
 
 Send = Callable[[str, str], Awaitable[None]]
 """Sends a title and a text; raises `StrawberryError` if that was not sent."""
@@ -80,10 +70,14 @@ class Notifier:
     async def sent(self, title: str, text: str) -> str | None:
         """Send a notification after those before it; return what went wrong."""
         try:
-            async with asyncio.timeout(_BURST * _SEND_S), self._one, asyncio.timeout(_SEND_S):
+            async with (
+                asyncio.timeout(limits.NOTIFICATIONS_AT_ONCE * limits.SEND_S),
+                self._one,
+                asyncio.timeout(limits.SEND_S),
+            ):
                 await self.send(title, text)
         except TimeoutError:
-            return Phrase("{name} did not take it in {seconds:.0f} s", name=self.name, seconds=_SEND_S)
+            return Phrase("{name} did not take it in {seconds:.0f} s", name=self.name, seconds=limits.SEND_S)
         except StrawberryError as error:
             return Phrase("{message}. {hint}", message=error.message, hint=error.hint).strip()
         except Exception:  # noqa: BLE001  what one service fails with must not keep others from it
@@ -205,7 +199,9 @@ class Notifications:
         self._make = make
         self._notifiers = make(settings)
         self._tasks = tasks
-        self._buckets = TokenBuckets(burst=_BURST, per_second=_PER_SECOND)
+        self._buckets = TokenBuckets(
+            burst=limits.NOTIFICATIONS_AT_ONCE, per_second=limits.NOTIFICATIONS_PER_SECOND
+        )
         self._left_out: dict[str, int] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -219,11 +215,11 @@ class Notifications:
         if reaching and not self._buckets.take(event.user):
             self._left_out[event.user] = self._left_out.get(event.user, 0) + 1
             return
-        text = str(event.data.get("text") or event.subject)[:_MAX_TEXT]
+        text = str(event.data.get("text") or event.subject)[: limits.MOST_NOTIFICATION]
         if reaching and (left_out := self._left_out.pop(event.user, 0)):
             text = f"{text}\n({left_out} more came in a short time and were not sent.)"
         for each in reaching:
-            telling = self._tell(each, event.subject[:_MAX_TITLE], text)
+            telling = self._tell(each, event.subject[: limits.MOST_TITLE], text)
             task = self._tasks.create_task(telling, name=f"notify by {each.name}")
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
@@ -231,7 +227,7 @@ class Notifications:
     async def finish(self) -> None:
         """Wait for what is being sent, but not long."""
         if self._sending:
-            await asyncio.wait(self._sending, timeout=_LAST_S)
+            await asyncio.wait(self._sending, timeout=limits.LAST_SEND_S)
 
     async def _tell(self, notifier: Notifier, title: str, text: str) -> None:
         if (problem := await notifier.sent(title, text)) is not None:
@@ -250,7 +246,7 @@ class Notifications:
                 hint = 'Add [notifications] with urls = ["ADDRESS"] to strawberry.toml.'
                 raise NotFound("nothing sends your notifications anywhere", hint=hint)
             if not self._buckets.take(user):
-                wait_s = round(1 / _PER_SECOND)
+                wait_s = round(1 / limits.NOTIFICATIONS_PER_SECOND)
                 raise TooManyRequests("too many notifications in a short time", retry_after_s=wait_s)
             problems = await asyncio.gather(
                 *(each.sent("Strawberry", "This is a test.") for each in reaching)
@@ -273,8 +269,8 @@ async def tell_full_disk(store: Store, events: Events, *, person: str, directory
         await events.publish(person, NotificationData(subject="disk", text=text, sender="disk"))
         has_room = False
         while not has_room:
-            await asyncio.sleep(_LOOK_S)
-            has_room = shutil.disk_usage(directory).free >= _ROOM
+            await asyncio.sleep(limits.DISK_LOOK_S)
+            has_room = shutil.disk_usage(directory).free >= limits.DISK_MENDED_BYTES
         store.full.clear()
         text = "The disk has room again: data is saved as usual."
         await events.publish(person, NotificationData(subject="disk", text=text, sender="disk"))

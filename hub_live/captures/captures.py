@@ -24,6 +24,7 @@ from contracts.errors import (
 )
 from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
+from hub_live import limits
 from hub_live.captures.budget import MB, Kept, clean_up
 from hub_live.captures.capture import Capture
 from hub_live.captures.files.formats import FORMATS
@@ -48,18 +49,6 @@ Infos = list[CaptureInfo]
 _log = logging.getLogger(__name__)
 
 _WRITES: Final = "; a capture writes files"
-_MOST: Final = 64
-"""Captures that run at the same time."""
-_SHARE: Final = 4
-"""A file takes at most a quarter of a budget, so that there are older ones to remove."""
-_SAVE_S: Final = 10.0
-"""How often counts are stored and published, and so how far they are behind after a crash."""
-_OWN_FILES: Final = 16
-"""Files of what the hub records for itself: one is removed at a time."""
-_FULL_S: Final = 2.0
-"""How often is looked for room while there is none."""
-_WRITERS: Final = 4
-"""Threads: a disk that does not answer keeps three others going."""
 
 
 class Captures:
@@ -120,8 +109,10 @@ class Captures:
         for each in spec.topics:
             check_visible(user, each.topic, each.link)
         async with self._changing:
-            if sum(each.recording is not None for each in self._captures.values()) >= _MOST:
-                raise TooManyRequests("{most} captures are running", most=_MOST, hint="Stop one of them.")
+            if sum(each.recording is not None for each in self._captures.values()) >= limits.MOST_CAPTURES:
+                raise TooManyRequests(
+                    "{most} captures are running", most=limits.MOST_CAPTURES, hint="Stop one of them."
+                )
             capture = await self._claimed(user, spec, series)
             recording = self._recording(capture)
             recording.follow(spec.topics, sees=self._sees(user.id), since=time.time())
@@ -267,9 +258,9 @@ class Captures:
                 topics=tuple(topics),
                 path=series.parts[-1],
                 zstd=True,
-                max_bytes=max(1_000, keep_bytes // _OWN_FILES),
-                max_files=_OWN_FILES,
-                max_age_s=keep_days * 86_400 / _OWN_FILES,
+                max_bytes=max(1_000, keep_bytes // limits.OWN_FILES),
+                max_files=limits.OWN_FILES,
+                max_age_s=keep_days * 86_400 / limits.OWN_FILES,
                 keep_days=keep_days,
             )
             if (known := self._captures.get(name)) is not None and known.recording is not None:
@@ -300,7 +291,7 @@ class Captures:
     async def tidy(self) -> None:
         """Keep the budgets, and store and publish counts, until cancelled."""
         while True:
-            await happens(self._rolled, within_s=_FULL_S if self._full else _SAVE_S)
+            await happens(self._rolled, within_s=limits.FULL_LOOK_S if self._full else limits.CAPTURES_SAVE_S)
             self._rolled.clear()
             await self._end_of_guests()
             kept = self._own | {name: each.kept for name, each in self._captures.items()}
@@ -380,12 +371,14 @@ class Captures:
     def _recording(self, capture: Capture) -> Recording:
         spec, root = capture.spec, capture.series.root
         budget = min(self._settings.total_mb, self._settings.folder_mb or self._settings.total_mb)
-        limits = FileLimits(
-            min(spec.max_bytes, int(budget * MB / _SHARE)), spec.max_age_s, int(self._settings.free_mb * MB)
+        file_limits = FileLimits(
+            min(spec.max_bytes, int(budget * MB / limits.BUDGET_SHARE)),
+            spec.max_age_s,
+            int(self._settings.free_mb * MB),
         )
         return Recording(
             capture.row,
-            Writer(capture.series, spec.format, limits, begun_at=capture.row.begun_at),
+            Writer(capture.series, spec.format, file_limits, begun_at=capture.row.begun_at),
             self._shared,
             is_over=lambda: root in self._full,
             on_change=partial(self._states.change, self._captures, capture),
@@ -444,7 +437,9 @@ async def open_captures(
         link: Of the bus, where the states are retained.
     """
     async with AsyncExitStack() as stack:
-        thread = stack.enter_context(ThreadPoolExecutor(_WRITERS, thread_name_prefix="captures"))
+        thread = stack.enter_context(
+            ThreadPoolExecutor(limits.CAPTURE_THREADS, thread_name_prefix="captures")
+        )
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         shared = Shared(feed, thread)
         states = CaptureStates(CaptureRows(registry.store), shared, link, events)

@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeVar
 from chat.tasks import happens
 from contracts.errors import Forbidden
 from contracts.rates import Backoff
+from hub_live import limits
 from hub_live.captures.files.formats import Missing
 from hub_live.captures.files.writer import Writer
 from hub_live.captures.spec import State
@@ -27,14 +28,6 @@ T = TypeVar("T")
 
 Change = Literal["started", "stopped", "full", "failed", "resumed"]
 
-_FLUSH_S: Final = 0.5
-"""How long samples are gathered: with the time that writing takes, a crash loses less than a second."""
-_SAMPLE_BYTES: Final = 400
-"""What a queued sample takes besides its payload."""
-_QUEUES_BYTES: Final = 64 * 1024 * 1024
-"""Enough for half a minute of 10,000 messages a second, when a disk does not answer."""
-_RETRY_S: Final = (1.0, 60.0)
-"""First and longest wait for a disk that is full or away."""
 _NO_ROOM: Final = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
@@ -50,8 +43,8 @@ class Shared:
 
     feed: Feed
     thread: Executor
-    room: int = _QUEUES_BYTES
-    retry_s: tuple[float, float] = _RETRY_S
+    room: int = limits.QUEUES_BYTES
+    retry_s: tuple[float, float] = limits.DISK_RETRY_S
 
     def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run a function that blocks where files are written."""
@@ -150,7 +143,7 @@ class Recording:
         try:
             while not self._ended.is_set():
                 await self._news.wait()
-                await happens(self._ended, within_s=_FLUSH_S)
+                await happens(self._ended, within_s=limits.FLUSH_S)
                 await self._flush()
         finally:
             self._following.close()
@@ -176,7 +169,7 @@ class Recording:
             # Two of the filters match it.
             return
         self._last = sample
-        size = len(sample.payload) + _SAMPLE_BYTES
+        size = len(sample.payload) + limits.QUEUED_SAMPLE_BYTES
         if self.state != "active":
             self._lose(sample, "disk")
         elif size > self._shared.room:

@@ -1,20 +1,16 @@
 """The specification of a capture, and its description for people."""
 
 from collections.abc import Collection
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from contracts.access import overlaps
 from contracts.topics import is_exact
 from contracts.wire import Strict, Timestamp
+from hub_live import limits
 from hub_live.captures.files.formats import FORMATS, FormatName
 from hub_live.topics.samples import TopicChoice
-
-_MAX_TOPICS: Final = 32_000
-"""As many as a thousand watchers follow, whose values are recorded in one capture."""
-_FILE_BYTES: Final = 64 * 1024 * 1024
-
 
 State = Literal["active", "stopped", "full", "failed"]
 
@@ -32,11 +28,11 @@ class CaptureSpec(Strict):
         sequence: A field of the payloads that grows by one with each message: a hole in it is a gap.
     """
 
-    topics: Annotated[tuple[TopicChoice, ...], Field(min_length=1, max_length=_MAX_TOPICS)]
+    topics: Annotated[tuple[TopicChoice, ...], Field(min_length=1, max_length=limits.MOST_CAPTURE_TOPICS)]
     path: Annotated[str, Field(max_length=4_000)]
     format: FormatName = "jsonl"
     zstd: bool = False
-    max_bytes: Annotated[int, Field(ge=1_000)] = _FILE_BYTES
+    max_bytes: Annotated[int, Field(ge=1_000)] = limits.CAPTURE_FILE_BYTES
     max_files: Annotated[int, Field(ge=1)] | None = None
     max_age_s: Annotated[float, Field(ge=1)] | None = None
     keep_days: Annotated[float, Field(gt=0)] | None = None

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Delete, Update
 from sqlmodel import Session, col, delete, func, select
@@ -17,20 +17,12 @@ from contracts.devices.presence import UserEvent
 from contracts.errors import Disconnected, InvalidTopic, StorageError
 from contracts.wire import Json
 from hub_agent.tables import EventRow
+from hub_live import limits
 from hub_live.events.kinds import KINDS, EventData, Kind
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
-
-_KEPT: Final = 500
-"""Events of one kind that are kept for a person: devices that come and go push out no watcher's decision."""
-_MAX_BYTES: Final = 16 * 1024
-"""Bytes of the data of one event; 500 of six kinds then have at most 50 MB."""
-_HELD: Final = 100
-"""Events that are kept in memory while nothing can be stored."""
-_PAGE: Final = 100
-"""Events that are read at once: a stream holds no more of them, however slowly its client reads."""
 
 
 class Events:
@@ -97,7 +89,7 @@ class Events:
                 newest = await self.before_last(0, user=None)
                 for id_, row in enumerate(rows, start=newest + 1):
                     row.id = id_
-                self._held = [*self._held, *rows][-_HELD:]
+                self._held = [*self._held, *rows][-limits.EVENTS_HELD :]
         else:
             self._held = [each for each in self._held if each not in held]
         self._wake()
@@ -123,7 +115,7 @@ class Events:
         )
 
     async def after(
-        self, id_: int, *, user: str | None, kinds: Collection[Kind] = KINDS, limit: int = _PAGE
+        self, id_: int, *, user: str | None, kinds: Collection[Kind] = KINDS, limit: int = limits.EVENTS_PAGE
     ) -> list[EventRow]:
         """List the events after one, oldest first.
 
@@ -194,14 +186,16 @@ class Events:
 def _trim(session: Session, user: str, kind: str) -> None:
     own = (col(EventRow.user) == user, col(EventRow.kind) == kind)
     newest = select(EventRow.id).where(*own).order_by(col(EventRow.id).desc())
-    oldest_kept = session.exec(newest.offset(_KEPT).limit(1)).first()
+    oldest_kept = session.exec(newest.offset(limits.EVENTS_KEPT).limit(1)).first()
     if oldest_kept is not None:
         session.exec(delete(EventRow).where(*own, col(EventRow.id) <= oldest_kept))
 
 
 def _bounded(event: EventData) -> dict[str, Any]:
     data = event.model_dump(mode="json", by_alias=True)
-    if len(json.dumps(data)) <= _MAX_BYTES:
+    if len(json.dumps(data)) <= limits.EVENT_BYTES:
         return data
     # What is too long to keep is in the service that the event is about.
-    return {key: value for key, value in data.items() if len(json.dumps(value)) <= _MAX_BYTES // len(data)}
+    return {
+        key: value for key, value in data.items() if len(json.dumps(value)) <= limits.EVENT_BYTES // len(data)
+    }

@@ -3,17 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
 
 from chat.tasks import supervise
+from hub_live import limits
 from hub_live.events.events import Events
 from hub_live.events.kinds import PresenceData
 from hub_registry.bus.service import RegistryService
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.presence import PresenceChange
-
-_GATHER_S: Final = 0.25
-"""Changes of this time are stored together: a thousand devices come back at once after a power cut."""
 
 
 @asynccontextmanager
@@ -36,7 +33,7 @@ async def presence_events(
     async def publish() -> None:
         while True:
             await arrived.wait()
-            await asyncio.sleep(_GATHER_S)
+            await asyncio.sleep(limits.PRESENCE_GATHER_S)
             arrived.clear()
             gathered = list(changes.values())
             changes.clear()

@@ -29,6 +29,7 @@ from typing import Final
 
 from contracts.errors import FileProblem
 from contracts.wire import rfc3339
+from hub_live import limits
 
 GENERAL: Final = "General"
 """The category of what stands above the first heading."""
@@ -38,8 +39,6 @@ _PRIVATE: Final = re.compile(r"private:\s*(\S+)$", re.IGNORECASE)
 _BULLET: Final = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+(?=\S)")
 _MARKED: Final = re.compile(r"(.*)<!--(.*?)-->\s*$")
 _ID_CHARS: Final = 8
-_MOST: Final = 2_000
-"""Entries of a file: the search through ten thousand would stop the hub for seconds."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,13 @@ def parse(text: str) -> tuple[MemoryEntry, ...]:
         FileProblem: If a comment does not end, or there are too many entries; nothing else is a mistake.
     """
     entries = _read(text)[0]
-    if len(entries) > _MOST:
-        line = entries[_MOST].lines[0] + 1
+    if len(entries) > limits.MOST_FILE_ENTRIES:
+        line = entries[limits.MOST_FILE_ENTRIES].lines[0] + 1
         raise FileProblem(
-            "has more than {most} entries", most=_MOST, line=line, hint="Delete what is out of date."
+            "has more than {most} entries",
+            most=limits.MOST_FILE_ENTRIES,
+            line=line,
+            hint="Delete what is out of date.",
         )
     return tuple(entries)
 

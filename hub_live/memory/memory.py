@@ -24,6 +24,7 @@ from agent_core.search.words import query_terms
 from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound, StorageError
 from contracts.wire import Part, Timestamp
 from hub_agent.prompt import Asked, PromptPart
+from hub_live import limits
 from hub_live.memory.markdown import (
     GENERAL,
     MemoryEntry,
@@ -40,14 +41,6 @@ FILE_NAME: Final = "MEMORY.md"
 MAX_TEXT: Final = 500
 """Characters of one entry: a fact, not a document."""
 MAX_CATEGORY: Final = 64
-_MOST_ENTRIES: Final = 1_000
-"""Entries, beyond which the assistant adds none; a person may."""
-_PROMPT_TOKENS: Final = 800
-"""Forty entries; what more there is, is found by `Memory.recall`."""
-_ATTEMPTS: Final = 5
-"""A person saves the file once in that time, not five times."""
-_MOST_UNDONE: Final = 20
-"""Changes of one person that can be taken back."""
 _NEW: Final = """\
 # Memory
 
@@ -129,7 +122,7 @@ class Memory:
             entries = parse(before)
             if any(each.id == entry.id for each in entries):
                 return before
-            if len(entries) >= _MOST_ENTRIES:
+            if len(entries) >= limits.MOST_MEMORIES:
                 raise _full()
             return with_entry(before or _NEW, entry)
 
@@ -243,7 +236,7 @@ class Memory:
         await self._change(edit)
 
     def _note(self, user: str, old: MemoryEntry | None, new: MemoryEntry | None) -> None:
-        self._done.setdefault(user, deque(maxlen=_MOST_UNDONE)).append((old, new))
+        self._done.setdefault(user, deque(maxlen=limits.MOST_UNDONE)).append((old, new))
 
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt of a turn says of the memory; see `hub_agent.prompt.Contribution`.
@@ -257,7 +250,7 @@ class Memory:
             return None
         named = await self._matching(seen, " ".join(asked.said), meaning=0)
         rest = _newest_first(entry for entry in seen if not entry.untrusted)
-        room, chosen = _PROMPT_TOKENS, set[str]()
+        room, chosen = limits.MEMORY_PROMPT_TOKENS, set[str]()
         for entry in [*named, *rest]:
             size = estimate_tokens(f"{_line(entry)}\n## {entry.category}\n")
             if entry.id not in chosen and size <= room:
@@ -286,7 +279,7 @@ class Memory:
     def _write(self, edit: Callable[[str], str]) -> bool:
         """Edit the file; return whether that changed it."""
         try:
-            for _ in range(_ATTEMPTS):
+            for _ in range(limits.MEMORY_ATTEMPTS):
                 before = self.path.read_bytes() if self.path.exists() else b""
                 after = edit(before.decode()).encode()
                 if len(after) > MAX_BYTES >= len(before):

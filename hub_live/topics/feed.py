@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Final, cast
+from typing import cast
 
 from sqlmodel import Session, select
 
@@ -22,30 +22,13 @@ from contracts.topics import check_filter, check_topic, is_exact
 from contracts.wire import Json
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.tables import HeardRow
+from hub_live import limits
 from hub_live.topics.decoding import Decoding, encode
 from hub_live.topics.samples import Gap, LinkName, Sample, SampleMemory
 from hub_live.topics.source import Follower, LinkSource, Listener, TopicLink
 from hub_registry.storage.store import Store
 
 _log = logging.getLogger(__name__)
-
-MEMORY_BYTES: Final = 16 * 1024 * 1024
-"""What the recent samples of all topics may take together: small enough for a Raspberry Pi."""
-
-_KEPT_S: Final = 600
-"""How long a topic that was asked for is followed, so that the next question has an answer at once."""
-_KEPT_WILD_S: Final = 60
-"""The same for a filter with wildcards, which may bring all the traffic of a broker."""
-_KEPT: Final = 64
-"""Filters that were asked for and are followed at the same time."""
-_REFILLED: Final = 5_000
-"""Recorded samples of one topic; a window of a predicate keeps a thousand one by one."""
-_RECENT: Final = 20
-"""Messages of which a rate is made."""
-_RETAINED_S: Final = 1.0
-"""How long after a subscription what the broker retains is waited for."""
-_STORE_S: Final = 30.0
-"""After a crash a gap begins up to so many seconds too early; a write is a page of the journal."""
 
 
 class Feed:
@@ -90,7 +73,7 @@ class Feed:
             if each.link not in self._sources:
                 continue  # The home broker was there when it was recorded.
             if isinstance(each, Sample):
-                known.setdefault((each.link, each.topic), deque(maxlen=_REFILLED)).append(each)
+                known.setdefault((each.link, each.topic), deque(maxlen=limits.MOST_REFILLED)).append(each)
             else:
                 missed.setdefault(each.link, []).append(each)
         for link, gaps in missed.items():
@@ -103,7 +86,7 @@ class Feed:
     def per_minute(self, topic: str, link: LinkName = "bus") -> float | None:
         """Return how many messages of a topic came in a minute lately; None where too few are known."""
         ring = self._memory.get(link, topic)
-        recent = list(islice(reversed(ring.samples), _RECENT)) if ring is not None else []
+        recent = list(islice(reversed(ring.samples), limits.RATE_MESSAGES)) if ring is not None else []
         if len(recent) < 2:
             return None
         # Up to now, and not to the last one: a topic that falls silent has fewer and fewer.
@@ -173,7 +156,7 @@ class Feed:
                 filter_, lambda _: heard.set() if is_exact(filter_) else None, link=link, sees=_kept(link)
             ):
                 await source.settled()
-                await happens(heard, within_s=_RETAINED_S)
+                await happens(heard, within_s=limits.RETAINED_WAIT_S)
         return self.known(filter_, link)
 
     async def settled(self, link: LinkName = "bus") -> None:
@@ -252,10 +235,10 @@ class Feed:
         else:
             follower = Follower(filter_, _ignore, _kept(source.name))
             source.add(follower)
-        kept_s = _KEPT_S if is_exact(filter_) else _KEPT_WILD_S
+        kept_s = limits.ASKED_KEPT_S if is_exact(filter_) else limits.ASKED_KEPT_WILD_S
         timer = asyncio.get_running_loop().call_later(kept_s, self._stop_asking, key)
         self._asked[key] = (follower, timer)
-        if len(self._asked) > _KEPT:
+        if len(self._asked) > limits.ASKED_KEPT:
             self._stop_asking(next(iter(self._asked)))
 
     def _stop_asking(self, key: tuple[LinkName, str]) -> None:
@@ -304,7 +287,7 @@ class LastHeard:
         """Note which links have a connection, now and then until cancelled."""
         while True:
             await self.write(connected())
-            await asyncio.sleep(_STORE_S)
+            await asyncio.sleep(limits.HEARD_STORED_S)
 
 
 @asynccontextmanager
@@ -324,7 +307,7 @@ async def open_feed(
         others: Links that are no brokers.
     """
     decode = decoding or Decoding()
-    memory = SampleMemory(MEMORY_BYTES)
+    memory = SampleMemory(limits.FEED_BYTES)
     links: dict[LinkName, TopicLink] = {"bus": bus, **(others or {})}
     if home is not None:
         links["home"] = home.link

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from chat.operations import LOOK, Resource
 from chat.tasks import happens
 from contracts.topics import EVERYTHING
 from contracts.wire import Json, Part, Strict
+from hub_live import limits
 from hub_live.topics.samples import Gap, LinkName, Sample
 from hub_live.topics.tree import MOST_TOPICS, TreeEvent, watching
 from hub_live.topics.values import (
@@ -27,15 +28,6 @@ from hub_live.topics.values import (
     described_gap,
 )
 from hub_registry.access.bearer import Bearer
-
-_WAITING: Final = 1_000
-"""Messages that wait for a client of a stream that reads too slowly; what is more is counted and dropped."""
-
-_WAITING_BYTES: Final = 4 * 1024 * 1024
-"""The same in bytes of payloads, so that a few large ones do not fill the memory."""
-
-_TICK_S: Final = 0.5
-"""Between two slices of a tree: a topic is sent at most twice a second, and 400 topics are altogether."""
 
 Topic = Annotated[str, Field(min_length=1, max_length=65_535)]
 
@@ -144,12 +136,12 @@ def _size(item: Sample | Gap) -> int:
 async def _values(
     values: BusValues, asking: Bearer, topic: str, link: LinkName
 ) -> AsyncIterator[ShownSample | NewGap | LostValues | None]:
-    waiting: asyncio.Queue[Sample | Gap] = asyncio.Queue(_WAITING)
+    waiting: asyncio.Queue[Sample | Gap] = asyncio.Queue(limits.STREAM_WAITING)
     lost = size = 0
 
     def put(item: Sample | Gap) -> None:
         nonlocal lost, size
-        if waiting.full() or size + _size(item) > _WAITING_BYTES:
+        if waiting.full() or size + _size(item) > limits.STREAM_WAITING_BYTES:
             lost += 1
         else:
             size += _size(item)
@@ -214,6 +206,6 @@ async def _growing(
                 was_full = True
                 yield TreeEvent(full=MOST_TOPICS)
             # What a client sees for the first time comes as fast as it reads.
-            await asyncio.sleep(_TICK_S if were_known else 0)
+            await asyncio.sleep(limits.TREE_TICK_S if were_known else 0)
             while not await happens(tree.changed, within_s=HEARTBEAT_S):
                 yield None

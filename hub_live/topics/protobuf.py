@@ -14,12 +14,10 @@ from contracts.errors import ConfigError
 from contracts.topics import is_filter
 from contracts.validation import did_you_mean
 from contracts.wire import Json
+from hub_live import limits
 from hub_live.topics.decoding import MAX_DEPTH, Decoder, blob
 
 MEDIA: Final = "application/x-protobuf"
-
-_MOST_VALUES: Final = 20_000
-"""Values of one message: two bytes of payload can be an object of a hundred."""
 
 
 def load_patterns(files: Sequence[Path], topics: Mapping[str, str]) -> list[tuple[str, Decoder]]:
@@ -107,7 +105,7 @@ class _Values:
     """
 
     def __init__(self) -> None:
-        self._left = _MOST_VALUES
+        self._left = limits.MOST_PROTOBUF_VALUES
 
     def of(self, message: Message, depth: int) -> dict[str, Json]:
         """Return the fields that are set, and those whose default cannot be told from a value."""

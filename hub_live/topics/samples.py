@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from contracts.wire import Json, Strict
+from hub_live import limits
 from hub_live.topics.decoding import Decoding
 
 LinkName = Literal["bus", "home", "home_assistant"]
@@ -91,12 +92,6 @@ def field(value: Json, path: str | None) -> Json:
     return value
 
 
-_SAMPLE_BYTES: Final = 200
-"""What a sample takes besides its payload."""
-_TOPIC_BYTES: Final = 1_024
-"""What a topic takes besides its samples."""
-
-
 @dataclass(eq=False, slots=True)
 class Ring:
     """The recent samples of one topic, oldest first; only `SampleMemory` adds and removes.
@@ -106,7 +101,7 @@ class Ring:
     """
 
     samples: deque[Sample] = _field(default_factory=deque)
-    size: int = _TOPIC_BYTES
+    size: int = limits.TOPIC_BYTES
     once: bool = False
 
 
@@ -140,7 +135,7 @@ class SampleMemory:
 
     def add(self, ring: Ring, sample: Sample) -> bool:
         """Add a sample; return False where whole topics had to go for it."""
-        size = len(sample.payload) + _SAMPLE_BYTES
+        size = len(sample.payload) + limits.SAMPLE_BYTES
         ring.once = not ring.samples and not sample.retained
         ring.samples.append(sample)
         ring.size += size
@@ -151,7 +146,7 @@ class SampleMemory:
         """Add samples from before those that are there, oldest first; see `add`."""
         first = ring.samples[0].at if ring.samples else math.inf
         older = [each for each in samples if each.at < first]
-        size = sum(len(each.payload) + _SAMPLE_BYTES for each in older)
+        size = sum(len(each.payload) + limits.SAMPLE_BYTES for each in older)
         ring.samples.extendleft(reversed(older))
         ring.size += size
         self.size += size
@@ -177,7 +172,7 @@ class SampleMemory:
                 if self.size <= enough or len(ring.samples) < 2 or ring.size < least:
                     break
                 for _ in range(len(ring.samples) // 2):
-                    size = len(ring.samples.popleft().payload) + _SAMPLE_BYTES
+                    size = len(ring.samples.popleft().payload) + limits.SAMPLE_BYTES
                     ring.size -= size
                     self.size -= size
         return True

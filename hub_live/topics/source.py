@@ -16,19 +16,12 @@ from contracts.errors import Forbidden, StrawberryError
 from contracts.rates import complaint_limit
 from contracts.topics import is_exact
 from contracts.wire import Json
+from hub_live import limits
 from hub_live.topics.samples import Gap, LinkName, Ring, Sample, SampleMemory
 
 Listener = Callable[[Sample], None]
 
 _log = logging.getLogger(__name__)
-
-_UNNOTICED_S: Final = 22.5
-"""How long a lost connection may go unnoticed: one and a half times the keepalive of a link."""
-_GAPS: Final = 1_000
-_AT_ONCE: Final = 100
-"""Subscriptions that wait for the broker at the same time: a home may have thousands of topics."""
-_ROUTES: Final = 16_384
-"""Topics whose dispatch is remembered."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -112,7 +105,7 @@ class LinkSource:
     ) -> None:
         self.name: LinkName = name
         self.link = link
-        self.gaps: deque[Gap] = deque(maxlen=_GAPS)
+        self.gaps: deque[Gap] = deque(maxlen=limits.MOST_LINK_GAPS)
         self.gap_listeners: list[Callable[[Gap], None]] = []
         self.heard = 0.0
         self.refused: dict[str, str] = {}
@@ -167,8 +160,8 @@ class LinkSource:
             followed = [*(each.filter for each in self._wild), *self._exact]
             wanted = _fewest(own for each in followed for own in _at_broker(self.name, each))
             new = [each for each in wanted if each not in self._subscribed]
-            for start in range(0, len(new), _AT_ONCE):
-                await asyncio.gather(*map(self._subscribe, new[start : start + _AT_ONCE]))
+            for start in range(0, len(new), limits.SUBSCRIPTIONS_AT_ONCE):
+                await asyncio.gather(*map(self._subscribe, new[start : start + limits.SUBSCRIPTIONS_AT_ONCE]))
             for filter_ in [each for each in self._subscribed if each not in wanted]:
                 stop = self._subscribed.pop(filter_)
                 self._forget_routes(filter_)
@@ -190,7 +183,7 @@ class LinkSource:
 
     def lost(self) -> None:
         """Begin a gap: the connection was lost, perhaps a while ago."""
-        self.begin_gap(max(self.heard, time.time() - _UNNOTICED_S))
+        self.begin_gap(max(self.heard, time.time() - limits.LOSS_UNNOTICED_S))
 
     def _note(self, gap: Gap) -> None:
         self.gaps.append(gap)
@@ -266,7 +259,7 @@ class LinkSource:
         listeners = tuple(
             each.listener for each in self._following(topic) if each.sees is None or each.sees(topic)
         )
-        if len(self._routes) >= _ROUTES:
+        if len(self._routes) >= limits.MOST_ROUTES:
             # Each result of a call has a topic of its own.
             self._routes.clear()
         route = _NOWHERE

@@ -12,6 +12,7 @@ from typing import Final
 from agent_core.times import utc
 from contracts.topics import find
 from contracts.wire import Json, OrAbsent, Part, Timestamp
+from hub_live import limits
 from hub_live.topics.decoding import blob, media_type
 from hub_live.topics.feed import Feed
 from hub_live.topics.samples import LinkName, Sample
@@ -19,10 +20,6 @@ from hub_live.topics.values import ShownGap
 
 MOST_TOPICS: Final = 5_000
 """Topics that one client watches; large homes have some thousand."""
-_SLICE: Final = 200
-"""Topics of one slice; with their payloads at most 500 kB."""
-_PAYLOAD: Final = 2_000
-"""Bytes of a payload that are shown; all of it is at ``/api/bus/latest``."""
 
 
 class ShownTopic(Part):
@@ -114,7 +111,7 @@ class Tree:
 
     def take(self) -> tuple[list[ShownTopic], bool]:
         """Return what changed, as much as goes into one slice, and whether all of it was known before."""
-        topics = list(islice(self._news, _SLICE))
+        topics = list(islice(self._news, limits.TREE_SLICE))
         for topic in topics:
             del self._news[topic]
         if not self._news:
@@ -159,11 +156,11 @@ def watching(feed: Feed, filter_: str, link: LinkName, *, sees: Callable[[str], 
 def _beginning(sample: Sample) -> tuple[Json, bool]:
     """Return the value of a message, or the beginning of its text; and whether that is not all."""
     payload = sample.payload
-    if len(payload) <= _PAYLOAD:
+    if len(payload) <= limits.TREE_PAYLOAD:
         return sample.value, False
     media = media_type(payload)
-    text = payload[:_PAYLOAD].decode("utf-8", "ignore")
+    text = payload[: limits.TREE_PAYLOAD].decode("utf-8", "ignore")
     # What is cut in the middle of a character loses at most three bytes by that.
-    if media is not None or len(text.encode()) < _PAYLOAD - 3 or "\0" in text:
+    if media is not None or len(text.encode()) < limits.TREE_PAYLOAD - 3 or "\0" in text:
         return blob(payload, media), False
     return f"{text}…", True

@@ -30,6 +30,7 @@ from contracts.phrases import Phrase
 from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import Asking
+from hub_live import limits
 from hub_live.events.kinds import KINDS
 from hub_live.topics.feed import Feed
 from hub_live.topics.samples import Gap, LinkName, Sample
@@ -37,13 +38,6 @@ from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
 
 _DEVICES: Final = topics.STATE.levels[0]
-_MOST_TOPICS: Final = 1_000
-_MOST_BYTES: Final = 2 * 1024 * 1024
-"""Topics and payloads of one answer; as values the payloads may be ten times as large."""
-_LARGE: Final = 4_096
-"""Bytes of a payload that takes milliseconds to decode, if its sender wants that."""
-_MOST_ASKED: Final = 50
-"""Devices that one query asks."""
 
 
 def visible_to(directory: Directory, user: str, link: LinkName) -> Callable[[str], bool]:
@@ -148,12 +142,15 @@ class BusValues:
         if (reason := self.feed.refusal(filter_, link)) is not None:
             hint = "" if link == "home_assistant" else "Check the rights of the hub's login on that broker."
             raise Forbidden(reason, hint=hint)
-        if len(found) > _MOST_TOPICS or sum(len(each.payload) for each in found) > _MOST_BYTES:
+        if (
+            len(found) > limits.MOST_ANSWER_TOPICS
+            or sum(len(each.payload) for each in found) > limits.MOST_ANSWER_BYTES
+        ):
             raise InvalidMessage(
                 "{filter} matches {found} topics, which is too much to show",
                 filter=filter_,
                 found=len(found),
-                most=_MOST_TOPICS,
+                most=limits.MOST_ANSWER_TOPICS,
                 hint="Name more of the topic: at most {most} topics with 2 MiB are shown.",
             )
         return found
@@ -163,7 +160,7 @@ class BusValues:
     ) -> ShownSamples:
         """Return the newest samples of a topic, oldest first, and the gaps; kept from the first question on.
 
-        At most `_MOST_BYTES` of them.
+        At most `limits.MOST_ANSWER_BYTES` of them.
 
         Raises:
             InvalidTopic: If that is not a topic.
@@ -173,7 +170,7 @@ class BusValues:
         topics.check_topic(topic)
         await self.latest(user, topic, link)
         newest: list[Sample] = []
-        room = _MOST_BYTES
+        room = limits.MOST_ANSWER_BYTES
         heard = self.feed.history(topic, link, since=since) if self.sees(user, link)(topic) else ()
         for sample in reversed(heard[-limit:]):
             room -= len(sample.payload)
@@ -210,7 +207,7 @@ class BusValues:
             and method.flags.read_only
             and not method.parameters.get("required")
         ]
-        return await asyncio.gather(*(self._ask(asking, each) for each in found[:_MOST_ASKED]))
+        return await asyncio.gather(*(self._ask(asking, each) for each in found[: limits.MOST_DEVICES_ASKED]))
 
     async def _ask(self, asking: Asking, found: Found[Entry]) -> dict[str, Json]:
         target = on_device(found)
@@ -291,7 +288,7 @@ async def described_all(samples: Sequence[Sample]) -> list[ShownSample]:
     made: list[ShownSample] = []
     for sample in samples:
         made.append(described(sample))
-        if len(sample.payload) > _LARGE:
+        if len(sample.payload) > limits.LARGE_PAYLOAD:
             await asyncio.sleep(0)
     return made
 

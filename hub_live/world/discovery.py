@@ -14,6 +14,7 @@ from contracts.errors import InvalidMessage, InvalidTopic
 from contracts.topics import check_topic
 from contracts.validation import explain
 from contracts.wire import Json
+from hub_live import limits
 from hub_live.world.thing import Thing
 
 HOME_ASSISTANT: Final = ("homeassistant/+/+/config", "homeassistant/+/+/+/config")
@@ -23,8 +24,6 @@ ZIGBEE2MQTT: Final = "+/bridge/devices"
 MAX_CONFIG: Final = 4 * 1024 * 1024
 """Bytes of one announcement. Zigbee2MQTT lists all its devices in one, with 5 to 10 kB for each."""
 
-_MAX_TOPIC: Final = 512
-_MAX_STATE: Final = 255
 _PARTS: Final = re.compile(
     r"homeassistant/([a-z0-9_]{1,32})/(?:([\w-]{1,128})/)?([\w-]{1,128})/config", re.ASCII
 )
@@ -52,7 +51,7 @@ _MAIN_FEATURES: Final = ("state", "position", "system_mode", "local_temperature"
 
 
 def _topic(text: str) -> str:
-    if len(text) > _MAX_TOPIC or text.startswith("$"):
+    if len(text) > limits.MOST_DISCOVERY_TOPIC or text.startswith("$"):
         raise ValueError("is too long, or the broker's own")
     try:
         check_topic(text)
@@ -187,7 +186,7 @@ def _expanded(config: Mapping[str, Json]) -> dict[str, Json]:
     """Put the base topic in where ``~`` stands for it."""
     base = config.get("~")
     made = dict(config)
-    if isinstance(base, str) and len(base) <= _MAX_TOPIC:
+    if isinstance(base, str) and len(base) <= limits.MOST_DISCOVERY_TOPIC:
         for key, value in config.items():
             if isinstance(value, str) and key.endswith(("_topic", "_t")):
                 made[key] = re.sub(r"\A~|~\Z", lambda _: base, value)
@@ -292,4 +291,6 @@ def _zigbee_entity(
 def _on_off(kind: str, on: Json, off: Json) -> tuple[str, ...]:
     """Return the values of a binary sensor, with Home Assistant's default where one is not given."""
     given = (("ON", on), ("OFF", off)) if kind == "binary_sensor" else ()
-    return tuple(str(default if value is None else value)[:_MAX_STATE] for default, value in given)
+    return tuple(
+        str(default if value is None else value)[: limits.MOST_DISCOVERY_STATE] for default, value in given
+    )

@@ -14,6 +14,7 @@ from chat.tasks import open_tasks, supervise
 from contracts.errors import InvalidMessage
 from contracts.rates import complaint_limit
 from contracts.wire import Json
+from hub_live import limits
 from hub_live.topics import Feed, Sample
 from hub_live.world.discovery import (
     HOME_ASSISTANT,
@@ -28,18 +29,6 @@ _log = logging.getLogger(__name__)
 
 MAX_ENTITIES: Final = 4_000
 """Twice a large home. Each takes about 1 kB, and its state a subscription."""
-_MOST: Final = 5_000
-"""Entities that are read of one announcement, the refused ones included."""
-_MAX_PARTS: Final = 200_000
-"""Lists and objects of one announcement: Zigbee2MQTT needs 300 for a device."""
-_LARGE: Final = 32 * 1024
-"""Bytes of an announcement that is read in a thread: a list of 4 MB takes a second."""
-_MOST_WAITING: Final = 16 * 1024 * 1024
-"""Bytes of large announcements that wait for that."""
-_MAX_LEFT_OUT: Final = 20_000
-"""Announcements beyond that are counted one by one, so that they are not counted again when they repeat."""
-_SETTLE_S: Final = 0.2
-"""How long announcements are awaited before their states are subscribed: brokers send all of them at once."""
 
 _Reader = Callable[[str, Json], Iterator[Thing | InvalidMessage]]
 
@@ -128,10 +117,10 @@ class Entities:
 
     def _hear(self, read: _Reader, sample: Sample) -> None:
         self._large.pop(sample.topic, None)
-        if len(sample.payload) <= _LARGE:
+        if len(sample.payload) <= limits.LARGE_ANNOUNCEMENT:
             self.take(read, sample)
             self._changed()
-        elif sum(len(each.payload) for _, each in self._large.values()) > _MOST_WAITING:
+        elif sum(len(each.payload) for _, each in self._large.values()) > limits.ANNOUNCEMENTS_WAITING:
             self._refuse(sample.topic, "too many large ones came at once")
         else:
             self._large[sample.topic] = read, sample
@@ -156,7 +145,9 @@ class Entities:
 
     def _changed(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_SETTLE_S, self._follow_states)
+            self._timer = asyncio.get_running_loop().call_later(
+                limits.ANNOUNCED_SETTLE_S, self._follow_states
+            )
 
     def take(self, read: _Reader, sample: Sample) -> None:
         """Replace what one announcement said; an empty one takes it back."""
@@ -182,7 +173,7 @@ class Entities:
                 _log.warning(
                     "the home broker announces more than %d entities; the others are left out", MAX_ENTITIES
                 )
-            if len(self._beyond) < _MAX_LEFT_OUT:
+            if len(self._beyond) < limits.MOST_LEFT_OUT:
                 self._beyond[topic] = beyond
         self._on_change("")
 
@@ -213,16 +204,18 @@ def _read(read: _Reader, sample: Sample) -> list[Thing | InvalidMessage]:
         return []
     if len(payload) > MAX_CONFIG:
         return [InvalidMessage("it has more than {most} bytes", most=MAX_CONFIG)]
-    if payload.count(b"{") + payload.count(b"[") > _MAX_PARTS:
-        return [InvalidMessage("it has more than {most} lists and objects", most=_MAX_PARTS)]
+    if payload.count(b"{") + payload.count(b"[") > limits.MOST_ANNOUNCED_PARTS:
+        return [InvalidMessage("it has more than {most} lists and objects", most=limits.MOST_ANNOUNCED_PARTS)]
     try:
         # Not `Sample.value`: the list of two hundred Zigbee devices has too many parts for it.
         announced = from_json(payload)
     except ValueError:
         return [InvalidMessage("the payload is not JSON")]
-    found = list(islice(read(sample.topic, announced), _MOST + 1))
-    if len(found) > _MOST:
-        found[_MOST] = InvalidMessage("what comes after the first {most} is not read", most=_MOST)
+    found = list(islice(read(sample.topic, announced), limits.MOST_ENTITIES + 1))
+    if len(found) > limits.MOST_ENTITIES:
+        found[limits.MOST_ENTITIES] = InvalidMessage(
+            "what comes after the first {most} is not read", most=limits.MOST_ENTITIES
+        )
     for each in found:
         if isinstance(each, Thing):
             _ = each.words  # now, so that the first question does not wait for those of thousands

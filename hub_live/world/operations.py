@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
@@ -13,14 +13,10 @@ from chat.operations import LOOK, Needs, Resource
 from chat.tasks import happens
 from contracts.errors import NotFound
 from contracts.wire import OrAbsent, Part, Strict
+from hub_live import limits
 from hub_live.world.thing import Thing
 from hub_live.world.world import World, WorldView
 from hub_registry.access.bearer import Bearer
-
-_GATHER_S: Final = 0.25
-"""How long changes are gathered: a state that changes often is sent four times a second at most."""
-_MOST_TOPICS: Final = 1_000
-"""Topics that are remembered as changed; beyond that all things are compared."""
 
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -82,7 +78,7 @@ async def _following(
     woken = asyncio.Event()
 
     def note(topic: str) -> None:
-        changed.add(topic if len(changed) < _MOST_TOPICS else "")
+        changed.add(topic if len(changed) < limits.MOST_CHANGED_TOPICS else "")
         woken.set()
 
     stop = world.on_change(note)
@@ -101,7 +97,7 @@ async def _following(
             if not await happens(woken, within_s=HEARTBEAT_S):
                 yield None
                 continue
-            await asyncio.sleep(_GATHER_S)
+            await asyncio.sleep(limits.WORLD_GATHER_S)
             topics = set(changed)
             changed.clear()
             woken.clear()

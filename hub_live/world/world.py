@@ -18,6 +18,7 @@ from contracts.errors import InvalidMessage, NotFound
 from contracts.text import shortened
 from contracts.wire import Json
 from hub_agent.calls.own_skills import HubSkill
+from hub_live import limits
 from hub_live.topics import Feed, Sample, field
 from hub_live.world.entities import Entities
 from hub_live.world.thing import OWN_KINDS, Thing, state_word
@@ -28,13 +29,6 @@ ENTITY: Final = "entity"
 NODES: Final = "NodesSkill"
 """The skill of a spoke that publishes the state of each of its nodes, and beside it their health."""
 _HEALTH: Final = ".health"
-
-_MOST_THINGS: Final = 500
-"""Of one call of the skill: a thing has some 300 bytes as JSON, and a result at most 256 kB."""
-_MAX_STATES: Final = 300
-"""States of one device; skills have a handful each."""
-_MAX_STATE: Final = 2_000
-"""Characters of a state as JSON. A longer text is cut, and a longer object described by its size."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +80,7 @@ class World:
         is_known = sample.topic in states
         if not sample.payload:
             states.pop(sample.topic, None)
-        elif is_known or len(states) < _MAX_STATES:
+        elif is_known or len(states) < limits.MOST_DEVICE_STATES:
             states[sample.topic] = sample
         self.changed(sample.topic if is_known and sample.payload else "")
 
@@ -182,7 +176,7 @@ class World:
         elif (
             (sample := self._feed.latest(thing.topic, thing.link or "home")) is not None
             and sample.payload
-            and (len(sample.payload) <= _MAX_STATE or thing.link == "home_assistant")
+            and (len(sample.payload) <= limits.MOST_STATE or thing.link == "home_assistant")
         ):
             value = sample.value
             # What the broker had kept may be of any age; Home Assistant knows it.
@@ -218,8 +212,8 @@ class WorldSkill(HubSkill):
         Returns:
             "things"; topic, link and field of a thing are what a watcher or a capture follows.
         """
-        if not 1 <= limit <= _MOST_THINGS:
-            raise InvalidMessage("limit is 1 to {most}, not {limit}", most=_MOST_THINGS, limit=limit)
+        if not 1 <= limit <= limits.MOST_THINGS:
+            raise InvalidMessage("limit is 1 to {most}, not {limit}", most=limits.MOST_THINGS, limit=limit)
         user = self.asking.user.id
         return await self._world.seen(self._world.view(user, area=area, kind=kind, name=name, limit=limit))
 
@@ -324,9 +318,9 @@ def _areas(things: Iterable[Thing]) -> Iterator[Thing]:
 
 def _bounded(state: Json) -> Json:
     match state:
-        case str() if len(state) > _MAX_STATE:
-            return shortened(state, _MAX_STATE)
-        case list() | dict() if (size := len(json.dumps(state))) > _MAX_STATE:
+        case str() if len(state) > limits.MOST_STATE:
+            return shortened(state, limits.MOST_STATE)
+        case list() | dict() if (size := len(json.dumps(state))) > limits.MOST_STATE:
             return {"bytes": size}
     return state
 

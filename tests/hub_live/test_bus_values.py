@@ -283,7 +283,7 @@ async def test_each_further_message_follows_as_a_stream(home: Home, nas: Device)
 async def test_what_a_slow_client_cannot_be_kept_is_counted(
     home: Home, nas: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub_live.topics.operations._WAITING_BYTES", 100)
+    monkeypatch.setattr("hub_live.limits.STREAM_WAITING_BYTES", 100)
     query = {"topic": "devices/nas/state/#", "follow": "true"}
     async with home.client() as client, client.stream("GET", "/api/bus/latest", params=query) as stream:
         lines = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))

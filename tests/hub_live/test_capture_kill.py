@@ -21,6 +21,7 @@ from hub_live.captures.tables import CaptureRow
 from hub_live.captures.files.series import Series
 from hub_live.captures.files.writer import FileLimits, Writer
 from hub_live.topics import Sample
+from hub_live.topics.samples import TopicChoice
 
 async def nothing(_):
     pass

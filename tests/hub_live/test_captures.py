@@ -229,7 +229,7 @@ async def test_people_have_captures_of_their_own_and_guests_none(home: Home) -> 
 
 
 async def test_captures_stop_when_their_owner_may_only_look(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("hub_live.captures.captures._SAVE_S", 0.05)
+    monkeypatch.setattr("hub_live.limits.CAPTURES_SAVE_S", 0.05)
     async with open_home(tmp_path / "home") as home:
         people = [await home.hub.registry.accounts.add(name, role="member") for name in ("Anna", "Ben")]
         captures = home.hub.live.captures

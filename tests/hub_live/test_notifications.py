@@ -15,7 +15,6 @@ import pytest
 from chat.tasks import open_tasks
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
-from hub_live import notifications
 from hub_live.events.kinds import NotificationData, PresenceData
 from hub_live.notifications import Notifications, announce_ends, home_assistant_notifier
 from hub_registry.storage.tables import now
@@ -57,7 +56,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 async def test_on_a_full_disk_sentences_go_on_and_its_owner_is_told_once(
     disk: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifications, "_LOOK_S", 0.05)
+    monkeypatch.setattr("hub_live.limits.DISK_LOOK_S", 0.05)
     settings = NotificationSettings(urls=(receiver.url,))
     async with open_home(disk / "home", notifications=settings) as home, home.client() as client:
         await home.device("Lamp", LampSkill())

@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 
 from agent_core.times import utc
 from contracts.wire import Json
+from hub_live import limits
 from hub_live.topics.samples import LinkName, Sample
 
 FormatName = Literal["jsonl", "csv", "raw", "h264"]
@@ -118,14 +119,11 @@ class _Jsonl(Format):
         return (b"", line) if roll else (line, None)
 
     def _topic(self, topic: str, link: LinkName, retained: bool) -> bytes:
-        if len(self._topics) >= _MOST_TOPICS:
+        if len(self._topics) >= limits.MOST_FORMAT_TOPICS:
             self._topics.clear()
         text = b',"topic":%b,"link":%b' % (to_json(topic), to_json(link))
         known = self._topics[topic, link, retained] = text + (b',"retained":true' if retained else b"")
         return known
-
-
-_MOST_TOPICS: Final = 10_000
 
 
 def _payload(sample: Sample) -> bytes:
@@ -160,7 +158,7 @@ class _Csv(Format):
         others: dict[str, Json] = {}
         for name, value in flatten(sample.value).items():
             column = f"payload.{name}" if name in OWN_COLUMNS else name
-            full = len(self._columns) + len(row) > _MOST_COLUMNS and column not in self._columns
+            full = len(self._columns) + len(row) > limits.MOST_COLUMNS and column not in self._columns
             (others if full else row)[column] = value
         if others:
             row["others"] = json.dumps(others, ensure_ascii=False)
@@ -174,8 +172,6 @@ class _Csv(Format):
 
 
 OWN_COLUMNS: Final = ("at", "topic", "link")
-_MOST_COLUMNS: Final = 200
-"""Further fields share the column ``others``: a payload with ever new names must not begin ever new files."""
 
 
 def _row(cells: list[str]) -> bytes:
@@ -238,7 +234,7 @@ class _H264(Format):
         return (sample.payload, None) if cut is None else (stream[seen:cut], begin + stream[cut:])
 
     def _keep(self, piece: bytes) -> None:
-        if len(self._parameters) < _MOST_PARAMETERS:
+        if len(self._parameters) < limits.MOST_PARAMETERS:
             self._parameters += piece
 
 
@@ -247,7 +243,6 @@ _PICTURE: Final = 5
 """A slice of a picture from which decoding can begin (IDR)."""
 _PARAMETER_SETS: Final = (7, 8)
 """Sequence and picture parameter set."""
-_MOST_PARAMETERS: Final = 64 * 1024
 
 
 def _code(stream: bytes, start: int) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from contracts.wire import Json, Part
+from hub_live import limits
 from hub_live.captures.files.formats import flatten
 from hub_live.captures.files.reading import files_of, read_capture
 from hub_live.topics.samples import Sample
@@ -19,12 +20,6 @@ Line = list[tuple[float, float]]
 
 POINTS: Final = 600
 """Points of a line in a plot: as many as a screen has."""
-_MOST_LINES: Final = 24
-_MOST_BYTES: Final = 32_000_000
-"""Of the newest files that are read for a plot: some seconds of reading."""
-_SLICE: Final = 1_000
-_REST_S: Final = 0.0005
-"""After each slice the thread rests, so that the hub's loop need not wait for the interpreter's lock."""
 
 
 class Numbers(Part):
@@ -55,8 +50,8 @@ class Lines:
             return
         line = self.lines.get(name)
         if line is None:
-            if len(self.lines) >= _MOST_LINES:
-                if len(self._beyond) < _SLICE:
+            if len(self.lines) >= limits.PLOT_LINES:
+                if len(self._beyond) < limits.READ_SLICE:
                     self._beyond.add(name)
                 return
             line = self.lines[name] = []
@@ -96,7 +91,7 @@ def plotted(path: Path, *, fields: tuple[str, ...] = (), cancelled: threading.Ev
     size, since = 0, 0.0
     for file in reversed(files_of(path)):
         status = file.stat()
-        if size and size + status.st_size > _MOST_BYTES:
+        if size and size + status.st_size > limits.PLOT_BYTES:
             since = status.st_mtime + 1e-6
             break
         size += status.st_size
@@ -109,10 +104,10 @@ def plotted(path: Path, *, fields: tuple[str, ...] = (), cancelled: threading.Ev
 def rested(items: Iterable[_T], cancelled: threading.Event | None) -> Iterator[_T]:
     """Yield items in a thread with rests between slices, until cancelled."""
     for number, each in enumerate(items, start=1):
-        if number % _SLICE == 0:
+        if number % limits.READ_SLICE == 0:
             if cancelled is not None and cancelled.is_set():
                 return
-            time.sleep(_REST_S)
+            time.sleep(limits.READ_REST_S)
         yield each
 
 

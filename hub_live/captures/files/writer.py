@@ -13,6 +13,7 @@ from typing import Final
 import zstandard
 
 from contracts.errors import Forbidden
+from hub_live import limits
 from hub_live.captures.files.formats import FORMATS, FormatName, Missing
 from hub_live.captures.files.series import Series, read_lines, repair
 from hub_live.topics.samples import Sample
@@ -21,8 +22,6 @@ _CHUNK: Final = 64 * 1024
 _APPEND: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _LEVEL: Final = 3
 """zstd's default: 300 MB/s and a tenth of the size for typical JSON lines; higher levels gain little."""
-_PATIENCE: Final = 2
-"""How many times the size of a file may be reached where no place to begin another one comes."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class Writer:
                 size = self._size if zstd else self._size + waiting
                 roll = size >= most or (size > 0 and now >= self._expires)
                 before, after = encode(item, roll=roll)
-                if roll and after is None and self._size + waiting >= _PATIENCE * most:
+                if roll and after is None and self._size + waiting >= limits.FILE_OVERRUN * most:
                     # No place to begin a file has come.
                     before, after = b"", before
             pending.append(before)

@@ -18,7 +18,6 @@ from contracts.errors import StorageError
 from hub_agent.settings import HomeLinkSettings, NotificationSettings, WatcherSettings
 from hub_agent.tables import HeardRow
 from hub_live import limits
-from hub_live.captures import captures as captures_module
 from hub_live.captures.tables import CaptureRow
 from hub_live.events.kinds import NotificationData
 from hub_live.watchers.decisions.evaluation import Evaluations
@@ -847,7 +846,7 @@ async def test_after_a_restart_its_windows_hold_what_was_recorded(
     # What is remembered again counts once.
     assert (tested["fired"], len(tested["gaps"])) == (1, 1)
     # What is not to be recorded any more does not stay either.
-    monkeypatch.setattr(captures_module, "_SAVE_S", 0.05)
+    monkeypatch.setattr(limits, "CAPTURES_SAVE_S", 0.05)
     recordings = tmp_path / "home" / "hub" / "recordings"
     assert list(recordings.iterdir())
     async with open_home(tmp_path / "home", watchers=WatcherSettings(record_days=0)):
