@@ -4,10 +4,8 @@ from starlette.routing import BaseRoute
 
 from chat.operations import Operations
 from hub_registry.access.bearer import Bearer, Gate
-from hub_registry.http import clients, devices, joining, public, sessions, skills, users
+from hub_registry.http import clients, devices, joining, public, sessions, skills, tokens, users
 from hub_registry.http.parts import RegistryAdmin, Remover
-from hub_registry.http.tokens import Tokens
-from hub_registry.http.tokens import tokens as token_operations
 from hub_registry.registry import Registry
 
 __all__ = ["Remover", "make_routes"]
@@ -24,7 +22,6 @@ def make_routes(
         remover: The registry's service.
     """
     admin = RegistryAdmin(registry, remover)
-    tokens = Tokens(registry.authority, registry.settings.lifetimes)
     return [
         *public.routes(registry, gate),
         *sessions.routes(registry, gate),
@@ -35,6 +32,6 @@ def make_routes(
         *operations.mount(devices.devices, admin),
         *operations.mount(devices.purging, remover),
         *operations.mount(clients.clients, registry),
-        *operations.mount(token_operations, tokens),
+        *operations.mount(tokens.tokens, tokens.Tokens(registry.authority, registry.settings.lifetimes)),
         *operations.mount(skills.skills, registry),
     ]
