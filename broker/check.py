@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from pydantic import SecretStr
 
+from broker.limits import CHECK_BYTES, CHECK_LIFETIME_S, CHECK_SHOWN
 from broker.logins import BusLogin
 from broker.mosquitto.clients import role_name
 from broker.mosquitto.commands import DeleteClient, DeleteRole
@@ -27,12 +28,6 @@ from identity.keys import KeyPair
 
 __all__ = ["Finding", "OurBroker", "SharedBroker", "check"]
 
-_LIFETIME_S: Final = 120
-"""Longer than the check takes; a login that a crash leaves behind expires after that."""
-_SIZE: Final = 256 * 1024
-"""The registration of a skill with a hundred methods."""
-_SHOWN: Final = 5
-"""Wrong rights that are listed; the others are counted."""
 _LEVELS: Final = {
     **dict.fromkeys((name for row in topics.TOPICS for name in row.names), "check"),
     "skill": "Check",
@@ -94,7 +89,7 @@ class OurBroker:
             kind=principal.kind,
             owner=principal.owner,
             scopes=principal.scopes,
-            lifetime_s=_LIFETIME_S,
+            lifetime_s=CHECK_LIFETIME_S,
         )
         return self._login(principal.id, SecretStr(tokens.issue(key or self.key, claims)))
 
@@ -209,7 +204,7 @@ async def _accounts(
     async with open_security(broker.url, login, ca=broker.ca) as security:
         try:
             for principal, each in logins.items():
-                token, expires_at = each.password or SecretStr(""), int(time.time()) + _LIFETIME_S
+                token, expires_at = each.password or SecretStr(""), int(time.time()) + CHECK_LIFETIME_S
                 await MosquittoLogins(security).allow(BusLogin(principal, token, expires_at))
             yield logins
         finally:
@@ -273,7 +268,7 @@ async def _try_messages(login: ProbeLogin, topic: str) -> list[Finding]:
     """Try what the bus needs of any broker: QoS 1, retained messages, large messages."""
     return [
         await _try_message(login, topic, "retained messages", size=8, retain=True, hint=_KEEP),
-        await _try_message(login, topic, "large messages", size=_SIZE, retain=False, hint=_LARGER),
+        await _try_message(login, topic, "large messages", size=CHECK_BYTES, retain=False, hint=_LARGER),
     ]
 
 
@@ -307,8 +302,8 @@ def _login_finding(name: str, probe: Probe, *, wanted: bool, hint: str) -> Findi
 def _rights_finding(name: str, wrong: list[str]) -> Finding:
     if not wrong:
         return Finding(name, ok=True, detail="may do what it needs, and nothing else")
-    more = f", and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-    return Finding(name, ok=False, detail="it " + ", ".join(wrong[:_SHOWN]) + more, hint=_REDO)
+    more = f", and {len(wrong) - CHECK_SHOWN} more" if len(wrong) > CHECK_SHOWN else ""
+    return Finding(name, ok=False, detail="it " + ", ".join(wrong[:CHECK_SHOWN]) + more, hint=_REDO)
 
 
 _NOT_OURS: Final = "Is it the broker of another home? Give its address, or provision it for this one."

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from broker.limits import REVOCATION_KEPT_S
 from contracts import access
 from contracts.access import Action, Principal, Right
 from contracts.claims import Claims
@@ -18,9 +19,6 @@ from identity import tokens
 from identity.files import write_private
 from identity.keys import PublicKey
 from identity.proofs import ProofCheck
-
-_KEEP_S: Final = 2 * 366 * 86_400
-"""Seconds a revocation is kept: no token lives for two years, so an older entry stops nothing."""
 
 
 class Revocations:
@@ -78,7 +76,7 @@ class Revocations:
         at = revocation.before.timestamp()
         tokens = self._tokens | dict.fromkeys(revocation.tokens, at)
         only = self._only | {name: (token, at) for name, token in revocation.only.items()}
-        oldest = time.time() - _KEEP_S
+        oldest = time.time() - REVOCATION_KEPT_S
         # New ones: a thread may be writing those of before to the file.
         self._tokens = {token: moment for token, moment in tokens.items() if moment >= oldest}
         self._only = {name: said for name, said in only.items() if said[1] >= oldest}

@@ -11,7 +11,6 @@ from typing import Final
 from broker.embedded.authentication import Gate, Revocations, VerifiedLogin
 from broker.embedded.connection import Connection
 from broker.embedded.frames import (
-    MAX_LEVELS,
     Connect,
     FrameBuffer,
     MalformedPacket,
@@ -24,6 +23,7 @@ from broker.embedded.limits import Admission, BrokerLimits, Refusals, Strangers
 from broker.embedded.peer import CHUNK, HandshakeFailed, Peer
 from broker.embedded.retained import Retained, RetainedStore
 from broker.embedded.topic_tree import TopicTree
+from broker.limits import MAX_LEVELS, SAME_FAILURE_S, WATCH_S
 from contracts import topics
 from contracts.errors import InvalidMessage, Unauthorized
 
@@ -35,12 +35,6 @@ _UNAVAILABLE: Final = 3
 _NOT_AUTHORISED: Final = 5
 
 _CONTROL: Final = topics.BROKER_CONTROL.template
-
-_HANDSHAKE_S: Final = 3600.0
-"""Seconds in which the same failure of TLS or WebSocket of one host is logged once."""
-
-_WATCH_S: Final = 1.0
-"""Seconds between two looks for the silent and the expired: a keepalive of ours is 15 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +118,7 @@ class Broker:
             self.refusals.report("a connection", "it sent no CONNECT in time", peer.address)
         except HandshakeFailed as error:
             # A client that trusts another authority retries for ever, with the same failure each time.
-            self.refusals.report(peer.host, error.message, every_s=_HANDSHAKE_S)
+            self.refusals.report(peer.host, error.message, every_s=SAME_FAILURE_S)
         except UnsupportedProtocol:
             # Not worth a log line: a client of MQTT 5 tries it first and falls back at once.
             peer.write(_connack(_WRONG_VERSION))
@@ -342,7 +336,7 @@ class Broker:
     async def watch(self) -> None:
         """Disconnect clients that exceed their keepalive or whose token expires, until cancelled."""
         while True:
-            await asyncio.sleep(_WATCH_S)
+            await asyncio.sleep(WATCH_S)
             now, moment = asyncio.get_running_loop().time(), time.time()
             for connection in list(self.connections.values()):
                 limit = connection.silence_s

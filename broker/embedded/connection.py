@@ -22,18 +22,14 @@ from broker.embedded.frames import (
 from broker.embedded.limits import Allowance
 from broker.embedded.peer import Peer
 from broker.embedded.retained import Retained
+from broker.limits import MOST_FILTERS, MOST_UNACKNOWLEDGED
 
 _PINGRESP: Final = b"\xd0\x00"
 _REFUSED: Final = 0x80
 _MAX_QOS: Final = 1
 """Granted to subscribers: nothing on the bus is sent with more (MQTT 3.1.1, 3.9.3 permits less)."""
 
-_MOST_FILTERS: Final = 250
-"""Filters in one packet of a client that is not the hub: more than it may have, and a millisecond's work."""
-
 _IDS: Final = 65_535
-_AHEAD: Final = 1_000
-"""Retained messages a client may have unacknowledged before it gets more of them."""
 
 
 class _Broker(Protocol):
@@ -89,7 +85,7 @@ class Connection:
         self.silence_s = connect.keep_alive * 1.5 if connect.keep_alive else None
         self.peer = peer
         self.filters: dict[str, int] = {}
-        self._most_filters = math.inf if self.login.principal.kind == "hub" else _MOST_FILTERS
+        self._most_filters = math.inf if self.login.principal.kind == "hub" else MOST_FILTERS
         self.gone = False
         self._loop = asyncio.get_running_loop()
         self.heard = self._loop.time()
@@ -205,7 +201,7 @@ class Connection:
 
     def _acknowledged(self, packet_id: int) -> None:
         self._unacknowledged.discard(packet_id)
-        if self._fresh_filters and len(self._unacknowledged) < _AHEAD:
+        if self._fresh_filters and len(self._unacknowledged) < MOST_UNACKNOWLEDGED:
             self._wake.set()
 
     def _subscribe(self, frame: Frame) -> None:
@@ -247,7 +243,7 @@ class Connection:
     async def _make_room(self) -> None:
         if self.peer.waiting > self.allowance.outgoing_bytes // 4:
             await self.peer.drain()
-        while len(self._unacknowledged) >= _AHEAD:
+        while len(self._unacknowledged) >= MOST_UNACKNOWLEDGED:
             self._wake.clear()
             await self._wake.wait()
 

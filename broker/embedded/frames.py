@@ -9,12 +9,10 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.limits import MAX_LEVELS
 from bus.link.message import variable
 from contracts import topics
 from contracts.errors import InvalidMessage
-
-MAX_LEVELS: Final = 32
-"""Levels of a topic or filter; ours have six. Matching costs time in proportion."""
 
 _PROTOCOL_NAMES: Final = (b"\x00\x04MQTT", b"\x00\x06MQIsdp")
 _MQTT_3_1_1: Final = b"\x00\x04MQTT\x04"

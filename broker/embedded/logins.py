@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from broker.limits import REVOCATIONS_AT_ONCE
 from broker.logins import BusLogin
 from bus.link import Link
 from contracts import topics
@@ -12,9 +13,6 @@ from contracts.devices.presence import Revocation
 from identity import tokens
 
 __all__ = ["EmbeddedLogins"]
-
-_AT_ONCE: Final = 2_000
-"""Tokens and principals in one message: it then stays well below the broker's largest packet."""
 
 _ONE_TOKEN: Final = ("device", "client")
 """Those that have one token at a time; a user has one for each program."""
@@ -54,10 +52,10 @@ class EmbeddedLogins:
             Disconnected: While the broker is away.
         """
         revoked, only = revocation.tokens, [_only(login) for login in logins]
-        for at in range(0, len(revoked), _AT_ONCE):
-            await self._tell(revoked[at : at + _AT_ONCE], {})
-        for at in range(0, len(only), _AT_ONCE):
-            await self._tell([], dict(only[at : at + _AT_ONCE]))
+        for at in range(0, len(revoked), REVOCATIONS_AT_ONCE):
+            await self._tell(revoked[at : at + REVOCATIONS_AT_ONCE], {})
+        for at in range(0, len(only), REVOCATIONS_AT_ONCE):
+            await self._tell([], dict(only[at : at + REVOCATIONS_AT_ONCE]))
 
     async def _tell(self, revoked: list[str], only: Mapping[str, str]) -> None:
         row = topics.BROKER_CONTROL

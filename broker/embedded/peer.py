@@ -6,12 +6,11 @@ import ssl
 from contextlib import suppress
 from typing import Final, Protocol
 
+from broker.limits import CLOSE_S
 from bus.link.tls_failure import refused_client
 from contracts.errors import InvalidMessage
 
 CHUNK: Final = 64 * 1024
-_CLOSE_S: Final = 1.0
-"""Seconds a client has to take the last bytes before it is cut off."""
 
 
 class HandshakeFailed(InvalidMessage):
@@ -163,7 +162,7 @@ class StreamPeer:
         self.flush()
         self._writer.close()
         try:
-            async with asyncio.timeout(_CLOSE_S):
+            async with asyncio.timeout(CLOSE_S):
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):
             self._writer.transport.abort()

@@ -18,16 +18,11 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from broker.embedded.peer import CHUNK, HandshakeFailed, StreamPeer
+from broker.limits import FRAME_PIECE, FRAMES_PER_S
 from contracts.addresses import host_of
 from contracts.rates import TokenBucket
 
 _SUBPROTOCOL: Final = Subprotocol("mqtt")
-
-_PIECE: Final = 4096
-"""Bytes that are taken apart before others have their turn: frames can be so short that they hold 680."""
-_FRAMES_PER_S: Final = 10_000.0
-"""Sustained rate of the frames of one connection; one that sends more is read more slowly. A frame takes
-20 µs, and clients send one for each packet."""
 
 _SILENT: Final = logging.Logger("broker.embedded.websocket", level=logging.CRITICAL)  # noqa: LOG001 - see below
 """Stands under no other logger: the library would log frames, and with them tokens, when told to debug."""
@@ -51,7 +46,7 @@ class WebSocketPeer:
         self._ended = False
         self._outbox: list[bytes] = []
         self._outbox_size = 0
-        self._frames = TokenBucket(burst=_FRAMES_PER_S, per_second=_FRAMES_PER_S)
+        self._frames = TokenBucket(burst=FRAMES_PER_S, per_second=FRAMES_PER_S)
         self._loop = asyncio.get_running_loop()
 
     async def open(self, *, most: int) -> bool:
@@ -133,7 +128,7 @@ class WebSocketPeer:
         """Take the next piece apart; return False at the end of the stream."""
         if not self._data:
             self._data = memoryview(await self._stream.read())
-        piece, self._data = self._data[:_PIECE], self._data[_PIECE:]
+        piece, self._data = self._data[:FRAME_PIECE], self._data[FRAME_PIECE:]
         if not piece:
             return False
         self._protocol.receive_data(bytes(piece))

@@ -10,6 +10,7 @@ from typing import Any, Final, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from broker.limits import COMMAND_BYTES_AT_ONCE, COMMANDS_AT_ONCE, LISTED_AT_ONCE
 from broker.mosquitto.commands import Ask, Client, Command, CommandResult, DefaultAccess, Group, Role
 from bus.link import Link, Message
 from contracts import topics
@@ -19,16 +20,6 @@ __all__ = ["DynamicSecurity", "DynsecState"]
 
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
-
-_BATCH_BYTES: Final = 200_000
-"""Well below the packet size that a broker may set (1 MiB here): a larger packet ends the connection."""
-
-_BATCH: Final = 20
-"""Commands in one message. The broker writes its file for each and serves no client meanwhile: 1 ms with
-few clients, 20 ms with a thousand."""
-
-_PAGE: Final = 100
-"""Clients or roles in one answer: some 3 kB each."""
 
 _NO_PLUGIN: Final = (
     "Add to mosquitto.conf the lines 'plugin …/mosquitto_dynamic_security.so' and 'plugin_opt_config_file …' "
@@ -143,7 +134,11 @@ class DynamicSecurity:
         offset = 0
         while True:
             (answer,) = await self.ask(
-                [Ask.model_validate({"command": command, "verbose": True, "count": _PAGE, "offset": offset})]
+                [
+                    Ask.model_validate(
+                        {"command": command, "verbose": True, "count": LISTED_AT_ONCE, "offset": offset}
+                    )
+                ]
             )
             page = _part(answer, kind, key)
             for each in page:
@@ -235,7 +230,7 @@ def _batches(commands: Sequence[Command]) -> Iterator[list[Command]]:
     size = 0
     for command in commands:
         length = len(json.dumps(_plain(command)))
-        if batch and (len(batch) == _BATCH or size + length > _BATCH_BYTES):
+        if batch and (len(batch) == COMMANDS_AT_ONCE or size + length > COMMAND_BYTES_AT_ONCE):
             yield batch
             batch, size = [], 0
         batch.append(command)

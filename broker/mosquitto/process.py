@@ -14,6 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from broker.limits import (
+    MOSQUITTO_HEALTHY_S,
+    MOSQUITTO_LOG_LINES,
+    MOSQUITTO_OPEN_FILES,
+    MOSQUITTO_RESTART_S,
+    MOSQUITTO_START_S,
+    MOSQUITTO_STOP_S,
+)
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import Installation, find_installation
 from broker.mosquitto.own_logins import admin_login, keep_admin
@@ -29,25 +37,7 @@ __all__ = ["MosquittoListener", "MosquittoSettings", "RunningMosquitto", "open_m
 
 _log = logging.getLogger(__name__)
 
-_START_S: Final = 20.0
-"""How long Mosquitto may take until it listens; a full persistence file of a slow card is read before."""
-
-_STOP_S: Final = 3.0
-"""How long it may take to write its retained messages at the end."""
-
-_RESTART_S: Final = (0.2, 15.0)
-"""First and longest wait before it is started again."""
-
-_HEALTHY_S: Final = 10.0
-"""After this time the backoff begins again: it did not end for the same reason."""
-
-_OPEN_FILES: Final = 8192
-"""For three listeners with all the connections they may have. Many a system gives 1,024 to who does not ask.
-A much higher number costs memory: libwebsockets keeps a table of as many entries."""
-
 _BETWEEN_S: Final = 0.02
-
-_REMEMBERED_LINES: Final = 20
 
 _LOOK: Final = "Start it again with --debug to see Mosquitto's log."
 
@@ -119,7 +109,7 @@ class RunningMosquitto:
         self._installation = installation
         self._config_file = settings.data_dir / "mosquitto.conf"
         self._process: asyncio.subprocess.Process | None = None
-        self._said: deque[str] = deque(maxlen=_REMEMBERED_LINES)
+        self._said: deque[str] = deque(maxlen=MOSQUITTO_LOG_LINES)
         self._ended = asyncio.Event()
         self._was_ready = False
         self._told_to_end = False
@@ -183,14 +173,16 @@ class RunningMosquitto:
             ConfigError: If it ends instead, or does not listen in time.
         """
         try:
-            async with asyncio.timeout(_START_S):
+            async with asyncio.timeout(MOSQUITTO_START_S):
                 for each in self._settings.listeners:
                     while not await _listens(each):
                         if self._ended.is_set():
                             raise ConfigError(f"Mosquitto does not start: {self._cause()}", hint=_LOOK)
                         await asyncio.sleep(_BETWEEN_S)
         except TimeoutError:
-            raise ConfigError(f"Mosquitto does not listen after {_START_S:.0f} s", hint=_LOOK) from None
+            raise ConfigError(
+                f"Mosquitto does not listen after {MOSQUITTO_START_S:.0f} s", hint=_LOOK
+            ) from None
         self._was_ready = True
 
     async def run(self) -> None:
@@ -210,13 +202,17 @@ class RunningMosquitto:
         def warn(cause: str, delay: float, _: int) -> None:
             _log.warning("Mosquitto ended and is started again in %.1f s: %s", delay, cause)
 
-        await keep_running(run_once, warn, wait_s=_RESTART_S, steady_s=_HEALTHY_S, jitter=0)
+        await keep_running(run_once, warn, wait_s=MOSQUITTO_RESTART_S, steady_s=MOSQUITTO_HEALTHY_S, jitter=0)
 
     async def _live(self) -> None:
         """Start it, and stay until it has ended."""
         self._said.clear()
-        command = tied([str(self._installation.binary), "-c", str(self._config_file)], open_files=_OPEN_FILES)
-        starting = open_process(command, name="Mosquitto", stop_s=_STOP_S, stderr=asyncio.subprocess.PIPE)
+        command = tied(
+            [str(self._installation.binary), "-c", str(self._config_file)], open_files=MOSQUITTO_OPEN_FILES
+        )
+        starting = open_process(
+            command, name="Mosquitto", stop_s=MOSQUITTO_STOP_S, stderr=asyncio.subprocess.PIPE
+        )
         async with starting as self._process:
             async for line in lines_of(output_of(self._process.stderr)):
                 self._said.append(line.rstrip())

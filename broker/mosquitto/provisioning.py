@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from broker.limits import MOSQUITTO_ANSWER_S
 from broker.mosquitto.clients import OURS, WantedClient, ensure
 from broker.mosquitto.commands import Acl, Client
 from broker.mosquitto.dynsec import DynamicSecurity, DynsecState
@@ -40,9 +41,6 @@ _FORBID: Final = json.dumps(
 """Not ``mosquitto_ctrl dynsec setDefaultACLAccess``: that of version 2.0.11 ends well and changes nothing."""
 
 _NAMELESS: Final = "clients without a user name"
-
-_PATIENCE_S: Final = 5.0
-"""A person waits for it; the plugin answers within milliseconds."""
 
 _BRANCHES: Final = frozenset(each.partition("/")[0] for each in topics.BRANCHES) | {"#", "+"}
 
@@ -95,7 +93,7 @@ async def open_security(url: str, login: Login, *, ca: str | None = None) -> Asy
     settings = LinkSettings(
         urls=(url,), client_id=client_id, username=login.username, password=password, ca=ca
     )
-    async with open_link(settings) as link, DynamicSecurity(link, timeout_s=_PATIENCE_S) as security:
+    async with open_link(settings) as link, DynamicSecurity(link, timeout_s=MOSQUITTO_ANSWER_S) as security:
         yield security
 
 

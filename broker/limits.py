@@ -1,0 +1,60 @@
+"""Limits of brokers: what clients may do, how long a broker may take, and what is sent to it at once."""
+
+from typing import Final
+
+# The embedded broker: what a client may do.
+
+MAX_LEVELS: Final = 32
+"""Levels of a topic or filter; ours have six. Matching costs time in proportion."""
+MOST_FILTERS: Final = 250
+"""Filters in one packet of a client that is not the hub: more than it may have, and a millisecond's work."""
+MOST_UNACKNOWLEDGED: Final = 1_000
+"""Retained messages a client may have unacknowledged before it gets more of them."""
+FRAME_PIECE: Final = 4096
+"""Bytes that are taken apart before others have their turn: frames can be so short that they hold 680."""
+FRAMES_PER_S: Final = 10_000.0
+"""Sustained rate of the frames of one connection; one that sends more is read more slowly. A frame takes
+20 µs, and clients send one for each packet."""
+CLOSE_S: Final = 1.0
+"""Seconds a client has to take the last bytes before it is cut off."""
+WATCH_S: Final = 1.0
+"""Seconds between two looks for the silent and the expired: a keepalive of ours is 15 s."""
+SAME_FAILURE_S: Final = 3600.0
+"""Seconds in which the same failure of TLS or WebSocket of one host is logged once."""
+REVOCATION_KEPT_S: Final = 2 * 366 * 86_400
+"""Seconds a revocation is kept: no token lives for two years, so an older entry stops nothing."""
+REVOCATIONS_AT_ONCE: Final = 2_000
+"""Tokens and principals in one message: it then stays well below the broker's largest packet."""
+
+# Mosquitto: how long it may take, and what is sent to it at once.
+
+MOSQUITTO_START_S: Final = 20.0
+"""How long Mosquitto may take until it listens; a full persistence file of a slow card is read before."""
+MOSQUITTO_STOP_S: Final = 3.0
+"""How long it may take to write its retained messages at the end."""
+MOSQUITTO_RESTART_S: Final = (0.2, 15.0)
+"""First and longest wait before it is started again."""
+MOSQUITTO_HEALTHY_S: Final = 10.0
+"""After this time the backoff begins again: it did not end for the same reason."""
+MOSQUITTO_OPEN_FILES: Final = 8192
+"""For three listeners with all the connections they may have. Many a system gives 1,024 to who does not ask.
+A much higher number costs memory: libwebsockets keeps a table of as many entries."""
+MOSQUITTO_LOG_LINES: Final = 20
+MOSQUITTO_ANSWER_S: Final = 5.0
+"""A person waits for it; the plugin answers within milliseconds."""
+COMMAND_BYTES_AT_ONCE: Final = 200_000
+"""Well below the packet size that a broker may set (1 MiB here): a larger packet ends the connection."""
+COMMANDS_AT_ONCE: Final = 20
+"""Commands in one message. The broker writes its file for each and serves no client meanwhile: 1 ms with
+few clients, 20 ms with a thousand."""
+LISTED_AT_ONCE: Final = 100
+"""Clients or roles in one answer: some 3 kB each."""
+
+# The probe of `strawberry broker check`.
+
+CHECK_LIFETIME_S: Final = 120
+"""Longer than the check takes; a login that a crash leaves behind expires after that."""
+CHECK_BYTES: Final = 256 * 1024
+"""The registration of a skill with a hundred methods."""
+CHECK_SHOWN: Final = 5
+"""Wrong rights that are listed; the others are counted."""
