@@ -108,7 +108,6 @@ class Engine:
         """Watch no more; an evaluation that runs does nothing any more."""
         if (watched := self._watched.pop(name, None)) is not None:
             watched.follows.close()
-            watched.count()
 
     def gap(self, gap: Gap) -> None:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
@@ -133,7 +132,6 @@ class Engine:
     async def save(self) -> None:
         """Write what changes too often to be written each time; tell what was not decided before the end."""
         for watched in list(self._watched.values()):
-            watched.count()
             if watched.rises and watched.row.armed:  # it is over
                 await self.evaluations.announcer.failure(watched.row, watched.occasion, "the hub was stopped")
             elif watched.rises:
@@ -266,7 +264,7 @@ class Engine:
         if watched.row.snoozed_until is not None:
             return
         if watched.evaluator is not None:
-            watched.evaluated += 1
+            watched.row.evaluations += 1
             self._look(watched, at)
         elif watched.schedule is None and watched.ask_at == math.inf:
             occasion = "Its interval has passed." if watched.on_interval else "There are new values."

@@ -55,7 +55,6 @@ class Watched:
             predicate is false again by that time, as a door that opened and closed.
         has_new: Whether a value came since the model was asked.
         last: The newest decision.
-        evaluated: Evaluations of the predicate that its row does not count yet.
     """
 
     row: WatcherRow
@@ -72,7 +71,6 @@ class Watched:
     asked_at: float = -math.inf
     rises: int = 0
     has_new: bool = False
-    evaluated: int = 0
     recheck: Backoff = field(
         default_factory=lambda: Backoff(limits.RECHECK_S, limits.LONGEST_RECHECK_S, jitter=0.0)
     )
@@ -127,11 +125,6 @@ class Watched:
         """Whether all was done that can be before the predicate is false again."""
         did = {key.partition(" ")[0] for key in self.row.done}
         return bool(did) and did >= {call["path"] for call in self.row.allow}
-
-    def count(self) -> None:
-        """Add the evaluations to those of the row, which takes ten times as long as one of them."""
-        if self.evaluated:
-            self.row.evaluations, self.evaluated = self.row.evaluations + self.evaluated, 0
 
     @property
     def on_interval(self) -> bool:
@@ -242,7 +235,6 @@ def summary_of(
             reason = Phrase("there is no value of {name} yet", name=silent)
         if watched.phase is Phase.HELD_UP:
             reason = "it waits to be evaluated: the evaluations of a minute are used up"
-        watched.count()
     return WatcherSummary(
         name=row.name,
         digest=digest_of(row),
