@@ -7,7 +7,6 @@ import socket
 import ssl
 import stat
 import sys
-import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -133,40 +132,6 @@ async def test_it_may_hold_more_connections_than_a_system_gives_by_itself(
     async with open_mosquitto(settings) as broker:
         allowed, most = psutil.Process(broker.pid).rlimit(psutil.RLIMIT_NOFILE)
     assert allowed == min(8192, most)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a process to its parent")
-async def test_it_dies_with_a_parent_that_is_killed(settings: MosquittoSettings, tmp_path: Path) -> None:
-    KEY.save(tmp_path / "key.pem")
-    program = textwrap.dedent(
-        f"""
-        import asyncio, pathlib
-        from identity.keys import KeyPair
-        from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
-
-        async def main():
-            settings = MosquittoSettings(
-                data_dir=pathlib.Path({str(settings.data_dir)!r}), hub_id="home-1",
-                key=KeyPair.load(pathlib.Path({str(tmp_path / "key.pem")!r})),
-                listeners=(MosquittoListener(port={free_port()}),),
-            )
-            async with open_mosquitto(settings) as broker:
-                print(broker.pid, flush=True)
-                await asyncio.sleep(60)
-
-        asyncio.run(main())
-        """
-    )
-    parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
-    )
-    assert parent.stdout is not None
-    mosquitto = psutil.Process(int(await parent.stdout.readline()))
-    assert mosquitto.is_running()
-    parent.kill()
-    await parent.wait()
-    gone, _ = await asyncio.to_thread(psutil.wait_procs, [mosquitto], 30)
-    assert gone == [mosquitto]
 
 
 async def test_a_taken_port_names_who_has_it(settings: MosquittoSettings) -> None:
