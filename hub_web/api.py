@@ -21,15 +21,13 @@ from contracts.errors import (
     ProblemDetails,
     StrawberryError,
 )
-from contracts.phrases import Phrase, read_phrases
+from contracts.phrases import Phrase
 from hub_registry.access.bearer import SESSION_COOKIE, Bearer, Gate
 from hub_web.texts import SENTENCES
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Answered = TypeVar("Answered")
-Kind = type[T] | TypeAdapter[T]
-"""What an answer is; an adapter stands for what is no class, as a union of models."""
 
 _FOR_PROGRAMS: Final = re.compile(
     r"\bstrawberry (?!spoke)[a-z]|GET /api/|^(The|There are no) (field|parameter)s|own token"
@@ -124,71 +122,69 @@ class Api:
         connection = HTTPConnection(self._scope("GET", "/", {}, {"host": self.host}))
         return await self.gate.admit_session(self.token or "", connection, needs, what)
 
-    @overload
-    async def get(self, path: str, /, **query: Any) -> Any: ...
-
-    @overload
-    async def get(self, path: str, kind: Kind[T], /, **query: Any) -> T: ...
-
-    async def get(self, path: str, kind: Kind[Any] | None = None, /, **query: Any) -> Any:
+    async def get(self, path: str, kind: type[T], /, **query: Any) -> T:
         """Return the answer to ``GET``.
 
         Args:
             path: From the root, each part of it quoted (see `part`).
-            kind: What the answer is: a model, or a list of them. Without, it is JSON; None where it is empty.
+            kind: What the answer is: a model, or a list of them.
             query: Parameters; those that are None are left out.
 
         Raises:
             StrawberryError: As the route says it.
         """
-        return await self._ask("GET", path, kind, query=query)
+        answer: T = _adapter(kind).validate_json(await self._ask("GET", path, query=query))
+        return answer
 
     @overload
-    async def post(self, path: str, body: Any = None, /) -> Any: ...
+    async def post(self, path: str, body: Any = None, /) -> None: ...
 
     @overload
-    async def post(self, path: str, body: Any, kind: Kind[T], /) -> T: ...
+    async def post(self, path: str, body: Any, kind: type[T], /) -> T: ...
 
-    async def post(self, path: str, body: Any = None, kind: Kind[Any] | None = None, /) -> Any:
-        """Send a body, JSON or a model, of which the fields are sent that are set; see `get`."""
-        return await self._ask("POST", path, kind, body)
+    async def post(self, path: str, body: Any = None, kind: type[Any] | None = None, /) -> Any:
+        """Send a body, JSON or a model, of which the fields are sent that are set; see `get`.
+
+        Without a kind the answer is not read.
+        """
+        return await self._send("POST", path, body, kind)
 
     @overload
-    async def put(self, path: str, body: Any, /) -> Any: ...
+    async def put(self, path: str, body: Any, /) -> None: ...
 
     @overload
-    async def put(self, path: str, body: Any, kind: Kind[T], /) -> T: ...
+    async def put(self, path: str, body: Any, kind: type[T], /) -> T: ...
 
-    async def put(self, path: str, body: Any, kind: Kind[Any] | None = None, /) -> Any:
+    async def put(self, path: str, body: Any, kind: type[Any] | None = None, /) -> Any:
         """Send a body; see `post`."""
-        return await self._ask("PUT", path, kind, body)
+        return await self._send("PUT", path, body, kind)
 
     @overload
-    async def patch(self, path: str, body: Any, /) -> Any: ...
+    async def patch(self, path: str, body: Any, /) -> None: ...
 
     @overload
-    async def patch(self, path: str, body: Any, kind: Kind[T], /) -> T: ...
+    async def patch(self, path: str, body: Any, kind: type[T], /) -> T: ...
 
-    async def patch(self, path: str, body: Any, kind: Kind[Any] | None = None, /) -> Any:
+    async def patch(self, path: str, body: Any, kind: type[Any] | None = None, /) -> Any:
         """Send a body; see `post`."""
-        return await self._ask("PATCH", path, kind, body)
+        return await self._send("PATCH", path, body, kind)
 
     @overload
-    async def delete(self, path: str, /) -> Any: ...
+    async def delete(self, path: str, /) -> None: ...
 
     @overload
-    async def delete(self, path: str, kind: Kind[T], /) -> T: ...
+    async def delete(self, path: str, kind: type[T], /) -> T: ...
 
-    async def delete(self, path: str, kind: Kind[Any] | None = None, /) -> Any:
+    async def delete(self, path: str, kind: type[Any] | None = None, /) -> Any:
         """Delete what is at a path; see `get`."""
-        return await self._ask("DELETE", path, kind)
+        return await self._send("DELETE", path, None, kind)
 
     @asynccontextmanager
     async def stream(
         self,
         method: str,
         path: str,
-        kind: Kind[T],
+        kind: type[T],
         body: Any = None,
         /,
         *,
@@ -207,23 +203,18 @@ class Api:
             yield _events(chunks, _adapter(kind))
 
     async def _ask(
-        self,
-        method: str,
-        path: str,
-        kind: Kind[Any] | None,
-        body: Any = None,
-        *,
-        query: dict[str, Any] | None = None,
-    ) -> Any:
+        self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None
+    ) -> bytes:
         async with self._open(method, path, body, query or {}, {}) as chunks:
-            answer = b"".join([chunk async for chunk in chunks])
-        if kind is not None:
-            return _adapter(kind).validate_json(answer)
-        return json.loads(answer, object_hook=read_phrases) if answer else None
+            return b"".join([chunk async for chunk in chunks])
+
+    async def _send(self, method: str, path: str, body: Any, kind: type[Any] | None) -> Any:
+        answer = await self._ask(method, path, body)
+        return None if kind is None else _adapter(kind).validate_json(answer)
 
     @asynccontextmanager
     async def _open(
-        self, method: str, path: str, body: Any, query: dict[str, Any], headers: dict[str, str]
+        self, method: str, path: str, body: Any, query: Mapping[str, Any], headers: dict[str, str]
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         content = b"" if body is None else _content(body)
         sent = {"host": self.host, "content-length": str(len(content)), **headers}
@@ -248,7 +239,7 @@ class Api:
                 await asyncio.wait([running], timeout=5)
 
     def _scope(
-        self, method: str, path: str, query: dict[str, Any], headers: dict[str, str]
+        self, method: str, path: str, query: Mapping[str, Any], headers: dict[str, str]
     ) -> dict[str, Any]:
         given = {name: _parameter(value) for name, value in query.items() if value is not None}
         path, _, more = path.partition("?")
@@ -326,11 +317,7 @@ def part(name: object) -> str:
     return quote(str(name), safe="")
 
 
-_made: Final[Callable[[Any], TypeAdapter[Any]]] = cache(TypeAdapter)
-
-
-def _adapter(kind: Kind[T]) -> TypeAdapter[T]:
-    return kind if isinstance(kind, TypeAdapter) else _made(kind)
+_adapter: Final[Callable[[Any], TypeAdapter[Any]]] = cache(TypeAdapter)
 
 
 def _content(body: Any) -> bytes:

@@ -344,10 +344,10 @@ class View:
 
     # -- time -------------------------------------------------------------------------------------
 
-    def ago(self, moment: str | datetime | None) -> str:
+    def ago(self, moment: datetime | None) -> str:
         return times.ago(moment)
 
-    def at(self, moment: str | datetime | None) -> str:
+    def at(self, moment: datetime | None) -> str:
         return times.at(self.zone, moment)
 
     # -- streams ----------------------------------------------------------------------------------

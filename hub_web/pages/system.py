@@ -1,5 +1,6 @@
 """The system: health, versions, the log, backup and restore."""
 
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -229,9 +230,10 @@ def _decide(found: RestorableBackup, passphrase: str) -> None:
 
     with view.dialog(text("Restore this backup?"), wide=True) as box:
         files = text.count(found.files, "{n} file", "{n} files")
+        made = datetime.fromisoformat(found.created_at)
         facts(
             {
-                text("Made"): f"{view.at(found.created_at)} ({view.ago(found.created_at)})",
+                text("Made"): f"{view.at(made)} ({view.ago(made)})",
                 text("By"): f"Strawberry {found.version}",
                 text("People"): ", ".join(found.people),
                 text("Conversations"): text.number(found.conversations),

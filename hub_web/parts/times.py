@@ -18,12 +18,7 @@ _STEPS: Final = (
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def moment(value: str | datetime) -> datetime:
-    """Read a moment of the API."""
-    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
-
-
-def ago(value: str | datetime | None) -> str:
+def ago(value: datetime | None) -> str:
     """Return how long ago a moment was, or when it will be; empty for None.
 
     Example:
@@ -31,7 +26,7 @@ def ago(value: str | datetime | None) -> str:
     """
     if value is None:
         return ""
-    seconds = (datetime.now(UTC) - moment(value)).total_seconds()
+    seconds = (datetime.now(UTC) - value).total_seconds()
     if abs(seconds) < _NOW_S:
         return text("just now") if seconds >= 0 else text("in a moment")
     words = lasting(abs(seconds))
@@ -63,7 +58,7 @@ def milliseconds(value: float) -> str:
     return lasting(value / 1_000)
 
 
-def at(zone: ZoneInfo, value: str | datetime | None) -> str:
+def at(zone: ZoneInfo, value: datetime | None) -> str:
     """Return a moment as a clock and a calendar on the wall show it; empty for None.
 
     Example:
@@ -71,7 +66,7 @@ def at(zone: ZoneInfo, value: str | datetime | None) -> str:
     """
     if value is None:
         return ""
-    there = moment(value).astimezone(zone)
+    there = value.astimezone(zone)
     today = datetime.now(zone).date()
     clock = there.strftime("%H:%M")
     if there.date() == today:

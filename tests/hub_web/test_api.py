@@ -76,15 +76,15 @@ async def test_errors_of_routes_are_raised_with_their_hint() -> None:
 
     api = _api(Route("/{how}", fail))
     with pytest.raises(NotFound) as missing:
-        await api.get("/missing")
+        await api.get("/missing", _Echo)
     assert (missing.value.message, missing.value.hint) == ("there is no lamp", "Is it plugged in?")
     with pytest.raises(ConfirmationNeeded) as asks:
-        await api.get("/asks")
+        await api.get("/asks", _Echo)
     assert asks.value.more == {"confirmation": "c1", "arguments": {"door": "front"}}
     with pytest.raises(Conflict):
-        await api.get("/busy")
+        await api.get("/busy", _Echo)
     with pytest.raises(ApiError):
-        await api.get("/bug")
+        await api.get("/bug", _Echo)
 
 
 async def test_a_stream_ends_when_its_page_leaves_it() -> None:
