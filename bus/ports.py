@@ -4,14 +4,11 @@ import asyncio
 import errno
 import logging
 import socket
-from typing import Final
 
+from bus.limits import ACCEPT_PAUSE_S
 from contracts.errors import ConfigError, PortTaken
 
 _log = logging.getLogger(__name__)
-
-_PAUSE_S: Final = 1.0
-"""Rest after a connection could not be taken: it is for want of file handles, and others give some back."""
 
 
 def listen(host: str, port: int, *, purpose: str, later: bool = False) -> socket.socket:
@@ -59,7 +56,7 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, tuple[str, int
             continue
         except OSError as error:
             _log.error("cannot take a connection: %s", error.strerror or error)
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(ACCEPT_PAUSE_S)
 
 
 def _bound(sock: socket.socket, address: tuple[object, ...], *, later: bool) -> socket.socket:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError
+from identity.limits import LONGEST_AGE_LINE, MOST_SCRYPT_WORK, SCRYPT_WORK
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -29,15 +30,10 @@ __all__ = ["AgeReader", "AgeWriter"]
 
 _VERSION: Final = b"age-encryption.org/v1"
 _SALT_LABEL: Final = b"age-encryption.org/v1/scrypt"
-_WORK: Final = 17
-"""Logarithm of the cost, as OWASP advises for scrypt: 128 MiB, and a second on a small machine."""
-_MOST_WORK: Final = 20
-"""A file that asks for more than 1 GiB is refused: its header is read before anything in it is known."""
 _FILE_KEY_BYTES: Final = 16
 _SALT_BYTES: Final = 16
 _CHUNK: Final = 64 * 1024
 _TAG: Final = 16
-_LONGEST_LINE: Final = 200
 _STANZA: Final = re.compile(rb"-> scrypt ([A-Za-z0-9+/]{22}) ([1-9][0-9]?)\Z")
 
 _HINT: Final = "Check the passphrase, and copy the file again."
@@ -55,10 +51,10 @@ class AgeWriter(io.RawIOBase):
         self._target = target
         self._waiting = bytearray()
         file_key, salt = secrets.token_bytes(_FILE_KEY_BYTES), secrets.token_bytes(_SALT_BYTES)
-        wrapping = ChaCha20Poly1305(_stretched(passphrase, salt, _WORK))
+        wrapping = ChaCha20Poly1305(_stretched(passphrase, salt, SCRYPT_WORK))
         stanza = b"-> scrypt %s %d\n%s\n" % (
             _encoded(salt),
-            _WORK,
+            SCRYPT_WORK,
             _encoded(wrapping.encrypt(bytes(12), file_key, None)),
         )
         head = _VERSION + b"\n" + stanza + b"---"
@@ -105,9 +101,9 @@ class AgeReader(io.RawIOBase):
         if stanza is None:
             raise ConfigError("this file is not encrypted with a passphrase", hint=_HINT)
         work, second = int(stanza[2]), self._line()
-        if work > _MOST_WORK:
+        if work > MOST_SCRYPT_WORK:
             raise ConfigError(
-                "opening this file takes more than {most} GiB of memory", most=1 << (_MOST_WORK - 20)
+                "opening this file takes more than {most} GiB of memory", most=1 << (MOST_SCRYPT_WORK - 20)
             )
         third = self._line()
         wrapping = ChaCha20Poly1305(_stretched(passphrase, _decoded(stanza[1]), work))
@@ -141,7 +137,7 @@ class AgeReader(io.RawIOBase):
         return given
 
     def _line(self) -> bytes:
-        line = self._source.readline(_LONGEST_LINE)
+        line = self._source.readline(LONGEST_AGE_LINE)
         if not line.endswith(b"\n"):
             raise ConfigError("this is not an encrypted backup", hint="It begins with 'age-encryption.org'.")
         return line[:-1]

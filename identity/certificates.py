@@ -26,6 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from contracts.errors import ConfigError
 from identity.files import only_one, write_private
+from identity.limits import CERTIFICATES_S
 
 __all__ = [
     "Authority",
@@ -46,8 +47,6 @@ _RENEWED_BEFORE: Final = timedelta(days=30)
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\Z")
 _ELSEWHERE: Final = "192.0.2.1"
 """A documentation address (RFC 5737), to ask the system which of its own it would use to get there."""
-_PATIENCE_S: Final = 5.0
-"""How long another process may take to make the same files; it takes milliseconds."""
 
 
 class Authority:
@@ -415,7 +414,7 @@ def _pem(certificate: x509.Certificate) -> str:
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
     """Wait until no other process makes files in the directory, and keep others waiting."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + CERTIFICATES_S
     with ExitStack() as stack:
         while True:
             try:

@@ -20,9 +20,8 @@ from typing import Final
 from contracts.errors import Forbidden
 from contracts.phrases import Phrase
 from contracts.text import shortened
+from identity.limits import DEEPEST, LONGEST_NAME
 
-_LONGEST_NAME: Final = 120
-_DEEPEST: Final = 16
 _NOT_IN_NAMES: Final = frozenset('<>:"/\\|?*')
 WINDOWS_DEVICES: Final = frozenset(
     {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
@@ -49,8 +48,8 @@ def parts_of(path: str) -> tuple[str, ...]:
             "{path!r} is an absolute path", path=_short(path), hint="Use a path like garage/motion.jsonl."
         )
     parts = tuple(path.split("/"))
-    if len(parts) > _DEEPEST:
-        raise Forbidden("{path!r} has more than {deepest} levels", path=_short(path), deepest=_DEEPEST)
+    if len(parts) > DEEPEST:
+        raise Forbidden("{path!r} has more than {deepest} levels", path=_short(path), deepest=DEEPEST)
     for part in parts:
         problem = _problem(part)
         if problem:
@@ -123,7 +122,7 @@ class Directory:
         top = str(self.path) if self._handle is None else "."
         for place, folders, names, handle in levels:
             inside = PurePosixPath(os.path.relpath(place, top).replace(os.sep, "/"))
-            if len(inside.parts) >= _DEEPEST - 1:
+            if len(inside.parts) >= DEEPEST - 1:
                 folders.clear()
             for name in names:
                 with suppress(OSError):
@@ -228,7 +227,7 @@ def _problem(name: str) -> str:
         template = "{name!r} is no name of a file"
     elif name.startswith("."):
         template = "{name!r} is hidden"
-    elif len(name.encode()) > _LONGEST_NAME:
+    elif len(name.encode()) > LONGEST_NAME:
         template = "{name!r} is longer than {most} bytes"
     elif not name.isprintable() or not _NOT_IN_NAMES.isdisjoint(name) or name[-1] in ". ":
         template = "{name!r} has characters that not every system takes in a name"
@@ -236,8 +235,8 @@ def _problem(name: str) -> str:
         template = "{name!r} is a device on Windows"
     else:
         return ""
-    return Phrase(template, name=_short(name), most=_LONGEST_NAME)
+    return Phrase(template, name=_short(name), most=LONGEST_NAME)
 
 
 def _short(text: str) -> str:
-    return shortened(text, _LONGEST_NAME)
+    return shortened(text, LONGEST_NAME)

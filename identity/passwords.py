@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Final
 from pydantic import SecretStr
 
 from contracts.errors import TooManyRequests
+from identity.limits import MOST_PASSWORDS_WAITING, PASSWORD_WAIT_S
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
-
-_MOST_WAITING: Final = 16
-"""Of a person who logs in, the password is checked within seconds also on a small machine."""
-_WAIT_S: Final = 5
 
 
 @dataclass(frozen=True)
@@ -67,9 +64,11 @@ class Passwords:
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[None]:
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= MOST_PASSWORDS_WAITING:
             raise TooManyRequests(
-                "too many passwords are checked at this moment", hint="Try again.", retry_after_s=_WAIT_S
+                "too many passwords are checked at this moment",
+                hint="Try again.",
+                retry_after_s=PASSWORD_WAIT_S,
             )
         self._waiting += 1
         try:

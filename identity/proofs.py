@@ -19,20 +19,13 @@ from pydantic import Field, ValidationError
 from contracts.errors import InvalidMessage, StaleProof, Unauthorized
 from contracts.wire import Part
 from identity.keys import KeyPair, PublicKey
+from identity.limits import BEFORE_START_S, LONGEST_PROOF, PROOFS_REMEMBERED
 
 _ALGORITHM: Final = "EdDSA"
 _TYPE: Final = "dpop+jwt"
 _LOGIN: Final = "CONNECT"
-_MAX_LENGTH: Final = 4096
-
 WINDOW_S: Final = 60
 """How far the time in a proof may be off: more than a slow network and HTTP's whole seconds account for."""
-
-_BEFORE_START_S: Final = 2
-"""A proof from before this start may have been used already, and is refused; clocks agree to this."""
-
-_REMEMBERED: Final = 20_000
-"""Proofs of one key that are remembered: 160 requests a second."""
 
 
 class _Claims(Part):
@@ -127,7 +120,7 @@ class ProofCheck:
                 "Behind a proxy, base_path must be the path that the proxy adds.",
             )
         # Not by the time of the start, or a clock that is set back later would keep every device out.
-        since_start = time.monotonic() - self._started + _BEFORE_START_S
+        since_start = time.monotonic() - self._started + BEFORE_START_S
         if not -WINDOW_S <= self._clock() - claims.iat <= min(WINDOW_S, since_start):
             raise StaleProof("the time of the proof is not now", hint="Take the time from 'Date'; try again.")
         return key, claims
@@ -139,7 +132,7 @@ class ProofCheck:
             del used[oldest]
         if jti in used:
             raise Unauthorized("the proof was used before")
-        if len(used) >= _REMEMBERED:
+        if len(used) >= PROOFS_REMEMBERED:
             raise Unauthorized("too many proofs of this key", hint="Wait a minute and try again.")
         used[jti] = now
 
@@ -147,7 +140,7 @@ class ProofCheck:
 def _read(proof: str) -> tuple[PublicKey, _Claims]:
     refusal = Unauthorized("the proof is malformed or not signed by its key")
     try:
-        header = jwt.get_unverified_header(proof) if len(proof) <= _MAX_LENGTH else {}
+        header = jwt.get_unverified_header(proof) if len(proof) <= LONGEST_PROOF else {}
         jwk = header.get("jwk")
         if header.get("typ") != _TYPE or not isinstance(jwk, dict):
             raise refusal

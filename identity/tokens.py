@@ -18,13 +18,9 @@ from contracts.claims import (
 )
 from contracts.errors import Unauthorized
 from identity.keys import KeyPair, PublicKey
+from identity.limits import LEEWAY_S, LONGEST_TOKEN
 
 _ALGORITHM: Final = "EdDSA"
-_LEEWAY_S: Final = 5
-"""The same skew that calls are allowed: small enough that an expired token is soon refused."""
-
-_MAX_LENGTH: Final = 4096
-
 _NEW: Final[dict[PrincipalKind, str]] = {
     "device": "An admin of the hub lets the device join again: 'strawberry devices invite NAME'.",
     "client": "An admin of the hub makes a new one: 'strawberry broker login NAME'.",
@@ -98,7 +94,7 @@ def verify(
         Unauthorized: With the reason: malformed, wrong algorithm or signature, expired, not for this
             audience or hub, revoked.
     """
-    if len(token) > _MAX_LENGTH:
+    if len(token) > LONGEST_TOKEN:
         raise Unauthorized("the token is too long")
     try:
         payload = jwt.decode(
@@ -129,7 +125,7 @@ def verify(
         raise Unauthorized(
             "the token is not for {audience}", audience=audience.upper(), hint=_ANOTHER[audience]
         )
-    if claims.exp + _LEEWAY_S <= (time.time() if now is None else now):
+    if claims.exp + LEEWAY_S <= (time.time() if now is None else now):
         raise Unauthorized("the token has expired", hint=new_token_hint(claims))
     if is_revoked(claims):
         raise revoked(claims)

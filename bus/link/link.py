@@ -14,8 +14,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Self
+from typing import Any, Self
 
+from bus.limits import MESSAGES_IN_A_ROW
 from bus.link.connection import Connection, Protocol
 from bus.link.message import Message
 from bus.link.reconnection import Reconnection
@@ -26,10 +27,6 @@ from contracts.errors import Disconnected, Forbidden, LinkError, StrawberryError
 __all__ = ["Link", "LinkSettings", "Message", "open_link"]
 
 _log = logging.getLogger(__name__)
-
-_AT_ONCE: Final = 64
-"""Messages that are handled in a row of those that came while subscribing: with a thousand devices the broker
-has ten thousand retained ones."""
 
 
 def open_link(
@@ -287,7 +284,7 @@ class Link:
         self._first.set()
         _log.info("connected to %s with MQTT %s", self.url, "5" if self.protocol == 5 else "3.1.1")
         while self._early:
-            for message in [self._early.popleft() for _ in range(min(len(self._early), _AT_ONCE))]:
+            for message in [self._early.popleft() for _ in range(min(len(self._early), MESSAGES_IN_A_ROW))]:
                 self._subscriptions.dispatch(message)
             await asyncio.sleep(0)
         for callback in list(self._connected):

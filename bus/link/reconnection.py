@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
 
+from bus.limits import STEADY_S
 from bus.link.connection import Connection, ConnectRequest, ConnectResult, Protocol, Verdict
 from bus.link.drivers import make_driver
 from bus.link.message import Message
@@ -15,10 +15,6 @@ from contracts.rates import Backoff, jittered
 from identity.certificates import client_context
 
 _log = logging.getLogger(__name__)
-
-_STEADY_S: Final = 5.0
-"""Seconds after which a connection was of use, and the wait before the next attempt is short again. Two
-copies of one device would else take each other's place four times a second, each with all it publishes."""
 
 
 class Reconnection:
@@ -105,7 +101,7 @@ class Reconnection:
             self._hurry.clear()
             settings = self.settings
             errors = await self._round(settings, self._addresses)
-            if not errors and asyncio.get_running_loop().time() - self._began > _STEADY_S:
+            if not errors and asyncio.get_running_loop().time() - self._began > STEADY_S:
                 backoff.reset()
             refused = errors and all(isinstance(error, LoginRefused) for error in errors)
             await self._rest(jittered(settings.refused_s) if refused else backoff.next())

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
+from bus.limits import TOPICS_REMEMBERED
 from bus.link.message import Message
 from contracts.errors import StrawberryError
 from contracts.rates import complaint_limit
@@ -12,9 +12,6 @@ from contracts.rates import complaint_limit
 Handler = Callable[[Message], None]
 
 _log = logging.getLogger(__name__)
-
-_REMEMBERED: Final = 4_096
-"""Topics whose subscriptions are remembered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +118,7 @@ class Subscriptions:
         """Return the subscriptions that match a topic; remembered, because hundreds take 75 µs."""
         levels = topic.split("/")
         found = tuple(one for one in self._all if one.matches(levels))
-        if len(self._matching) >= _REMEMBERED:
+        if len(self._matching) >= TOPICS_REMEMBERED:
             # Each result of a call has a topic of its own.
             self._matching.clear()
         self._matching[topic] = found

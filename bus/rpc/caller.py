@@ -10,8 +10,9 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
-from typing import Final, Self
+from typing import Self
 
+from bus.limits import MOST_GIVEN_UP
 from bus.link import Link, Message
 from bus.rpc.open_call import OpenCall, Phase, offline
 from bus.rpc.request import CallerSettings, CallRequest, OnProgress
@@ -27,9 +28,6 @@ from identity.envelope import Seal, unseal
 from identity.keys import PublicKey
 
 _log = logging.getLogger(__name__)
-
-_GIVEN_UP: Final = 1_024
-"""Calls given up before they were accepted, whose late ``accepted`` is answered with a cancel."""
 
 
 class Caller:
@@ -166,7 +164,7 @@ class Caller:
         # Its arguments may have a megabyte, and are not needed any more.
         bare = open_call.call.model_copy(update={"args": [], "kwargs": {}})
         self._given_up[open_call.reply_topic] = (open_call.request.device, bare)
-        if len(self._given_up) > _GIVEN_UP:
+        if len(self._given_up) > MOST_GIVEN_UP:
             self._given_up.popitem(last=False)
         if open_call.sent:
             self._sender.cancel(open_call.request.device, open_call.call)

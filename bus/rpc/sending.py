@@ -4,11 +4,12 @@ import asyncio
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from bus.limits import ROOM_S
 from bus.link import Link, Message
 from bus.rpc.open_call import OpenCall, Phase, offline
 from bus.rpc.request import CallRequest
@@ -20,9 +21,6 @@ from identity.envelope import Seal
 from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
-
-_ROOM_S: Final = 0.02
-"""When a control message that found too much in flight is tried again."""
 
 
 class CallSender:
@@ -110,7 +108,7 @@ class CallSender:
         except Disconnected as error:
             if self._link.connected:
                 # Too much is in flight. If this were dropped, the device would act although it was cancelled.
-                asyncio.get_running_loop().call_later(_ROOM_S, self.cancel, device, call)
+                asyncio.get_running_loop().call_later(ROOM_S, self.cancel, device, call)
             else:
                 _log.info("the cancel of call %s was not sent: %s", call.id, error)
         return message

@@ -47,7 +47,7 @@ PASSPHRASE = SecretStr(WORDS)
 
 @pytest.fixture(autouse=True)
 def _cheap(monkeypatch):
-    monkeypatch.setattr(age, "_WORK", 10)
+    monkeypatch.setattr(age, "SCRYPT_WORK", 10)
 
 
 @pytest.fixture

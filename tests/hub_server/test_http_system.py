@@ -32,7 +32,7 @@ async def client(home: Home) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture(autouse=True)
 def _cheap(monkeypatch):
-    monkeypatch.setattr(age, "_WORK", 10)
+    monkeypatch.setattr(age, "SCRYPT_WORK", 10)
 
 
 async def upload(client: httpx.AsyncClient, data: bytes, size: int = 100_000) -> None:

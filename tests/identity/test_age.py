@@ -15,7 +15,7 @@ CHUNK = 64 * 1024
 
 @pytest.fixture(autouse=True)
 def _cheap(monkeypatch):
-    monkeypatch.setattr(age, "_WORK", 10)
+    monkeypatch.setattr(age, "SCRYPT_WORK", 10)
 
 
 def sealed(content: bytes) -> bytes:

@@ -1,0 +1,18 @@
+"""Limits of the link and of calls: what is handled in a row, what is remembered, and waits."""
+
+from typing import Final
+
+MESSAGES_IN_A_ROW: Final = 64
+"""Messages that are handled in a row of those that came while subscribing: with a thousand devices the broker
+has ten thousand retained ones."""
+STEADY_S: Final = 5.0
+"""Seconds after which a connection was of use, and the wait before the next attempt is short again. Two
+copies of one device would else take each other's place four times a second, each with all it publishes."""
+TOPICS_REMEMBERED: Final = 4_096
+"""Topics whose subscriptions are remembered."""
+ACCEPT_PAUSE_S: Final = 1.0
+"""Rest after a connection could not be taken: it is for want of file handles, and others give some back."""
+MOST_GIVEN_UP: Final = 1_024
+"""Calls given up before they were accepted, whose late ``accepted`` is answered with a cancel."""
+ROOM_S: Final = 0.02
+"""When a control message that found too much in flight is tried again."""
