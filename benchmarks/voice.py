@@ -67,10 +67,12 @@ NEAR_YES: Final = {
         yes but wait, yes but not now, yes do it later, yes do not, guess who did it, he has to do it,
         yes he did""",
     "de": """ja, ja ja, bitte, na ja, jawohl, gerne, ja aber, ach bitte nicht, ja bitte nicht, ja gestern,
-        na gerne nicht, jetzt nicht, vielleicht, warte mal, was war das, Japan, ja gern geschehen""",
+        na gerne nicht, jetzt nicht, vielleicht, warte mal, was war das, Japan, ja gern geschehen,
+        ja bitte, ja gerne, ja gern, na bitte, ja gleich, ja mach das, ja bitte lass das,
+        ja bitte was ist das, ja bitte mach das nicht, bitte mach das nicht, wer macht das, ja sag das""",
 }
 """What is no yes, the words that sound most like one among it."""
-YES: Final = {"en": "yes do it", "de": "ja bitte, ja gerne"}
+YES: Final = {"en": "yes do it", "de": "ja bitte mach das"}
 NO: Final = {"en": "no, no thanks, stop", "de": "nein, nein danke, abbrechen"}
 ANSWERING: Final = {
     "en": VOICES,

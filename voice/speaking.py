@@ -39,7 +39,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "not understood": "Das habe ich leider nicht verstanden.",
         "not answered": "Ohne ein Ja mache ich das nicht.",
         "failed": "Das hat leider nicht geklappt.",
-        "confirm": "{given}Soll ich {method} auf {device} ausführen? Sag ja bitte oder nein.",
+        "confirm": "{given}Soll ich {method} auf {device} ausführen? Sag ja bitte, mach das, oder nein.",
         "with": "Mit {arguments}: ",
         "cut": " und mehr",
         "no_model": "Gerade kann kein Modell antworten, und ohne eines geht dieser Satz nicht.",
@@ -54,7 +54,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
 }
 
 # More than one word that must fit: one alone, and a second as soft as "please", is near much other speech.
-_YES: Final = {"en": ("yes do it",), "de": ("ja bitte", "ja gerne")}
+_YES: Final = {"en": ("yes do it",), "de": ("ja bitte mach das",)}
 _NO: Final = {
     "en": ("no", "no thanks", "no thank you", "stop", "cancel", "don't do it"),
     "de": ("nein", "nein danke", "stopp", "abbrechen"),

@@ -150,6 +150,9 @@ async def test_a_question_is_answered_by_voice(room, grammar, answer, approved):
         ("en-gb", "yes, do it not"),
         ("de", "jawohl"),
         ("de", "ja bitte nicht"),
+        ("de", "ja gern"),
+        ("de", "na bitte"),
+        ("de", "ja mach das"),
     ],
 )
 async def test_what_sounds_like_a_yes_is_none(grammar, language, said):
@@ -158,11 +161,14 @@ async def test_what_sounds_like_a_yes_is_none(grammar, language, said):
     assert not (heard.certain and is_yes(heard.text, language))
 
 
-@pytest.mark.parametrize("said", ["nein", "nein danke", "abbrechen"])
-async def test_a_german_no_is_understood(grammar, said):
+@pytest.mark.parametrize(
+    ("said", "meaning"),
+    [("nein", False), ("nein danke", False), ("abbrechen", False), ("ja, bitte mach das", True)],
+)
+async def test_a_german_answer_is_understood(grammar, said, meaning):
     answered = grammar.of(answers("de"), safe=refusals("de"))
     heard = await answered.transcribe(frames(spoken(said, voice="espeak:de")), language="de-DE")
-    assert (is_yes(heard.text, "de"), heard.certain) == (False, True)
+    assert (is_yes(heard.text, "de"), heard.certain) == (meaning, True)
 
 
 async def test_no_answer_to_a_question_is_a_no(room, grammar):
@@ -401,7 +407,13 @@ def test_an_answer_of_any_length_is_divided_and_stripped_of_its_marks():
     ("language", "asked"),
     [
         ("en", "With level 5, note x and more: Shall I run dim on Lamp? Say yes, do it, or no."),
-        ("de", "Mit level 5, note x und mehr: Soll ich dim auf Lamp ausführen? Sag ja bitte oder nein."),
+        (
+            "de",
+            (
+                "Mit level 5, note x und mehr: Soll ich dim auf Lamp ausführen? "
+                "Sag ja bitte, mach das, oder nein."
+            ),
+        ),
     ],
 )
 def test_a_question_ends_with_method_and_device_whatever_the_arguments(language, asked):
