@@ -32,11 +32,7 @@ def listen(host: str, port: int, *, purpose: str, later: bool = False) -> socket
         return _bound(socket.socket(family, kind, protocol), address, later=later)
     except socket.gaierror as error:
         raise ConfigError(
-            "cannot listen for {purpose} on {host}: {strerror}",
-            purpose=purpose,
-            host=host,
-            strerror=error.strerror,
-            hint="Use an address of this machine.",
+            f"cannot listen for {purpose} on {host}: {error.strerror}", hint="Use an address of this machine."
         ) from None
     except OSError as error:
         raise _explained(error, host, port, purpose) from None
@@ -84,20 +80,13 @@ def _explained(error: OSError, host: str, port: int, purpose: str) -> ConfigErro
     if error.errno == errno.EADDRINUSE:
         owner = port_owner(port)
         return PortTaken(
-            "cannot listen for {where}: it is in use by {owner}",
-            where=where,
-            owner=owner or "another program",
+            f"cannot listen for {where}: it is in use by {owner or 'another program'}",
             hint="Stop that program, or choose another port (0 takes any free one).",
         )
     if error.errno == errno.EACCES:
-        return ConfigError(
-            "cannot listen for {where}: not permitted", where=where, hint="Choose a port above 1023."
-        )
+        return ConfigError(f"cannot listen for {where}: not permitted", hint="Choose a port above 1023.")
     return ConfigError(
-        "cannot listen for {where}: {strerror}",
-        where=where,
-        strerror=error.strerror or error,
-        hint="Use an address of this machine.",
+        f"cannot listen for {where}: {error.strerror or error}", hint="Use an address of this machine."
     )
 
 

@@ -47,9 +47,7 @@ def _check(level: str, value: str) -> str:
     try:
         return _LEVELS.get(level, _TOKEN).validate_python(value)
     except ValidationError:
-        raise InvalidTopic(
-            "{value!r} cannot stand for {{{level}}} in a topic", value=value, level=level
-        ) from None
+        raise InvalidTopic(f"{value!r} cannot stand for {{{level}}} in a topic") from None
 
 
 Payload = TypeVar("Payload")
@@ -240,8 +238,7 @@ def check_filter(text: str) -> None:
     """
     if not _fits(text) or not is_filter(text):
         raise InvalidTopic(
-            "{text!r} is not a topic filter",
-            text=text[:100],
+            f"{text[:100]!r} is not a topic filter",
             hint="'+' stands for one whole level, and '#' for all the last ones, as in home/+/temperature.",
         )
 
@@ -253,9 +250,7 @@ def check_topic(text: str) -> None:
         InvalidTopic: If it cannot be published on.
     """
     if not _fits(text) or not is_filter(text) or not is_exact(text):
-        raise InvalidTopic(
-            "{text!r} is not a topic", text=text[:100], hint="Name one topic, without + and #."
-        )
+        raise InvalidTopic(f"{text[:100]!r} is not a topic", hint="Name one topic, without + and #.")
 
 
 def _fits(text: str) -> bool:
@@ -293,7 +288,7 @@ def home_availability(instance: str) -> str:
     try:
         return f"strawberry/{_LEVELS['instance'].validate_python(instance)}/availability"
     except ValidationError:
-        raise InvalidTopic("{instance!r} is not the name of a hub process", instance=instance) from None
+        raise InvalidTopic(f"{instance!r} is not the name of a hub process") from None
 
 
 def home_topic(instance: str, device: str, kind: Literal["availability", "state", "set"], name: str) -> str:

@@ -112,8 +112,7 @@ class _HandleService:
             user = await self._assistant.registry.accounts.find(self._user)
         except NotFound:
             raise NotFound(
-                "[wyoming] user: there is no user {user!r}",
-                user=self._user,
+                f"[wyoming] user: there is no user {self._user!r}",
                 hint="Name one of 'strawberry users list'.",
             ) from None
         return Bearer.inside(self._assistant.registry.hub_id, _NAME, user)

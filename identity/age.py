@@ -103,7 +103,7 @@ class AgeReader(io.RawIOBase):
         work, second = int(stanza[2]), self._line()
         if work > MOST_SCRYPT_WORK:
             raise ConfigError(
-                "opening this file takes more than {most} GiB of memory", most=1 << (MOST_SCRYPT_WORK - 20)
+                f"opening this file takes more than {1 << (MOST_SCRYPT_WORK - 20)} GiB of memory"
             )
         third = self._line()
         wrapping = ChaCha20Poly1305(_stretched(passphrase, _decoded(stanza[1]), work))

@@ -351,7 +351,7 @@ def _host(text: str) -> str:
     except UnicodeError:
         host = ""
     if not _NAME.match(host):
-        raise ConfigError("{text!r} is not the name of a machine", text=text, hint="Write it as hub.local.")
+        raise ConfigError(f"{text!r} is not the name of a machine", hint="Write it as hub.local.")
     return host
 
 
@@ -374,13 +374,11 @@ def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
-        raise ConfigError(
-            "cannot read {path}: {strerror}", path=path, strerror=error.strerror, hint=_REMAKE
-        ) from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint=_REMAKE) from None
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError("{path} is not a key of the kind that is made here", path=path, hint=_REMAKE)
+        raise ConfigError(f"{path} is not a key of the kind that is made here", hint=_REMAKE)
     return key
 
 
@@ -388,23 +386,16 @@ def _read_certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:
-        raise ConfigError(
-            "cannot read {path}: {strerror}", path=path, strerror=error.strerror, hint=_REMAKE
-        ) from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint=_REMAKE) from None
     except ValueError:
-        raise ConfigError("{path} is not a certificate", path=path, hint=_REMAKE) from None
+        raise ConfigError(f"{path} is not a certificate", hint=_REMAKE) from None
 
 
 _REMAKE: Final = "Restore it from a backup, or remove it and run: strawberry certs."
 
 
 def _unfit(certificate: Path, key: Path) -> ConfigError:
-    return ConfigError(
-        "{certificate} and {name} do not belong together",
-        certificate=certificate,
-        name=key.name,
-        hint=_REMAKE,
-    )
+    return ConfigError(f"{certificate} and {key.name} do not belong together", hint=_REMAKE)
 
 
 def _pem(certificate: x509.Certificate) -> str:

@@ -44,12 +44,10 @@ def parts_of(path: str) -> tuple[str, ...]:
         Forbidden: If it is absolute or empty, or a name is ``..``, hidden, too long or not portable.
     """
     if PurePosixPath(path).is_absolute():
-        raise Forbidden(
-            "{path!r} is an absolute path", path=_short(path), hint="Use a path like garage/motion.jsonl."
-        )
+        raise Forbidden(f"{_short(path)!r} is an absolute path", hint="Use a path like garage/motion.jsonl.")
     parts = tuple(path.split("/"))
     if len(parts) > DEEPEST:
-        raise Forbidden("{path!r} has more than {deepest} levels", path=_short(path), deepest=DEEPEST)
+        raise Forbidden(f"{_short(path)!r} has more than {DEEPEST} levels")
     for part in parts:
         problem = _problem(part)
         if problem:
@@ -84,7 +82,7 @@ class Directory:
         except OSError as error:
             # ENXIO: a FIFO without a reader, or a socket.
             if error.errno in (*_LINK_ERRORS, errno.ENXIO, errno.EISDIR):
-                raise Forbidden("{path} is a link or no regular file", path=self.path / name) from None
+                raise Forbidden(f"{self.path / name} is a link or no regular file") from None
             raise
         try:
             if sys.platform == "win32":
@@ -99,7 +97,7 @@ class Directory:
             raise
         if not is_plain:
             os.close(handle)
-            raise Forbidden("{path} is a link or no regular file", path=self.path / name)
+            raise Forbidden(f"{self.path / name} is a link or no regular file")
         return handle
 
     def files(self) -> dict[str, os.stat_result]:
@@ -202,7 +200,7 @@ def _descend(handle: int, part: str, path: Path, *, create: bool) -> int:
         inner = os.open(part, _DIRECTORY | _NOFOLLOW, dir_fd=handle)
     except OSError as error:
         if error.errno in _LINK_ERRORS:
-            raise Forbidden("{part!r} in {path} is a link or no directory", part=part, path=path) from None
+            raise Forbidden(f"{part!r} in {path} is a link or no directory") from None
         raise
     os.close(handle)
     return inner
@@ -219,7 +217,7 @@ def _refuse_links(root: Path, path: Path) -> None:
             return
         # 0x400 is FILE_ATTRIBUTE_REPARSE_POINT: links, junctions and mount points.
         if stat.S_ISLNK(found.st_mode) or getattr(found, "st_file_attributes", 0) & 0x400:
-            raise Forbidden("{step} is a link", step=step)
+            raise Forbidden(f"{step} is a link")
 
 
 def _problem(name: str) -> str:

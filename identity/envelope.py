@@ -38,5 +38,5 @@ def unseal(hub_id: str, topic: str, payload: bytes, key: PublicKey) -> bytes:
     """
     body, signature = signing.split(payload)
     if not key.verify(signature, signing.signed_bytes(hub_id, key.kid, topic, body)):
-        raise BadSignature("the signature is not valid for {topic}", topic=topic)
+        raise BadSignature(f"the signature is not valid for {topic}")
     return body + b"}"

@@ -80,13 +80,7 @@ def only_one(directory: Path, *, what: str, hint: str) -> Iterator[None]:
         if not _lock(file) and not _lock_later(file):
             file.seek(0)
             holder = file.read().strip() or "unknown"
-            raise ConfigError(
-                "{what} already runs with {directory} (process {holder})",
-                what=what,
-                directory=directory,
-                holder=holder,
-                hint=hint,
-            )
+            raise ConfigError(f"{what} already runs with {directory} (process {holder})", hint=hint)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

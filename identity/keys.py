@@ -131,9 +131,7 @@ class KeyPair:
         try:
             key = load_pem_private_key(path.read_bytes(), password=None)
         except OSError as error:
-            raise ConfigError(
-                "cannot read the key {path}: {strerror}", path=path, strerror=error.strerror
-            ) from None
+            raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
         except (ValueError, TypeError):
             key = None
         if not isinstance(key, Ed25519PrivateKey):

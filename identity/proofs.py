@@ -114,9 +114,7 @@ class ProofCheck:
             # Not in the message: the sender chose it, and each refusal would be another one in the log.
             raise Unauthorized(
                 "the proof is for another request",
-                htm=claims.htm[:16],
-                htu=claims.htu[:100],
-                hint="It is for {htm!r} {htu!r}. "
+                hint=f"It is for {claims.htm[:16]!r} {claims.htu[:100]!r}. "
                 "Behind a proxy, base_path must be the path that the proxy adds.",
             )
         # Not by the time of the start, or a clock that is set back later would keep every device out.

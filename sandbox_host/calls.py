@@ -53,18 +53,16 @@ class Calls:
             InvalidMessage: If no honest program sends such a call: an id used before, or a flood.
         """
         if call.id <= self._last_id:
-            raise InvalidMessage("call {id} came after call {last_id}", id=call.id, last_id=self._last_id)
+            raise InvalidMessage(f"call {call.id} came after call {self._last_id}")
         self._last_id = call.id
         self._count += 1
         # Not the line: it holds them as text, in which every quote takes one byte more.
         if (given := len(call.given.encode())) > self._limits.argument_bytes:
-            raise InvalidMessage("a call with {given} bytes of arguments", given=given)
+            raise InvalidMessage(f"a call with {given} bytes of arguments")
         if self._pending + size > self._limits.pending_bytes:
-            raise InvalidMessage(
-                "calls of more than {pending_bytes} bytes at once", pending_bytes=self._limits.pending_bytes
-            )
+            raise InvalidMessage(f"calls of more than {self._limits.pending_bytes} bytes at once")
         if self._count > self._limits.calls + _REFUSALS:
-            raise InvalidMessage("{count} calls in one run", count=self._count)
+            raise InvalidMessage(f"{self._count} calls in one run")
         if self._count > self._limits.calls:
             text = f"this program has made all the {self._limits.calls} calls that it may make"
             self.refuse(call, ErrorCode.BUSY, text, "ask for more at once, or go on in another run")
@@ -104,9 +102,7 @@ class Calls:
             body = error_body(error)
         except Exception:  # noqa: BLE001 - whatever goes wrong here, the program gets an answer
             _log.exception("the handler of %s failed", call.path)
-            body = error_body(
-                CallError(ErrorCode.SKILL_ERROR, "{path} failed inside Strawberry", path=call.path)
-            )
+            body = error_body(CallError(ErrorCode.SKILL_ERROR, f"{call.path} failed inside Strawberry"))
         finally:
             self._pending -= size
         self._answer(CallAnswer(id=call.id, body=body))
@@ -116,18 +112,12 @@ class Calls:
             body = json.dumps({"value": value}, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise CallError(
-                ErrorCode.SKILL_ERROR,
-                "the result of {path} is not plain data: {error}",
-                path=path,
-                error=error,
+                ErrorCode.SKILL_ERROR, f"the result of {path} is not plain data: {error}"
             ) from None
         if len(body) > self._limits.answer_bytes:
             raise CallError(
                 ErrorCode.TOO_LARGE,
-                "the result of {path} has {count} bytes; {answer_bytes} are the limit",
-                path=path,
-                count=len(body),
-                answer_bytes=self._limits.answer_bytes,
+                f"the result of {path} has {len(body)} bytes; {self._limits.answer_bytes} are the limit",
                 hint="ask for less at once",
             )
         return body

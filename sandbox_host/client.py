@@ -80,7 +80,7 @@ class Interpreter:
             self.kill("it did not start in time")
         if not self.alive:
             last = self._stderr[-1] if self._stderr else self.reason
-            raise SandboxError("the sandbox did not start: {last}", last=last, hint="run `strawberry doctor`")
+            raise SandboxError(f"the sandbox did not start: {last}", hint="run `strawberry doctor`")
 
     async def run(
         self, code: str, handler: CallHandler, *, limits: RunLimits, deadline: Deadline | None = None
@@ -237,7 +237,7 @@ class Interpreter:
 
     def _finish(self, running: "_Running", done: Done, size: int) -> None:
         if size > running.limits.value_bytes + _MAX_REPORT:
-            raise InvalidMessage("a report of {size} bytes", size=size)
+            raise InvalidMessage(f"a report of {size} bytes")
         if done.left_over:
             self.kill("tasks of the last run could not be stopped")
         if done.status == "memory":
@@ -299,9 +299,7 @@ class _Running:
         # A byte that belongs to no character comes as a replacement character, of three bytes.
         self._output_bytes += len(output.text.replace("\ufffd", "?").encode())
         if self._output_bytes > self.limits.output_bytes:
-            raise InvalidMessage(
-                "more output than the {output_bytes} bytes of the cap", output_bytes=self.limits.output_bytes
-            )
+            raise InvalidMessage(f"more output than the {self.limits.output_bytes} bytes of the cap")
         self._output.append(output.text)
         self._cut = self._cut or output.cut
 

@@ -95,10 +95,8 @@ async def install(directory: Path, *, progress: Progress | None = None) -> Insta
             await _compile(installed)
     except OSError as error:
         raise SandboxError(
-            "the sandbox cannot be installed: {error}",
-            error=error,
-            directory=directory,
-            hint="Check the permissions of {directory} and its free disk space.",
+            f"the sandbox cannot be installed: {error}",
+            hint=f"Check the permissions of {directory} and its free disk space.",
         ) from None
     return installed
 
@@ -116,15 +114,13 @@ async def _call(
         async with asyncio.timeout(seconds), running as process:
             _, errors = await process.communicate()
     except TimeoutError:
-        raise SandboxError(
-            "{failure}: it takes longer than {seconds:g} s", failure=failure, seconds=seconds, hint=hint
-        ) from None
+        raise SandboxError(f"{failure}: it takes longer than {seconds:g} s", hint=hint) from None
     except OSError as error:
-        raise SandboxError("{failure}: {error}", failure=failure, error=error, hint=hint) from None
+        raise SandboxError(f"{failure}: {error}", hint=hint) from None
     if process.returncode != 0:
         lines = errors.decode(errors="replace").strip().splitlines()
         reason = lines[0][:300] if lines else f"exit code {process.returncode}"
-        raise SandboxError("{failure}: {reason}", failure=failure, reason=reason, hint=hint)
+        raise SandboxError(f"{failure}: {reason}", hint=hint)
 
 
 async def find(directory: Path) -> Installed:
@@ -194,13 +190,9 @@ def _find(directory: Path) -> Installed:
             hint="'strawberry up' installs it; its first start takes a minute or two.",
         ) from None
     except (OSError, ValueError) as error:
-        raise SandboxError(
-            "the sandbox cannot be read: {error}", error=error, home=home, hint="delete {home}"
-        ) from None
+        raise SandboxError(f"the sandbox cannot be read: {error}", hint=f"delete {home}") from None
     if changed:
-        raise SandboxError(
-            "the sandbox was changed: {changed}", changed=", ".join(changed), home=home, hint="delete {home}"
-        )
+        raise SandboxError(f"the sandbox was changed: {', '.join(changed)}", hint=f"delete {home}")
     return Installed(home, home.parent / "processes")
 
 

@@ -105,7 +105,7 @@ def _read_text(adapter: TypeAdapter[_T], text: str | bytes) -> _T:
     try:
         return adapter.validate_python(from_json(text, allow_inf_nan=False))
     except ValueError as error:
-        raise InvalidMessage("it cannot be read: {error}", error=str(error)[:200]) from None
+        raise InvalidMessage(f"it cannot be read: {str(error)[:200]}") from None
 
 
 class Run(_Line):

@@ -111,8 +111,7 @@ class SkillHost:
         if flags.confirm and not call.confirmed:
             raise CallError(
                 ErrorCode.NEEDS_CONFIRMATION,
-                "{path} needs a confirmation",
-                path=path,
+                f"{path} needs a confirmation",
                 hint="Call it from 'strawberry chat' or 'strawberry call', which ask you.",
                 device=self._device,
             )
@@ -158,7 +157,7 @@ class SkillHost:
             )
         except NotCancelled as unfinished:
             if unfinished.is_running:
-                raise StillRunning("{skill}.{method}", skill=skill, method=method) from None
+                raise StillRunning(f"{skill}.{method}") from None
             # The cancel came too late: report what really happened.
             return unfinished.result()
 

@@ -108,8 +108,7 @@ def find_path(directory: AnyDirectory, path: str, *, current: str | None) -> Tar
         case _:
             raise CallError(
                 ErrorCode.UNKNOWN_SKILL,
-                "{path!r} is not the path of a skill method",
-                path=path[:200],
+                f"{path[:200]!r} is not the path of a skill method",
                 hint="Write devices.<key>.<Skill>.<method>(…), or device.<Skill>.<method>(…) for the current "
                 "device.",
             )
@@ -139,8 +138,7 @@ def find_named(directory: AnyDirectory, name: str, *, current: str | None = None
             return _anywhere(directory, method, current)
     raise CallError(
         ErrorCode.UNKNOWN_SKILL,
-        "{name!r} is not the path of a function",
-        name=name[:200],
+        f"{name[:200]!r} is not the path of a function",
         hint="a path is devices.<device>.<Skill>.<function>; search_skills lists them",
     )
 
@@ -253,10 +251,7 @@ def _anywhere(directory: AnyDirectory, name: str, current: str | None) -> Target
                     known[called].append(Found(entry, skill, method))
     if not known.get(name):
         raise CallError(
-            ErrorCode.UNKNOWN_SKILL,
-            "no device has {name}",
-            name=name[:200],
-            hint=suggestion(name[:200], known),
+            ErrorCode.UNKNOWN_SKILL, f"no device has {name[:200]}", hint=suggestion(name[:200], known)
         )
     found = min(known[name], key=lambda each: _nearness(each.entry, each.skill, current))
     if found.skill.device_agnostic:

@@ -160,19 +160,10 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
             methods[name] = LoadedMethod(schema, function, options.concurrency)
     if not methods:
         reason = f" ({problems[0].message})" if problems else ""
-        raise ConfigError(
-            "{name} has no public method{reason}",
-            name=owner.__name__,
-            reason=reason,
-            hint="add a public method",
-        )
+        raise ConfigError(f"{owner.__name__} has no public method{reason}", hint="add a public method")
     if len(methods) > MAX_METHODS:
         raise ConfigError(
-            "{name} has {count} methods, more than {max_methods}",
-            name=owner.__name__,
-            count=len(methods),
-            max_methods=MAX_METHODS,
-            hint="split it",
+            f"{owner.__name__} has {len(methods)} methods, more than {MAX_METHODS}", hint="split it"
         )
     return _loaded(instance, methods), problems
 
@@ -181,11 +172,7 @@ def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkil
     owner = type(instance)
     concurrency = getattr(instance, "concurrency", Skill.concurrency)
     if not isinstance(concurrency, int) or concurrency < 1:
-        raise ConfigError(
-            "{name}.concurrency is a number of at least 1, not {concurrency!r}",
-            name=owner.__name__,
-            concurrency=concurrency,
-        )
+        raise ConfigError(f"{owner.__name__}.concurrency is a number of at least 1, not {concurrency!r}")
     try:
         registration = Registration(
             skill=owner.__name__,
@@ -197,9 +184,7 @@ def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkil
         )
     except ValidationError as error:
         reason = explain(error, Registration, what="field")
-        raise ConfigError(
-            "{name} cannot be registered: {reason}", name=owner.__name__, reason=reason
-        ) from error
+        raise ConfigError(f"{owner.__name__} cannot be registered: {reason}") from error
     return LoadedSkill(owner.__name__, instance, dict(methods), registration, concurrency)
 
 
@@ -212,11 +197,8 @@ def _check_hooks(owner: type[Skill]) -> None:
         hook = getattr(owner, name)
         if not inspect.iscoroutinefunction(hook) or str(inspect.signature(hook)) not in _HOOK:
             raise ConfigError(
-                "{name}.{method} would run when the skill {when}",
-                name=owner.__name__,
-                method=name,
-                when=when,
-                hint="rename it, or make it `async def {method}(self) -> None`",
+                f"{owner.__name__}.{name} would run when the skill {when}",
+                hint=f"rename it, or make it `async def {name}(self) -> None`",
             )
 
 

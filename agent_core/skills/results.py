@@ -39,18 +39,13 @@ def to_json(value: object, *, max_bytes: int = MAX_RESULT_BYTES, what: str = "th
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise CallError(
             ErrorCode.SKILL_ERROR,
-            "{what} cannot be sent: {reason}",
-            what=what,
-            reason=_reason(error),
+            f"{what} cannot be sent: {_reason(error)}",
             hint="return plain data, a dataclass or a pydantic model",
         ) from error
     if len(text) > max_bytes:
         raise CallError(
             ErrorCode.TOO_LARGE,
-            "{what} has {count:,} bytes, more than the {max_bytes:,} that can be sent",
-            what=what,
-            count=len(text),
-            max_bytes=max_bytes,
+            f"{what} has {len(text):,} bytes, more than the {max_bytes:,} that can be sent",
             hint="ask for less, or in parts",
         )
     return plain

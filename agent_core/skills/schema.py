@@ -127,10 +127,7 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             stars = "*" if parameter.kind == parameter.VAR_POSITIONAL else "**"
             raise SchemaError(
-                "{stars}{name} cannot be described",
-                stars=stars,
-                name=parameter.name,
-                hint="name every parameter, or take a list",
+                f"{stars}{parameter.name} cannot be described", hint="name every parameter, or take a list"
             )
     adapters = {each: _adapter(each, hints.get(each, Any)) for each in signature.parameters}
     parameters = list(signature.parameters.values())
@@ -171,7 +168,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(inspect.unwrap(function), include_extras=True)
     except Exception as error:
         # A hint is an expression of the author's and may raise anything.
-        raise SchemaError("a type hint cannot be resolved: {error}", error=error) from error
+        raise SchemaError(f"a type hint cannot be resolved: {error}") from error
 
 
 def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:
@@ -185,11 +182,9 @@ def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:
     except (PydanticUserError, TypeError, NameError) as error:
         if getattr(error, "code", "") == "typed-dict-version":
             raise SchemaError(
-                "{name}: before Python 3.12 it must be a typing_extensions.TypedDict", name=name
+                f"{name}: before Python 3.12 it must be a typing_extensions.TypedDict"
             ) from error
-        raise SchemaError(
-            "{name}: its type cannot be expressed as JSON", name=name, hint=_TYPES_HINT
-        ) from error
+        raise SchemaError(f"{name}: its type cannot be expressed as JSON", hint=_TYPES_HINT) from error
 
 
 def _object_schema(signature: inspect.Signature, adapters: Mapping[str, TypeAdapter[Any]]) -> dict[str, Json]:

@@ -168,7 +168,7 @@ class Connection:
             Disconnected: If the connection has ended.
         """
         if self.closed.done():
-            raise Disconnected("the broker closed the connection: {result}", result=self.closed.result())
+            raise Disconnected(f"the broker closed the connection: {self.closed.result()}")
         topic, payload, qos, retain = message[:4]
         if qos:
             packed = packed_properties(message) if self.protocol == 5 else b""
@@ -217,8 +217,7 @@ class Connection:
         ]
         if refused:
             raise Forbidden(
-                "the broker refuses the subscription to {refused}",
-                refused=", ".join(refused),
+                f"the broker refuses the subscription to {', '.join(refused)}",
                 hint="Check the rights of this login on the broker.",
             )
 
@@ -344,9 +343,7 @@ class Connection:
         confirmed = self._confirmed.get(mid) if self._confirmed else None
         if confirmed is not None and not confirmed.done():
             if reason.is_failure:
-                confirmed.set_exception(
-                    Forbidden("the broker did not take a message: {reason}", reason=reason.getName())
-                )
+                confirmed.set_exception(Forbidden(f"the broker did not take a message: {reason.getName()}"))
             else:
                 confirmed.set_result(None)
         if self._waiting:

@@ -242,9 +242,7 @@ class Link:
         connection = self._connection
         if connection is None:
             reason = self.last_error.message if self.last_error else "not connected yet"
-            raise Disconnected(
-                "no connection to the broker: {reason}", reason=reason, hint="It is tried again by itself."
-            )
+            raise Disconnected(f"no connection to the broker: {reason}", hint="It is tried again by itself.")
         return connection
 
     def _outgoing(self, message: Message) -> Message:

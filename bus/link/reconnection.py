@@ -163,9 +163,7 @@ class Reconnection:
                 self.url = address.url
                 self._began = asyncio.get_running_loop().time()
                 reason = await self._stay(connection)
-                self.last_error = Disconnected(
-                    "the connection to {url} was lost: {reason}", url=address.url, reason=reason
-                )
+                self.last_error = Disconnected(f"the connection to {address.url} was lost: {reason}")
                 # Who was asked to leave did not lose it.
                 _log.log(logging.INFO if self.interrupted else logging.WARNING, "%s", self.last_error)
             return answer
@@ -201,10 +199,7 @@ def _explained(address: Address, answer: ConnectResult, username: str | None) ->
     if answer.verdict is Verdict.LOGIN_REFUSED:
         login = f"the login of {username}" if username else "a connection without a login"
         return LoginRefused(
-            "{url} refuses {login}: {reason}",
-            url=address.url,
-            login=login,
-            reason=answer.reason,
+            f"{address.url} refuses {login}: {answer.reason}",
             hint="Check the token or the password."
             if username
             else "In strawberry.toml, username and password_env of [broker] or [home_broker] name a login.",
@@ -212,7 +207,7 @@ def _explained(address: Address, answer: ConnectResult, username: str | None) ->
     hint = answer.hint or "Check the address, and that the broker runs."
     if answer.verdict is Verdict.CLOSED and address.scheme == "mqtt":
         hint += " If this is its port for TLS, the address begins with mqtts://."
-    return Disconnected("no connection to {url}: {reason}", url=address.url, reason=answer.reason, hint=hint)
+    return Disconnected(f"no connection to {address.url}: {answer.reason}", hint=hint)
 
 
 def _combined(errors: list[LinkError]) -> LinkError:

@@ -322,7 +322,7 @@ class Caller:
         """Check a reply to a call of ours, and parse it."""
         key = self._keys(device)
         if key is None:
-            raise InvalidMessage("{name} has no key bound to it", name=device)
+            raise InvalidMessage(f"{device} has no key bound to it")
         reply = topics.RESULT.parse(unseal(self._hub_id, message.topic, message.payload, key))
         if reply.id != call.id:
             raise InvalidMessage("it names another call than its topic")

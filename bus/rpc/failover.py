@@ -65,10 +65,7 @@ def _combined(request: CallRequest, failures: list[CallError]) -> CallError:
     name = f"{request.skill}.{request.method}"
     if not failures:
         return CallError(
-            ErrorCode.OFFLINE,
-            "no device with {name} is connected",
-            name=name,
-            hint="Start a spoke that has it.",
+            ErrorCode.OFFLINE, f"no device with {name} is connected", hint="Start a spoke that has it."
         )
     if len(failures) == 1:
         return failures[0]
@@ -78,4 +75,4 @@ def _combined(request: CallRequest, failures: list[CallError]) -> CallError:
     code = codes.pop() if len(codes) == 1 else said[-1]
     names = (request.names.get(error.device or "", error.device) for error in failures)
     each = "; ".join(f"{name}: {error.message}" for name, error in zip(names, failures, strict=True))
-    return CallError(code, "no device could run {name}: {each}", name=name, each=each, hint=failures[-1].hint)
+    return CallError(code, f"no device could run {name}: {each}", hint=failures[-1].hint)

@@ -200,9 +200,7 @@ class OpenCall:
         """Conclude that the call may or may not have run."""
         error = CallError(
             ErrorCode.OUTCOME_UNKNOWN,
-            "{path}: outcome unknown, it may have run: {why}",
-            path=self.request.path,
-            why=why,
+            f"{self.request.path}: outcome unknown, it may have run: {why}",
             hint="Look at the device before you try again.",
             device=self.request.device,
         )

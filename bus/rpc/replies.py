@@ -66,9 +66,7 @@ class Replies:
             return sealed
         too_large = CallError(
             ErrorCode.TOO_LARGE,
-            "the result has {count:,} bytes; {max_payload:,} are allowed",
-            count=len(sealed),
-            max_payload=self._max_payload,
+            f"the result has {len(sealed):,} bytes; {self._max_payload:,} are allowed",
             hint="Ask for less at once.",
         )
         return self.failure(incoming, too_large)

@@ -216,9 +216,7 @@ class Responder:
         elif known is not None:
             self._control_known(known, control.kind)
         elif control.kind == "start":
-            missing = CallError(
-                ErrorCode.EXPIRED, "{name} holds no reservation for this call", name=self._device
-            )
+            missing = CallError(ErrorCode.EXPIRED, f"{self._device} holds no reservation for this call")
             self._replies.send(incoming, self._replies.failure(incoming, missing))
         else:
             # The call may still be on its way: this outcome will be waiting for it.
@@ -256,10 +254,10 @@ class Responder:
         if call.epoch != self._epoch:
             return self._stale()
         if self._is_late(incoming, call.ttl_ms):
-            return CallError(ErrorCode.EXPIRED, "the call reached {name} too late", name=self._device)
+            return CallError(ErrorCode.EXPIRED, f"the call reached {self._device} too late")
         if self._seen.forgot(incoming.issued_at):
             return CallError(
-                ErrorCode.EXPIRED, "{name} no longer knows whether it has seen this call", name=self._device
+                ErrorCode.EXPIRED, f"{self._device} no longer knows whether it has seen this call"
             )
         return None
 
@@ -274,9 +272,7 @@ class Responder:
         if self._seen.active >= self._settings.max_active:
             return CallError(
                 ErrorCode.BUSY,
-                "{name} runs {max_active} calls already",
-                name=self._device,
-                max_active=self._settings.max_active,
+                f"{self._device} runs {self._settings.max_active} calls already",
                 hint="Try again when some of them have ended.",
             )
         if self._admission is not None:
@@ -287,9 +283,7 @@ class Responder:
         return None
 
     def _stale(self) -> CallError:
-        return CallError(
-            ErrorCode.STALE_EPOCH, "{name} has restarted since the call was made", name=self._device
-        )
+        return CallError(ErrorCode.STALE_EPOCH, f"{self._device} has restarted since the call was made")
 
     # Stages
 
@@ -301,7 +295,7 @@ class Responder:
         self._replies.send(incoming, incoming.reply)
 
     def _lapse(self, incoming: IncomingCall) -> None:
-        error = CallError(ErrorCode.EXPIRED, "the reservation on {name} lapsed", name=self._device)
+        error = CallError(ErrorCode.EXPIRED, f"the reservation on {self._device} lapsed")
         self._fail(incoming, error)
 
     def _start(self, incoming: IncomingCall, call: Call) -> None:
@@ -358,10 +352,7 @@ class Responder:
             return
         except PydanticSerializationError:
             not_json = CallError(
-                ErrorCode.SKILL_ERROR,
-                "{skill}.{method} gave what is not JSON",
-                skill=incoming.skill,
-                method=incoming.method,
+                ErrorCode.SKILL_ERROR, f"{incoming.skill}.{incoming.method} gave what is not JSON"
             )
             sealed = self._replies.failure(incoming, not_json)
         except asyncio.CancelledError:

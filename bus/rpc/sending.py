@@ -62,20 +62,14 @@ class CallSender:
             payload = self._seal.seal(topic, call)
         except (ValidationError, PydanticSerializationError, ValueError) as error:
             first = str(error).partition("\n")[0]
-            raise CallError(
-                ErrorCode.BAD_ARGUMENTS, "{path}: {first}", path=request.path, first=first
-            ) from None
+            raise CallError(ErrorCode.BAD_ARGUMENTS, f"{request.path}: {first}") from None
         except InvalidTopic as error:
-            raise CallError(
-                ErrorCode.UNKNOWN_SKILL, "{path}: {text}", path=request.path, text=error.message
-            ) from None
+            raise CallError(ErrorCode.UNKNOWN_SKILL, f"{request.path}: {error.message}") from None
         if len(payload) > self._max_payload:
             raise CallError(
                 ErrorCode.TOO_LARGE,
-                "the arguments of {path} have {count:,} bytes; {max_payload:,} are allowed",
-                path=request.path,
-                count=len(payload),
-                max_payload=self._max_payload,
+                f"the arguments of {request.path} have {len(payload):,} bytes; {self._max_payload:,} are "
+                "allowed",
                 hint="Pass a path or an address instead of the content.",
             )
         loop = asyncio.get_running_loop()

@@ -44,8 +44,7 @@ class Budget(NamedTuple):
             plain = b"".join(plain.split(b'"')[::2])
         if _values(plain) > self.values:
             raise InvalidMessage(
-                "the body has more than {values:,} values",
-                values=self.values,
+                f"the body has more than {self.values:,} values",
                 hint="Send fewer list items and object members at once.",
             )
 

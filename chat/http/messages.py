@@ -143,7 +143,7 @@ def _steps(messages: Sequence[ChatMessage]) -> list[ClientStep] | None:
         if message.role != "assistant" or not message.tool_calls:
             return None
         if len(message.tool_calls) > _MAX_CALLS:
-            raise InvalidMessage("a message may have {max_calls} tool calls", max_calls=_MAX_CALLS)
+            raise InvalidMessage(f"a message may have {_MAX_CALLS} tool calls")
         calls = [_call(called, number) for number, called in enumerate(message.tool_calls)]
         results: dict[str, str] = {}
         while left and left[0].role == "tool":

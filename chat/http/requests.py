@@ -101,7 +101,7 @@ async def read(
         raise _wrong(error, kind, "field") from None
     except ValueError as error:
         hint = "Numbers must be finite, and no larger than a double."
-        raise InvalidMessage("the body is not valid JSON: {error}", error=error, hint=hint) from None
+        raise InvalidMessage(f"the body is not valid JSON: {error}", hint=hint) from None
     return read
 
 
@@ -168,7 +168,7 @@ def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidM
     mistakes = error.errors(include_url=False)
     first = mistakes[0]
     if first["type"] == "json_invalid":
-        return InvalidMessage("the body is not valid JSON", msg=first["msg"], hint="{msg}.")
+        return InvalidMessage("the body is not valid JSON", hint=f"{first['msg']}.")
     if not first["loc"] and first["type"] != "value_error":
         return InvalidMessage("the body must be a JSON object", hint=_takes(kind, what))
     errors = [

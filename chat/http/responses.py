@@ -58,7 +58,7 @@ class _Item(ForeignPart):
                 )
             case "function_call_output":
                 return ChatMessage(role="tool", content=self.output, tool_call_id=self.call_id)
-        raise InvalidMessage("input: an item of type {type!r} is not known here", type=self.type[:40])
+        raise InvalidMessage(f"input: an item of type {self.type[:40]!r} is not known here")
 
 
 class _Tool(ForeignPart, ClientTool):
@@ -114,9 +114,7 @@ class ResponseRequest(ForeignPart):
             return None if given is None else _CONVERSATION.validate_python(given)
         except ValidationError:
             named = self.previous_response_id or given
-            raise InvalidMessage(
-                "there is no response or conversation {named!r}", named=str(named)[:80]
-            ) from None
+            raise InvalidMessage(f"there is no response or conversation {str(named)[:80]!r}") from None
 
 
 class ResponseText(TypedDict):

@@ -232,7 +232,7 @@ class ChatRoutes(Generic[Caller]):
         caller, conversation = await self._authenticate(request), _path_token(request, "conversation")
         kind = request.query_params.get("format", "json")
         if kind not in ("json", "markdown"):
-            raise InvalidMessage("format: json or markdown, not {kind!r}", kind=kind[:64])
+            raise InvalidMessage(f"format: json or markdown, not {kind[:64]!r}")
         service = await self._service()
         turns: list[TurnRecord] = []
         while page := await service.turns(
@@ -297,9 +297,7 @@ def _header(request: Request, name: str) -> str | None:
 def _device(request: Request) -> str | None:
     device = request.headers.get("x-strawberry-device")
     if device is not None and len(device) > _DEVICE_CHARS:
-        raise InvalidMessage(
-            "x-strawberry-device: at most {device_chars} characters", device_chars=_DEVICE_CHARS
-        )
+        raise InvalidMessage(f"x-strawberry-device: at most {_DEVICE_CHARS} characters")
     return device
 
 
@@ -312,9 +310,7 @@ def _token(value: str, name: str) -> str:
         return _TOKEN.validate_python(value)
     except ValidationError:
         raise InvalidMessage(
-            "{name}: 1 to 64 letters, digits, dots, hyphens and underscores, not {value!r}",
-            name=name,
-            value=value[:64],
+            f"{name}: 1 to 64 letters, digits, dots, hyphens and underscores, not {value[:64]!r}"
         ) from None
 
 

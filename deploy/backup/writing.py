@@ -65,9 +65,7 @@ def write_backup(
     check_passphrase(passphrase)
     if not home.has_hub:
         raise ConfigError(
-            "there is no hub in {directory}",
-            directory=home.directory,
-            hint="Set STRAWBERRY_HOME to its directory.",
+            f"there is no hub in {home.directory}", hint="Set STRAWBERRY_HOME to its directory."
         )
     load_hub_key(home.hub)  # a backup without it could not be restored
     with temporary_directory(home) as copies:

@@ -157,7 +157,7 @@ class BusChat:
         """
         authority = self._registry.authority
         if len(message.payload) > _MOST_BYTES:
-            raise InvalidMessage("a request may have {most_bytes:,} bytes", most_bytes=_MOST_BYTES)
+            raise InvalidMessage(f"a request may have {_MOST_BYTES:,} bytes")
         key = self._registry.directory.public_key(principal)
         if key is not None:
             document = unseal(self._seal.hub_id, message.topic, message.payload, key)
@@ -178,9 +178,7 @@ class BusChat:
                     if key
                     else "broker login NAME --chat' lets a login"
                 )
-                raise Forbidden(
-                    "{principal} may not chat", principal=principal, grant=grant, hint="'strawberry {grant}."
-                )
+                raise Forbidden(f"{principal} may not chat", hint=f"'strawberry {grant}.")
         if key is None and not document.lstrip().startswith(b"{"):
             return _Asked(principal, id_, claims, _plain(document), signed=False, brief=True)
         try:
@@ -259,7 +257,7 @@ class BusChat:
 
 
 def _answered_before(asked: _Asked) -> Conflict:
-    return Conflict("request {id} was answered before", id=asked.id, hint="Use a new id for each request.")
+    return Conflict(f"request {asked.id} was answered before", hint="Use a new id for each request.")
 
 
 def _plain(payload: bytes) -> ChatRequest:
@@ -273,5 +271,5 @@ def _plain(payload: bytes) -> ChatRequest:
     except UnicodeDecodeError:
         raise InvalidMessage("the message is not UTF-8", hint=_SHAPE) from None
     if not 0 < len(text) <= MAX_MESSAGE:
-        raise InvalidMessage("a message has 1 to {max_message:,} characters", max_message=MAX_MESSAGE)
+        raise InvalidMessage(f"a message has 1 to {MAX_MESSAGE:,} characters")
     return ChatRequest(message=text)

@@ -85,7 +85,6 @@ def _refuse_foreign(bus: BusSettings) -> None:
             hint="'strawberry broker run' starts the broker of this home.",
         ) from None
     raise LoginRefused(
-        "what listens at {url} is not known as the broker of this home, so no login is sent to it",
-        url=bus.url,
+        f"what listens at {bus.url} is not known as the broker of this home, so no login is sent to it",
         hint="Start the broker of this home, or use the other one with --trust-broker.",
     )

@@ -93,7 +93,7 @@ class WakeWords:
             return
         entry, key = self._directory.get(values["device"]), self._directory.public_key(values["device"])
         if entry is None or key is None:
-            raise BadSignature("{name} is no device of this home", name=values["device"])
+            raise BadSignature(f"{values['device']} is no device of this home")
         if not self._rates.take(entry.id):
             return
         document = unseal(self._seal.hub_id, message.topic, message.payload, key)

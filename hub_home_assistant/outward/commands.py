@@ -145,14 +145,14 @@ def read_command(command: Command, text: str) -> tuple[str, dict[str, Json]]:
         with suppress(ValueError):
             value = from_json(text)
         if not is_number(value):
-            raise InvalidMessage("{text!r} is no number", text=text[:40])
+            raise InvalidMessage(f"{text[:40]!r} is no number")
         value = int(value) if value == int(value) else value
     elif entity.component in ("switch", "light") and text in ("ON", "OFF"):
         if text.lower() in calls:
             return calls[text.lower()], {}
         value = text == "ON"
     elif entity.component != "select" or text not in (entity.appearance.options or ()):
-        raise InvalidMessage("{text!r} is nothing that can be set here", text=text[:40])
+        raise InvalidMessage(f"{text[:40]!r} is nothing that can be set here")
     verb = "set_brightness" if command.verb == "set_brightness" else "set"
     only = parameter(entity.calls[verb]) if verb in calls else None
     if only is None:
@@ -162,7 +162,7 @@ def read_command(command: Command, text: str) -> tuple[str, dict[str, Json]]:
 
 def _text(payload: bytes) -> str:
     if len(payload) > _MOST_BYTES:
-        raise InvalidMessage("a command has at most {most_bytes:,} bytes", most_bytes=_MOST_BYTES)
+        raise InvalidMessage(f"a command has at most {_MOST_BYTES:,} bytes")
     try:
         return payload.decode()
     except UnicodeDecodeError:

@@ -67,10 +67,8 @@ class Clients:
         """
         if not _NAME.match(name) or name.startswith(_OURS):
             raise InvalidMessage(
-                "{name!r} cannot be the name of a login",
-                name=name,
-                ours=_OURS,
-                hint="Small letters, digits, - and _, up to 32, a letter first, not {ours}….",
+                f"{name!r} cannot be the name of a login",
+                hint=f"Small letters, digits, - and _, up to 32, a letter first, not {_OURS}….",
             )
         if chat and home_assistant:
             raise InvalidMessage(
@@ -98,7 +96,7 @@ class Clients:
         for client in await self.list():
             if client.name == name:
                 return client
-        raise NotFound("there is no login {name!r}", name=name, hint="'strawberry broker logins' lists them.")
+        raise NotFound(f"there is no login {name!r}", hint="'strawberry broker logins' lists them.")
 
     async def remove(self, name: str) -> None:
         """Revoke a login and disconnect its client.

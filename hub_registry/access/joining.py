@@ -180,8 +180,7 @@ class Joining:
             interval_s = self._bounds.interval_s
             raise TooManyRequests(
                 "polled too soon",
-                interval_s=interval_s,
-                hint="Ask every {interval_s:g} seconds.",
+                hint=f"Ask every {interval_s:g} seconds.",
                 retry_after_s=math.ceil(interval_s),
             )
         found.asked = present

@@ -191,9 +191,7 @@ class ChatSockets:
         followed = self._followed.get((caller.user.id, turn))
         if followed is None or followed.turn.through not in (None, key_of(caller)):
             raise NotFound(
-                "the events of turn {turn!r} are not kept here",
-                turn=turn,
-                hint="Read its conversation for the answer.",
+                f"the events of turn {turn!r} are not kept here", hint="Read its conversation for the answer."
             )
         return followed
 
@@ -211,8 +209,7 @@ class ChatSockets:
             jti, left_s = bearer.claims.jti, bearer.claims.exp - time.time()
             if not self._open.take(jti):
                 raise TooManyRequests(
-                    "this token has {sockets} sockets open, or all together have too many",
-                    sockets=_SOCKETS,
+                    f"this token has {_SOCKETS} sockets open, or all together have too many",
                     hint="Close one.",
                 )
         except StrawberryError as error:

@@ -82,8 +82,7 @@ class _Server:
             # The reason is for admins: its own words may hold what only they may read.
             raise CallError(
                 ErrorCode.OFFLINE,
-                "the MCP server {name} is not there",
-                name=self.name,
+                f"the MCP server {self.name} is not there",
                 hint="'strawberry mcp list' says why.",
             )
 
@@ -98,16 +97,12 @@ class _Server:
                 given = tool.arguments(arguments)
                 return value_of(await client.call_tool(tool.tool, given, progress_callback=report))
         except TimeoutError:
-            raise CallError(
-                ErrorCode.TIMEOUT, "{name} did not answer in {call_s:g} s", name=self.name, call_s=_CALL_S
-            ) from None
+            raise CallError(ErrorCode.TIMEOUT, f"{self.name} did not answer in {_CALL_S:g} s") from None
         except CallError:
             raise
         except Exception as error:  # noqa: BLE001  what the library fails with is not known
             what = " ".join(str(error).split())[:500]
-            raise CallError(
-                ErrorCode.SKILL_ERROR, "{name}: {what}", name=self.name, what=what or type(error).__name__
-            ) from None
+            raise CallError(ErrorCode.SKILL_ERROR, f"{self.name}: {what or type(error).__name__}") from None
 
 
 class McpServerState(Part):
@@ -294,7 +289,7 @@ async def _transport(home: Path, server: _Server) -> AsyncIterator[tuple[Any, An
                 command, *args = tied([program, *(fill(each) for each in entry.args)], folder=folder)
             except FileNotFoundError:
                 hint = "Write its full path, or add it to PATH."
-                raise ConfigError("there is no program {program!r}", program=program, hint=hint) from None
+                raise ConfigError(f"there is no program {program!r}", hint=hint) from None
             parameters = StdioServerParameters(
                 command=command,
                 args=args,

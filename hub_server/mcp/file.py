@@ -74,7 +74,7 @@ def parse_servers(text: str) -> dict[str, ServerEntry]:
         found = json.loads(text, object_pairs_hook=unique)
     except ValueError as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
-        raise FileProblem("this is not JSON: {error}", error=error, line=line) from None
+        raise FileProblem(f"this is not JSON: {error}", line=line) from None
     except RecursionError:
         raise FileProblem("this is nested too deep") from None
     try:

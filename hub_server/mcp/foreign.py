@@ -114,11 +114,7 @@ def value_of(result: Any) -> Json:
     if isinstance(value, dict) and value.keys() == {"result"}:
         value = value["result"]  # how the official library wraps what is no object
     if len(json.dumps(value)) > MAX_RESULT_BYTES:
-        raise CallError(
-            ErrorCode.TOO_LARGE,
-            "the result has more than {max_result_bytes:,} bytes",
-            max_result_bytes=MAX_RESULT_BYTES,
-        )
+        raise CallError(ErrorCode.TOO_LARGE, f"the result has more than {MAX_RESULT_BYTES:,} bytes")
     return value
 
 

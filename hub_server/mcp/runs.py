@@ -93,7 +93,7 @@ class ToolRuns:
             TooManyRequests: If too many calls of this token wait already.
         """
         if sum(each.token == run.token for each in self._waiting.values()) >= _WAITING:
-            raise TooManyRequests("{waiting} calls of this token wait for an answer", waiting=_WAITING)
+            raise TooManyRequests(f"{_WAITING} calls of this token wait for an answer")
         run.question = question
         self._waiting[run.id] = run
         # A client that does not come back: its question expires, and the call ends by itself.

@@ -96,8 +96,7 @@ def refuse_own(name: str) -> None:
     if name.lower().startswith(_OWN):
         raise CallError(
             ErrorCode.REFUSED,
-            "{name!r} is refused: it is Strawberry itself, which is no node",
-            name=name[:100],
+            f"{name[:100]!r} is refused: it is Strawberry itself, which is no node",
             hint="'strawberry service' starts and stops it, at its own machine.",
         )
 
@@ -113,22 +112,13 @@ def read_manifest(folder: Path) -> Manifest:
         return parse_yaml(_text(path), Manifest)
     except FileProblem as problem:
         line = f":{problem.line}" if problem.line is not None else ""
-        raise FileProblem(
-            "{path}{line_number}: {text}",
-            path=path,
-            line_number=line,
-            text=problem.message,
-            hint=problem.hint,
-            line=problem.line,
-        ) from None
+        raise FileProblem(f"{path}{line}: {problem.message}", hint=problem.hint, line=problem.line) from None
 
 
 def _text(path: Path) -> str:
     name = path.parent.name
     if not is_node_name(name):
-        raise FileProblem(
-            "{name!r} is no name of a node: letters, digits, '_' and '-', at most 50", name=name
-        )
+        raise FileProblem(f"{name!r} is no name of a node: letters, digits, '_' and '-', at most 50")
     if name.lower().startswith(_OWN):
         raise FileProblem("names that begin with 'strawberry' are for Strawberry itself")
     try:

@@ -272,10 +272,8 @@ class Nodes:
         if node.status.state == "failed":
             raise CallError(
                 ErrorCode.SKILL_ERROR,
-                "{name} {reason}",
-                name=name,
-                reason=node.status.reason,
-                hint="'strawberry nodes logs DEVICE {name}' shows what it wrote.",
+                f"{name} {node.status.reason}",
+                hint=f"'strawberry nodes logs DEVICE {name}' shows what it wrote.",
             )
         return self._status(name)
 
@@ -320,7 +318,7 @@ class Nodes:
                 hint="Name one in its node.yaml: build: make",
             )
         if name in self._building:
-            raise CallError(ErrorCode.BUSY, "{name} is being built already", name=name)
+            raise CallError(ErrorCode.BUSY, f"{name} is being built already")
         self._building.add(name)
         last = ""
         try:
@@ -338,10 +336,7 @@ class Nodes:
                 code = await process.wait()
         except OSError as error:
             raise CallError(
-                ErrorCode.SKILL_ERROR,
-                "the build of {name} cannot be started: {strerror}",
-                name=name,
-                strerror=error.strerror or error,
+                ErrorCode.SKILL_ERROR, f"the build of {name} cannot be started: {error.strerror or error}"
             ) from None
         finally:
             self._building.discard(name)
@@ -450,10 +445,7 @@ class Nodes:
         if name not in folders:
             refuse_own(name)
             raise CallError(
-                ErrorCode.BAD_ARGUMENTS,
-                "there is no node {name!r}",
-                name=name[:100],
-                hint=suggestion(name, folders),
+                ErrorCode.BAD_ARGUMENTS, f"there is no node {name[:100]!r}", hint=suggestion(name, folders)
             )
         return folders[name]
 
