@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from agent_core.skills.skill import Unit
 from chat.operations import Command, Operation, Resource, Stream
+from contracts.phrases import MEMBER
 from deploy.cli.resources import DECLARATIONS
 from hub_server.resources import RESOURCES
 
@@ -69,7 +70,11 @@ def _command(operation: Operation[Any, Any], command: Command) -> dict[str, Any]
     formats = (
         {}
         if not _is_model(model)
-        else {name: how for name, each in model.model_fields.items() if (how := _format(name, _of(each)))}
+        else {
+            name: how
+            for name, each in model.model_fields.items()
+            if name != MEMBER and (how := _format(name, _of(each)))
+        }
     )
     first, _, rest = _prose(operation).partition("\n\n")
     return {
@@ -203,6 +208,8 @@ def _shape(kind: Any, depth: int = 0) -> str:
         return "" if depth else "…"
     fields = []
     for name, each in plain.model_fields.items():
+        if name == MEMBER:
+            continue  # of any text for people: docs/http.md says it once
         inner = _shape(each.annotation, depth + 1) if depth < 1 else ""
         shown = each.serialization_alias or each.alias or name
         fields.append(f'"{shown}": {inner}' if "{" in inner else f'"{shown}"')
