@@ -37,8 +37,9 @@ from hub_live.topics import Decoding, Feed, LastHeard, LinkName, TopicLink, open
 from hub_live.topics.operations import bus
 from hub_live.topics.skill import BusSkill
 from hub_live.topics.values import BusValues
-from hub_live.watchers.http import timer_routes, watcher_routes
 from hub_live.watchers.opening import open_watchers
+from hub_live.watchers.operations import timers as timer_operations
+from hub_live.watchers.operations import watchers as watcher_operations
 from hub_live.watchers.skill import WatcherSkill
 from hub_live.watchers.timers import Timers, open_timers
 from hub_live.watchers.watchers import Watchers
@@ -111,8 +112,8 @@ class Live:
             *operations.mount(event_operations, self.events),
             *operations.mount(bus, self.values),
             *operations.mount(capture_operations, self.captures),
-            *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
-            *timer_routes(self.timers, gate),
+            *operations.mount(watcher_operations, self.watchers),
+            *operations.mount(timer_operations, self.timers),
             *operations.mount(world_operations, self.world),
             *operations.mount(memory_operations, self.memory),
             *node_routes(self.nodes, gate, connections=connections),

@@ -7,6 +7,7 @@ from hub_live.captures.operations import captures
 from hub_live.events.operations import events
 from hub_live.memory.operations import memory
 from hub_live.topics.operations import bus
+from hub_live.watchers.operations import timers, watchers
 from hub_live.world.operations import world
 from hub_registry.access.bearer import Bearer
 from hub_registry.http.clients import clients
@@ -21,6 +22,8 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     bus,
     skills,
     captures,
+    watchers,
+    timers,
     events,
     world,
     memory,

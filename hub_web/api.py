@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, ParamSpec, TypeVar, overload
@@ -114,9 +114,11 @@ class Api:
         Raises:
             StrawberryError: As the stream says it.
         """
-        with _refusals():
-            async with self.operations.follow(stream, self._admit, *args, **kwargs) as answers:
-                yield answers
+        async with AsyncExitStack() as stack:
+            with _refusals():
+                followed = self.operations.follow(stream, self._admit, *args, **kwargs)
+                answers = await stack.enter_async_context(followed)
+            yield answers
 
     async def _admit(self, needs: Needs, what: str) -> Bearer:
         connection = HTTPConnection(self._scope("GET", "/", {}, {"host": self.host}))

@@ -30,7 +30,7 @@ from contracts.wire import Strict
 P = ParamSpec("P")
 Service = TypeVar("Service")
 AskerT = TypeVar("AskerT")
-Answer = TypeVar("Answer")
+Answer = TypeVar("Answer", covariant=True)
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 _IN_QUERY: Final = ("GET", "DELETE")
@@ -184,10 +184,8 @@ class Operation(Generic[P, Answer]):
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether no field must be given."""
-        return self.body is not None and not any(
-            each.is_required() for each in self.body.model_fields.values()
-        )
+        """Whether no field must be given; a body that is a model of its own must be there."""
+        return all(not each.is_model and each.default is not inspect.Parameter.empty for each in self.fields)
 
     def arguments(self, body: BaseModel | None) -> dict[str, Any]:
         """Return the arguments of the fields."""

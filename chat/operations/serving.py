@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -20,7 +21,7 @@ from contracts.validation import validated
 
 _log = logging.getLogger(__name__)
 
-_TRUE: Final = ("true", "1", "yes", "on")
+_SWITCH: Final = TypeAdapter(bool)
 
 
 class Asker(Protocol):
@@ -126,7 +127,7 @@ class Operations(Generic[AskerT]):
         streams = Streams(self._connections)
 
         async def endpoint(request: Request) -> Response:
-            is_switched = switched is not None and request.query_params.get(switched.switch) in _TRUE
+            is_switched = switched is not None and _is_on(request, switched.switch)
             operation = switched if switched is not None and is_switched else declared
             asking = await self._door.admit(request, operation.needs, operation.label)
             with self._door.recording(operation.label, asking):
@@ -158,6 +159,13 @@ def _checked(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict
     if sent is not None:
         fields = sent.model_dump(exclude_unset=True, warnings=False)
     return arguments | operation.arguments(validated(operation.body, fields, what="field"))
+
+
+def _is_on(request: Request, switch: str) -> bool:
+    try:
+        return _SWITCH.validate_python(request.query_params.get(switch, False))
+    except ValidationError:
+        raise InvalidMessage("{switch} must be true or false", switch=switch) from None
 
 
 async def _given(

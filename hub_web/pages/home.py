@@ -13,6 +13,7 @@ from nicegui import ui
 from contracts.text import shortened
 from hub_live.events.kinds import Event, TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
+from hub_live.watchers.operations import list_timers, remove_timer
 from hub_live.watchers.timers import TimerSummary
 from hub_live.world import operations as world
 from hub_live.world.operations import WorldEvent
@@ -277,7 +278,7 @@ class _Board:
     # -- timers, and watchers that fired ----------------------------------------------------------
 
     async def _read_timers(self) -> None:
-        timers = await view.api.get("/api/timers", list[TimerSummary])
+        timers = await view.api(list_timers)
         self._left: list[tuple[Words, datetime]] = []
         self._now.clear()
         self._now.set_visibility(bool(timers))
@@ -308,7 +309,7 @@ class _Board:
             words.set(clock if seconds < 3_600 else lasting(seconds))
 
     async def _cancel(self, timer: TimerSummary) -> None:
-        await view.api.delete(f"/api/timers/{part(timer.id)}")
+        await view.api(remove_timer, timer.id)
         await self._refresh_timers()
 
     async def _timer_changed(self, event: Event[TimerData]) -> None:

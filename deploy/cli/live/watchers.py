@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient, hub_of
-from deploy.cli.terminal.asking import agreed, is_sure
+from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import cell, moment
 
@@ -130,10 +130,10 @@ def test(options: argparse.Namespace) -> None:
         print(f"  nothing was recorded {_span(gap['since'], gap['until'])}")
 
 
-def change(options: argparse.Namespace) -> None:
-    """Pause, resume or snooze a watcher."""
-    body = {"seconds": _seconds(options.duration)} if options.command == "snooze" else None
-    _say(options, _post(hub_of(options), options.name, options.command, body))
+def snooze(options: argparse.Namespace) -> None:
+    """Keep a watcher quiet for some time."""
+    body = {"seconds": _seconds(options.duration)}
+    _say(options, _post(hub_of(options), options.name, "snooze", body))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -142,15 +142,6 @@ def run(options: argparse.Namespace) -> None:
         entry = _post(hub_of(options), options.name, "run")
     did = "".join(f"\n  {each}" for each in _entry(entry)["did"])
     Output(options.json).result(entry, text=f"{entry['decision']}: {entry['reason']}{did}")
-
-
-def remove(options: argparse.Namespace) -> int:
-    """Delete a watcher."""
-    if not is_sure(f"Delete {options.name} with its history?", yes=options.yes):
-        return 1
-    answer = hub_of(options).request("DELETE", _path(options.name))
-    Output(options.json).result(answer, text=f"{options.name} is deleted.")
-    return 0
 
 
 def _path(name: str) -> str:

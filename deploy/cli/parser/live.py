@@ -166,18 +166,11 @@ watchers test: show when a watcher would have fired
   | --since TIME   how far back, as 7d; default 7d
   | --capture ID   a capture: 'captures list' shows them
   --model          have the model decide each time, up to 10 times
-watchers pause (:change): stop a watcher until it is resumed
-  + +name
-watchers resume (:change): let a watcher go on
-  + +name
 watchers run: have the model evaluate a watcher now; it may act
   + +name
-watchers snooze (:change): keep a watcher quiet for some time
+watchers snooze: keep a watcher quiet for some time
   + +name
   DURATION  for example 30m or 8h
-watchers remove: delete a watcher and its history
-  + +name
-  --yes  do not ask
 
 world (live.world, hub): show what there is in the home, with its state
   Lists devices, skills, areas and entities, with state and age.

@@ -1,22 +1,23 @@
 """One watcher: its predicate, tried on what was recorded, its actions and its history."""
 
 import json
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from nicegui import ui
 
 from contracts.errors import StrawberryError
 from contracts.text import shortened
-from contracts.wire import Json, Strict
+from contracts.wire import Json
 from hub_live.captures import CaptureInfo
 from hub_live.captures.files.formats import FORMATS
 from hub_live.events.kinds import Event, WatcherData
-from hub_live.watchers.backtest import Report
+from hub_live.watchers import operations
 from hub_live.watchers.decisions.evaluation import DecisionEntry
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.definition import Approval
-from hub_live.watchers.http import PredicateBody, SnoozeBody, TestBody
-from hub_live.watchers.watched import CheckedPredicate, WatcherSummary, WatcherWithHistory
+from hub_live.watchers.operations import TestRequest
+from hub_live.watchers.watched import WatcherSummary, WatcherWithHistory
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
@@ -60,13 +61,12 @@ class _Watcher:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._path = f"/api/watchers/{part(name)}"
         self._watcher: WatcherWithHistory
         self._shown: object = None
 
     async def open(self) -> None:
         """Build the page."""
-        self._watcher = await view.api.get(self._path, WatcherWithHistory)
+        self._watcher = await view.api(operations.show, self._name)
         captures = await view.api.get("/api/captures", list[CaptureInfo])
         self._head = stack()
         with card(text("Condition"), icon="rule"):
@@ -100,14 +100,12 @@ class _Watcher:
     async def _heard(self, event: Event[WatcherData]) -> None:
         concerned = event.data.watchers or [event.subject]
         if self._name in concerned and event.data.event != "removed":
-            await self._show(await view.api.get(self._path, WatcherWithHistory))
+            await self._show(await view.api(operations.show, self._name))
 
     async def _show(self, given: WatcherSummary) -> None:
         """Show what changes by itself; what is being edited stays."""
         shown = self._watcher = (
-            given
-            if isinstance(given, WatcherWithHistory)
-            else await view.api.get(self._path, WatcherWithHistory)
+            given if isinstance(given, WatcherWithHistory) else await view.api(operations.show, self._name)
         )
         self._save.set_visibility(shown.state != "draft")
         head = (
@@ -163,10 +161,15 @@ class _Watcher:
             with view.button(text("Snooze"), lambda: None, icon="snooze"), ui.menu().props("role=menu"):
                 for hours in (1, 8, 24):
                     view.menu_item(lasting(hours * 3_600.0), self._snoozing(hours))
-            view.button(text("Pause"), lambda: self._do("pause"), icon="pause")
+            view.button(text("Pause"), lambda: self._do(view.api(operations.pause, self._name)), icon="pause")
             view.button(text("Run now"), self._run, icon="bolt")
         else:
-            view.button(text("Resume"), lambda: self._do("resume"), icon="play_arrow", kind="primary")
+            view.button(
+                text("Resume"),
+                lambda: self._do(view.api(operations.resume, self._name)),
+                icon="play_arrow",
+                kind="primary",
+            )
 
     def _build_rest(self) -> None:
         shown = self._watcher
@@ -222,8 +225,7 @@ class _Watcher:
     async def _check_with(self, predicate: str | None) -> None:
         self._checked.clear()
         try:
-            body = PredicateBody.model_construct(predicate=predicate)
-            found = await view.api.post(f"{self._path}/predicate", body, CheckedPredicate)
+            found = await view.api(operations.check, self._name, predicate)
         except StrawberryError as error:
             with self._checked:
                 problem(error.message, error.hint)
@@ -247,7 +249,7 @@ class _Watcher:
         ):
             return
         approval = Approval.model_construct(digest=shown.digest, predicate=predicate)
-        approved = await view.api.post(f"{self._path}/approve", approval, WatcherSummary)
+        approved = await view.api(operations.approve, self._name, approval)
         # Before the button goes that stands for this handler.
         view.notify(text("{name} is active", name=self._name))
         self._checked.clear()
@@ -257,13 +259,13 @@ class _Watcher:
 
     async def _test(self) -> None:
         kind, _, capture = str(self._since.value).partition(" ")
-        body = TestBody.model_construct(
+        data = TestRequest.model_construct(
             since=None if capture else kind,
             capture=capture or None,
             predicate=(self._predicate.value or "").strip() or None,
             lines=True,
         )
-        report = await view.api.post(f"{self._path}/test", body, Report)
+        report = await view.api(operations.test, self._name, data)
         with refilled(self._report):
             if not report.evaluated:
                 note(
@@ -302,25 +304,26 @@ class _Watcher:
 
     # -- what is done with it ---------------------------------------------------------------------
 
-    async def _do(self, action: str, body: Strict | None = None) -> None:
-        await self._show(await view.api.post(f"{self._path}/{action}", body, WatcherSummary))
+    async def _do(self, done: Awaitable[WatcherSummary]) -> None:
+        await self._show(await done)
 
     def _snoozing(self, hours: int) -> Any:
-        return lambda: self._do("snooze", SnoozeBody(seconds=hours * 3_600))
+        return lambda: self._do(view.api(operations.snooze, self._name, hours * 3_600))
 
     async def _toggle_dry_run(self) -> None:
         shown = self._watcher
-        await self._do("approve", Approval.model_construct(digest=shown.digest, dry_run=not shown.dry_run))
+        approval = Approval(digest=shown.digest, dry_run=not shown.dry_run)
+        await self._do(view.api(operations.approve, self._name, approval))
 
     async def _run(self) -> None:
-        decided = await view.api.post(f"{self._path}/run", None, DecisionEntry)
+        decided = await view.api(operations.run, self._name)
         view.notify(f"{decision_of(decided.decision)}: {text.message(decided.reason)}", kind="info")
-        await self._show(await view.api.get(self._path, WatcherWithHistory))
+        await self._show(await view.api(operations.show, self._name))
 
     async def _remove(self) -> None:
         question = text("Remove {name} with its history?", name=self._name)
         if await view.ask(question, yes=text("Remove"), danger=True):
-            await view.api.delete(self._path)
+            await view.api(operations.remove, self._name)
             view.go("/watchers")
 
 

@@ -9,10 +9,12 @@ from nicegui import ui
 from contracts.wire import Json
 from hub_live import limits
 from hub_live.topics import LinkName
+from hub_live.watchers import operations
 from hub_live.watchers.definition import Allowed, Edit, WatchedValue, WatcherRequest
-from hub_live.watchers.watched import WatchedTopic, WatcherSummary, WatcherWithHistory
+from hub_live.watchers.watched import WatchedTopic, WatcherSummary
+from hub_live.world.operations import Wanted, look
 from hub_live.world.thing import Thing
-from hub_live.world.world import ENTITY, WorldView
+from hub_live.world.world import ENTITY
 from hub_registry.http.skills import MethodBody, list_methods
 from hub_web.api import part
 from hub_web.pages.live.watchers import rule_of
@@ -42,7 +44,7 @@ async def new_watcher() -> None:
 async def edit_watcher(name: str) -> None:
     """Show the form that changes one."""
     view.title(name)
-    await _Form(await view.api.get(f"/api/watchers/{part(name)}", WatcherWithHistory)).open()
+    await _Form(await view.api(operations.show, name)).open()
 
 
 def source_line(source: WatchedTopic) -> str:
@@ -69,7 +71,7 @@ class _Form:
         """Build the page."""
         view.user.require_writer()
         present = self._watcher
-        world = await view.api.get("/api/world", WorldView, kind=ENTITY, limit=_MANY)
+        world = await view.api(look, Wanted(kind=ENTITY, limit=_MANY))
         found = await view.api(list_methods)
         self._things = {f"{each.kind} {each.id}": each for each in world.things if each.topic}
         self._methods = {
@@ -228,12 +230,11 @@ class _Form:
             on_change=wanted.on_change,
             schedule=wanted.schedule,
         )
-        path = f"/watchers/{part(wanted.name)}"
-        await view.api.patch(f"/api{path}", edit, WatcherSummary)
-        view.go(path)
+        await view.api(operations.edit, wanted.name, edit)
+        view.go(f"/watchers/{part(wanted.name)}")
 
     async def _make(self) -> None:
-        made = await view.api.post("/api/watchers", self._request(), WatcherSummary)
+        made = await view.api(operations.create, self._request())
         view.go(f"/watchers/{part(made.name)}")
 
 

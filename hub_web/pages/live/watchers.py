@@ -10,6 +10,7 @@ from hub_live.events.kinds import WatcherData
 from hub_live.watchers.decisions.evaluation import MadeCall
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.definition import Allowed
+from hub_live.watchers.operations import list_watchers
 from hub_live.watchers.watched import WatcherSummary
 from hub_web.api import part
 from hub_web.parts.layout import Tone, Words, badge, cut, dot, empty, grid, note, refilled, row
@@ -69,7 +70,7 @@ async def watchers() -> None:
 
     @one_at_a_time
     async def show() -> None:
-        found = await view.api.get("/api/watchers", list[WatcherSummary])
+        found = await view.api(list_watchers)
         with refilled(place):
             if not found:
                 with empty(

@@ -1,0 +1,181 @@
+"""Watchers and timers: ``/api/watchers``, ``/api/timers``, ``strawberry watchers`` and their pages."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from agent_core.times import parse_since
+from chat.operations import CALL, CHANGE, LOOK, Command, Resource
+from contracts.wire import Part, Strict
+from hub_live.watchers.backtest import Report
+from hub_live.watchers.decisions.evaluation import DecisionEntry
+from hub_live.watchers.definition import Approval, By, Edit, WatcherRequest
+from hub_live.watchers.timers import Timers, TimerSummary
+from hub_live.watchers.watched import CheckedPredicate, WatcherSummary, WatcherWithHistory
+from hub_live.watchers.watchers import Watchers
+from hub_registry.access.bearer import Bearer
+
+Predicate = Annotated[str | None, Field(min_length=1, max_length=2_000)]
+
+
+class TestRequest(Strict):
+    """The data of a back-test.
+
+    Attributes:
+        since: How far back, as ``7d`` or ``1h30m``; None with a capture.
+        capture: Id of a capture.
+        model: Whether the model decides each time that the watcher would have fired; calls are not made.
+        predicate: Another one than its own.
+        lines: Whether the numbers are wanted, too, for a plot.
+    """
+
+    since: Annotated[str | None, Field(max_length=32)] = None
+    capture: Annotated[str | None, Field(max_length=500)] = None
+    model: bool = False
+    lines: bool = False
+    predicate: Predicate = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "TestRequest":
+        if (self.since is None) == (self.capture is None):
+            raise ValueError("give either since or capture")
+        return self
+
+
+class RemovedWatcher(Part):
+    """The name of a watcher that is gone."""
+
+    removed: str
+
+
+watchers: Resource[Watchers, Bearer] = Resource("watchers", "/api/watchers")
+timers: Resource[Timers, Bearer] = Resource("timers", "/api/timers")
+
+
+def _by(asking: Bearer) -> By:
+    return By(asking.user, asking.claims.jti, may_confirm=asking.may_confirm, of_all=asking.is_admin)
+
+
+@watchers.get(LOOK)
+async def list_watchers(watchers: Watchers, asking: Bearer) -> list[WatcherSummary]:
+    """List watchers.
+
+    `state` is `draft`, `active`, `paused` or `failed`; `fired` counts how often the predicate became true,
+    `digest` is of all that an approval is for.
+    """
+    return watchers.of(_by(asking))
+
+
+@watchers.post(CALL, status=201)
+async def create(watchers: Watchers, asking: Bearer, wanted: WatcherRequest) -> WatcherSummary:
+    """Make a watcher.
+
+    `topics` may be a list; they are then named by their last level. Without `predicate` one is proposed and
+    it is a `draft`.
+    """
+    return await watchers.create(wanted, _by(asking))
+
+
+@watchers.get(LOOK, "/{name}")
+async def show(watchers: Watchers, asking: Bearer, name: str) -> WatcherWithHistory:
+    """Return a watcher with its `history`, newest first."""
+    return await watchers.show(name, _by(asking))
+
+
+@watchers.patch(CALL, "/{name}")
+async def edit(watchers: Watchers, asking: Bearer, name: str, changes: Edit) -> WatcherSummary:
+    """Change what is given of a watcher; an empty `predicate` removes it.
+
+    One that makes calls is a `draft` then, until it is approved again; one that only notifies goes on.
+    """
+    return await watchers.change(name, _by(asking), changes)
+
+
+@watchers.delete(
+    CALL,
+    "/{name}",
+    command=Command("remove NAME", asks="Delete {name} with its history?", says="{name} is deleted."),
+)
+async def remove(watchers: Watchers, asking: Bearer, name: str) -> RemovedWatcher:
+    """Delete a watcher and its history."""
+    await watchers.remove(name, _by(asking))
+    return RemovedWatcher(removed=name)
+
+
+@watchers.post(CALL, "/{name}/approve")
+async def approve(watchers: Watchers, asking: Bearer, name: str, approval: Approval) -> WatcherSummary:
+    """Approve a watcher, with changes; of one with calls, by a token with `confirm`.
+
+    `digest` is that of the watcher as it was shown; 409 where it is another one by now.
+    """
+    return await watchers.approve(name, _by(asking), approval.digest, approval)
+
+
+@watchers.post(CALL, "/{name}/pause", command=Command("pause NAME", says="{name} is {state}."))
+async def pause(watchers: Watchers, asking: Bearer, name: str) -> WatcherSummary:
+    """Stop a watcher until it is resumed."""
+    return await watchers.pause(name, _by(asking))
+
+
+@watchers.post(CALL, "/{name}/predicate")
+async def check(
+    watchers: Watchers, asking: Bearer, name: str, predicate: Predicate = None
+) -> CheckedPredicate:
+    """Check a predicate against the latest values, or have the model propose one; nothing is changed.
+
+    422 names the column of a mistake.
+    """
+    return await watchers.check(name, _by(asking), predicate)
+
+
+@watchers.post(CALL, "/{name}/resume", command=Command("resume NAME", says="{name} is {state}."))
+async def resume(watchers: Watchers, asking: Bearer, name: str) -> WatcherSummary:
+    """Let a watcher go on."""
+    return await watchers.resume(name, _by(asking))
+
+
+@watchers.post(CALL, "/{name}/run")
+async def run(watchers: Watchers, asking: Bearer, name: str) -> DecisionEntry:
+    """Have the model evaluate a watcher now; it may act."""
+    return await watchers.run(name, _by(asking))
+
+
+@watchers.post(CALL, "/{name}/snooze")
+async def snooze(
+    watchers: Watchers,
+    asking: Bearer,
+    name: str,
+    seconds: Annotated[float, Field(gt=0, le=366 * 86_400)],
+) -> WatcherSummary:
+    """Keep a watcher quiet for some time."""
+    return await watchers.snooze(name, _by(asking), seconds=seconds)
+
+
+@watchers.post(CALL, "/{name}/test")
+async def test(watchers: Watchers, asking: Bearer, name: str, data: TestRequest) -> Report:
+    """Return when a watcher would have fired on recorded values.
+
+    `since` is a duration (`7d`) or a time, `predicate` another one than its own. With `model`, only for
+    people who may act. With `lines` its numbers are there for a plot, `{"disk": [[seconds, value]]}`.
+    """
+    report = await watchers.test(
+        name,
+        _by(asking),
+        since=parse_since(data.since) if data.since is not None else None,
+        capture=data.capture or "",
+        with_model=data.model,
+        predicate=data.predicate,
+    )
+    return report if data.lines else report.model_copy(update={"lines": None})
+
+
+@timers.get(LOOK)
+async def list_timers(timers: Timers, asking: Bearer) -> list[TimerSummary]:
+    """List your own timers, the next one first; `WatcherSkill.set_timer` and `remind` set one."""
+    return timers.of(asking.user)
+
+
+@timers.delete(CHANGE, "/{timer}")
+async def remove_timer(timers: Timers, asking: Bearer, timer: str) -> TimerSummary:
+    """Remove a timer, by its id or its text."""
+    return await timers.remove(asking.user, timer)
