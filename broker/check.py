@@ -144,7 +144,7 @@ async def _check_ours(broker: OurBroker, findings: list[Finding]) -> None:
     reader = Principal("client", f"check_{tag}_reader", owner)
     chatter = Principal("client", f"check_{tag}_chat", owner, chat=True)
     async with open_probe(hub_account) as hub:
-        findings.append(_login_finding("login of the hub", hub, wanted=True, hint=_NOT_OURS))
+        findings.append(_login_finding("login of the hub", hub, wanted=True, hint=_NOT_OURS, url=broker.url))
         if not hub.accepted:
             return
         async with _accounts(broker, (device, reader, chatter)) as logins:
@@ -174,7 +174,7 @@ async def _check_shared(broker: SharedBroker, findings: list[Finding]) -> None:
     login = ProbeLogin(broker.url, f"strawberry-{device}", broker.login.username, password, tls=tls)
     topic = broker.prefix + topics.STATE.build(device=device, skill="Check", property="value")
     async with open_probe(login) as probe:
-        findings.append(_login_finding("login", probe, wanted=True, hint=_LOGIN))
+        findings.append(_login_finding("login", probe, wanted=True, hint=_LOGIN, url=broker.url))
         if not probe.accepted:
             return
         findings += await _try_messages(replace(login, client_id=f"{login.client_id}-messages"), topic)
@@ -293,8 +293,10 @@ async def _try_message(
     return Finding(name, message == expected, detail, "" if message == expected else hint)
 
 
-def _login_finding(name: str, probe: Probe, *, wanted: bool, hint: str) -> Finding:
-    detail = "can log in" if probe.accepted else f"refused: {probe.refusal}"
+def _login_finding(name: str, probe: Probe, *, wanted: bool, hint: str, url: str = "") -> Finding:
+    detail = " at ".join(filter(None, ("can log in", url)))
+    if not probe.accepted:
+        detail = f"refused: {probe.refusal}"
     is_ok = probe.accepted == wanted
     return Finding(name, is_ok, detail, "" if is_ok else hint)
 
