@@ -9,7 +9,9 @@ MEMBER: Final = "phrases"
 _FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(!r)?(?::([,.\w%]{1,4}))?\}")
 """Short format specifications alone: a template may come from a device."""
 _DEEPEST: Final = 4
-"""Phrases inside each other that are read from JSON, which a device may have written."""
+"""Phrases inside each other that are read from JSON."""
+_MOST: Final = 8_000
+"""Characters of phrases that are read from JSON: without it a device could store a MiB with each turn."""
 
 
 class Phrase(str):
@@ -39,8 +41,8 @@ class Phrase(str):
         return cls._of(template, used)
 
     @classmethod
-    def _of(cls, template: str, values: Mapping[str, Any], text: str | None = None) -> "Phrase":
-        phrase = super().__new__(cls, fill(template, values) if text is None else text)
+    def _of(cls, template: str, values: Mapping[str, Any]) -> "Phrase":
+        phrase = super().__new__(cls, fill(template, values))
         phrase.template, phrase.values = template, values
         return phrase
 
@@ -87,11 +89,16 @@ def with_phrases(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_phrases(said: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON object in which the texts are phrases again that `with_phrases` has found."""
+    """Return a JSON object in which the texts are phrases again that `with_phrases` has found.
+
+    A device may have written it: what does not say exactly its text, or is large, stays text.
+    """
     made = said.pop(MEMBER, None)
-    for name, parts in made.items() if isinstance(made, dict) else ():
-        if isinstance(text := said.get(name), str) and (read := _read(parts, _DEEPEST)) is not None:
-            said[name] = Phrase._of(read.template, read.values, text)
+    if isinstance(made, dict) and len(repr(made)) <= _MOST:
+        for name, parts in made.items():
+            read = _read(parts, _DEEPEST)
+            if read is not None and read == said.get(name):
+                said[name] = read
     return said
 
 

@@ -35,12 +35,20 @@ def test_values_go_with_the_text_over_http() -> None:
     assert problem.more == {}
 
 
-def test_of_values_from_outside_only_texts_and_numbers_are_read() -> None:
-    deep: dict[str, Any] = {"template": "x", "values": {}}
+def read(text: str, template: str, **values: Any) -> str:
+    parts = {"template": template, "values": values}
+    found = read_phrases({"said": text, "phrases": {"said": parts, "other": 1}})["said"]
+    return str(Phrase(found).template)
+
+
+def test_a_phrase_from_outside_must_say_its_text_and_be_small() -> None:
+    assert read("q no", "{y} {z:.1f}", y="q", z="no") == "{y} {z:.1f}"
+    assert read("[1]", "{x}", x=[1]) == "{x}"
+    assert read("all is well", "{y}", y="q") == "all is well"
+    assert read("{y[0]}{x:>99999}", "{y[0]}{x:>99999}", y="q", x="a") == "{y[0]}{x:>99999}"
+    assert read("", "{y}" * 9_000, y="") == ""
+    deep: Any = "q"
     for _ in range(9):
         deep = {"template": "{x}", "values": {"x": deep}}
-    parts = {"template": "{x:>99999}{y[0]}{z:.1f}", "values": {"x": [1], "y": "q", "z": "no", "deep": deep}}
-    read = read_phrases({"a": "said", "b": 5, "phrases": {"a": parts, "b": parts, "c": 1, "d": None}})
-    assert read == {"a": "said", "b": 5}
-    assert read["a"].values == {"x": "[1]", "y": "q", "z": "no", "deep": read["a"].values["deep"]}
-    assert read["a"].template == parts["template"]
+    assert read("q", "{x}", x=deep) == "q"
+    assert read_phrases({"said": 5, "phrases": None}) == {"said": 5}

@@ -39,7 +39,14 @@ NOT_SHOWN = (
         "agent_core/search/targets.py",
         "agent_core/skills/results.py",
     ),
-    *("chat/http/", "hub_agent/bus/", "hub_server/mcp/", "hub_server/http/", "hub_registry/http/"),
+    *(
+        "chat/http/",
+        "chat/operations/",
+        "hub_agent/bus/",
+        "hub_server/mcp/",
+        "hub_server/http/",
+        "hub_registry/http/",
+    ),
     *(f"hub_registry/access/{each}.py" for each in ("bearer", "clients", "enrolment", "joining")),
     "hub_home_assistant/outward/",
     # Terminals alone show these: of a spoke, of a start that failed, of a report.
