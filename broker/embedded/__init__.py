@@ -1,1 +1,1 @@
-"""The embedded broker for MQTT 3.1.1, for a home that runs no broker of its own."""
+"""The embedded broker: amqtt, made strict, for a home that runs no broker of its own."""

@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
+
+from amqtt.contexts import BaseContext
+from amqtt.plugins.base import BaseAuthPlugin
+from amqtt.session import Session
 
 from broker.limits import REVOCATION_KEPT_S
 from contracts import access
@@ -91,7 +95,8 @@ def _parse(path: Path) -> tuple[dict[str, float], dict[str, tuple[str, float]], 
     try:
         content = json.loads(path.read_bytes())
         tokens = {str(token): float(at) for token, at in content["tokens"].items()}
-        only = {str(name): (str(token), float(at)) for name, (token, at) in content["only"].items()}
+        # The first version's file has none.
+        only = {str(name): (str(token), float(at)) for name, (token, at) in content.get("only", {}).items()}
         listed_since = float(content.get("listed_since", 0))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
@@ -101,6 +106,9 @@ def _parse(path: Path) -> tuple[dict[str, float], dict[str, tuple[str, float]], 
 
 
 _CLIENT_SUFFIX: Final = re.compile(r"-[A-Za-z0-9_.-]{1,64}\Z")
+
+_LOGIN: Final = "strawberry.login"
+"""Where a session keeps its :class:`VerifiedLogin`."""
 
 
 class CompiledRights:
@@ -160,6 +168,12 @@ class VerifiedLogin:
         """Its name in logs."""
         return f"{self.principal.kind} {self.principal.id}"
 
+    @staticmethod
+    def of(session: Session) -> "VerifiedLogin":
+        """Return the login of a session that has logged in."""
+        login: VerifiedLogin = session.attributes[_LOGIN]
+        return login
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -207,3 +221,30 @@ def _fits(client_id: str, claims: Claims) -> bool:
     if claims.kind == "device" or not client_id.startswith(claims.sub):
         return False
     return _CLIENT_SUFFIX.match(client_id, len(claims.sub)) is not None
+
+
+class TokenLogin(BaseAuthPlugin):
+    """Accepts logins with a token of the hub, and no others."""
+
+    @dataclass
+    class Config:
+        """Settings of the plugin, as amqtt passes them."""
+
+        gate: Gate
+
+    def __init__(self, context: BaseContext) -> None:
+        super().__init__(context)
+        self._gate = cast("TokenLogin.Config", context.config).gate
+
+    async def authenticate(self, *, session: Session) -> bool:
+        """Check the session's username, client id and password; keep its login on it.
+
+        Raises:
+            Unauthorized: With the reason.
+        """
+        login = self._gate.admit(
+            username=session.username, client_id=session.client_id, password=session.password
+        )
+        session.attributes[_LOGIN] = login
+        session.password = None  # it is not needed again, and sessions appear in logs
+        return True

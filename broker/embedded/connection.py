@@ -2,27 +2,33 @@
 
 import asyncio
 import math
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+from amqtt.mqtt import packet
+from amqtt.mqtt.protocol.broker_handler import BrokerProtocolHandler
+from amqtt.mqtt.suback import SubackPacket
+from amqtt.plugins.manager import PluginManager
+from amqtt.session import Session
 
 from broker.embedded.authentication import VerifiedLogin
 from broker.embedded.frames import (
-    Connect,
     Frame,
     FrameBuffer,
     MalformedPacket,
-    PacketType,
     Publication,
     read_filters,
     read_packet_id,
     read_publish,
-    write_acknowledgement,
     write_publish,
 )
 from broker.embedded.limits import Allowance
 from broker.embedded.peer import Peer
-from broker.embedded.retained import Retained
 from broker.limits import MOST_FILTERS, MOST_UNACKNOWLEDGED
+
+if TYPE_CHECKING:
+    from amqtt.broker import BrokerContext
+
+    from broker.embedded.strict_broker import StrictBroker
 
 _PINGRESP: Final = b"\xd0\x00"
 _REFUSED: Final = 0x80
@@ -32,33 +38,14 @@ _MAX_QOS: Final = 1
 _IDS: Final = 65_535
 
 
-class _Broker(Protocol):
-    """What a connection asks of `broker.embedded.broker.Broker`."""
-
-    def drop(self, connection: "Connection", reason: str) -> None: ...
-
-    def leave(self, connection: "Connection") -> None: ...
-
-    def receive(
-        self, connection: "Connection", publication: Publication, acknowledge: Callable[[], None]
-    ) -> None: ...
-
-    def subscribe(self, connection: "Connection", filter_: str, qos: int) -> bool: ...
-
-    def unsubscribe(self, connection: "Connection", filter_: str) -> None: ...
-
-    def retained(self, connection: "Connection", filter_: str) -> list[str]: ...
-
-    def retained_on(self, topic: str) -> Retained | None: ...
-
-
-class Connection:
+class Connection(BrokerProtocolHandler):
     """The broker's side of one client that has logged in.
 
-    Packets are handled in the order in which they come, and what goes out waits in one bounded place.
+    amqtt's handler starts a task for every packet and waits for each acknowledgement in another one. Here
+    packets are handled in the order in which they come, and what goes out waits in one bounded place.
 
     Attributes:
-        key: Of the client among all; a newer connection with the same key takes its place.
+        client: amqtt's record of it.
         login: Who it is and what it may do.
         allowance: What its principal may use.
         will: What is published when it is gone without a word.
@@ -69,25 +56,22 @@ class Connection:
 
     def __init__(
         self,
-        key: str,
-        login: VerifiedLogin,
-        connect: Connect,
+        plugins: "PluginManager[BrokerContext]",
+        session: Session,
         *,
-        broker: _Broker,
+        broker: "StrictBroker",
         peer: Peer,
         frames: FrameBuffer,
         allowance: Allowance,
     ) -> None:
-        self.key = key
-        self.login = login
-        self.will = connect.will
-        # Seconds without a byte after which it counts as gone; None where it asked for no keepalive.
-        self.silence_s = connect.keep_alive * 1.5 if connect.keep_alive else None
+        super().__init__(plugins, session)
+        self.client = session
+        self.login = VerifiedLogin.of(session)
+        self.will = _will_of(session)
         self.peer = peer
         self.filters: dict[str, int] = {}
         self._most_filters = math.inf if self.login.principal.kind == "hub" else MOST_FILTERS
         self.gone = False
-        self._loop = asyncio.get_running_loop()
         self.heard = self._loop.time()
         self.allowance = allowance
         self._broker = broker
@@ -102,6 +86,11 @@ class Connection:
     def name(self) -> str:
         """Its name in logs."""
         return self.login.name
+
+    @property
+    def silence_s(self) -> float | None:
+        """Seconds without a byte after which it counts as gone; None where it asked for no keepalive."""
+        return self.client.keep_alive * 1.5 if self.client.keep_alive else None
 
     async def run(self) -> None:
         """Handle the client's packets until it leaves or is dropped.
@@ -161,20 +150,20 @@ class Connection:
 
     def _handle(self, frame: Frame) -> None:
         match frame.type:
-            case PacketType.PUBLISH:
+            case packet.PUBLISH:
                 self._published(frame)
-            case PacketType.PUBACK:
+            case packet.PUBACK:
                 self._acknowledged(read_packet_id(frame))
-            case PacketType.PINGREQ:
+            case packet.PINGREQ:
                 self.peer.write(_PINGRESP)
-            case PacketType.SUBSCRIBE:
+            case packet.SUBSCRIBE:
                 self._subscribe(frame)
-            case PacketType.UNSUBSCRIBE:
+            case packet.UNSUBSCRIBE:
                 self._unsubscribe(frame)
-            case PacketType.PUBREL:
+            case packet.PUBREL:
                 self._received.discard(packet_id := read_packet_id(frame))
-                self.peer.write(write_acknowledgement(PacketType.PUBCOMP, packet_id))
-            case PacketType.DISCONNECT:
+                self.peer.write(_acknowledgement(packet.PUBCOMP, packet_id))
+            case packet.DISCONNECT:
                 self.will = None
                 self._broker.leave(self)
             case _:
@@ -187,13 +176,13 @@ class Connection:
             self._broker.receive(self, publication, _nothing)
         elif publication.qos == 1:
             self._broker.receive(
-                self, publication, lambda: self._answer(write_acknowledgement(PacketType.PUBACK, packet_id))
+                self, publication, lambda: self._answer(_acknowledgement(packet.PUBACK, packet_id))
             )
         else:
             if packet_id not in self._received:
                 self._received.add(packet_id)
                 self._broker.receive(self, publication, _nothing)
-            self.peer.write(write_acknowledgement(PacketType.PUBREC, packet_id))
+            self.peer.write(_acknowledgement(packet.PUBREC, packet_id))
 
     def _answer(self, data: bytes) -> None:
         if not self.gone:
@@ -213,7 +202,7 @@ class Connection:
             codes.append(qos if granted else _REFUSED)
             if granted:
                 self._fresh_filters[filter_] = qos
-        self.peer.write(write_acknowledgement(PacketType.SUBACK, packet_id, bytes(codes)))
+        self.peer.write(bytes(SubackPacket.build(packet_id, codes).to_bytes()))
         self._wake.set()
 
     def _unsubscribe(self, frame: Frame) -> None:
@@ -221,7 +210,7 @@ class Connection:
         for filter_, _ in filters:
             self._broker.unsubscribe(self, filter_)
             self._fresh_filters.pop(filter_, None)
-        self.peer.write(write_acknowledgement(PacketType.UNSUBACK, packet_id))
+        self.peer.write(_acknowledgement(packet.UNSUBACK, packet_id))
 
     async def _send_retained(self) -> None:
         """Send what is retained to each new subscription, no faster than the client takes it."""
@@ -268,3 +257,14 @@ def _nothing() -> None:
 
 def _does_not_read(most: int) -> str:
     return f"it does not read: over {most} bytes wait for it"
+
+
+def _acknowledgement(packet_type: int, packet_id: int) -> bytes:
+    return bytes((packet_type << 4, 2, packet_id >> 8, packet_id & 0xFF))
+
+
+def _will_of(session: Session) -> Publication | None:
+    if not session.will_flag or session.will_topic is None:
+        return None
+    payload = bytes(session.will_message or b"")
+    return Publication(session.will_topic, payload, session.will_qos or 0, bool(session.will_retain))

@@ -1,40 +1,26 @@
-"""MQTT 3.1.1 packets on a byte stream: cut out, checked, decoded and encoded.
+"""MQTT 3.1.1 packets on a byte stream: cut out, checked, and built.
 
-A packet is cut out of whole reads, and refused by its header when it is too long.
+amqtt reads a packet byte by byte through coroutines and takes any length. Here a packet is cut out of
+whole reads and refused by its header when it is too long; what is not on the hot path is still
+decoded and built by amqtt's packet classes.
 """
 
-import enum
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from amqtt.adapters import BufferReader
+from amqtt.errors import AMQTTError, MQTTError, NoDataError
+from amqtt.mqtt.connect import ConnectPacket
+from amqtt.mqtt.packet import CONNECT, MQTTFixedHeader
+
 from broker.limits import MAX_LEVELS
-from bus.link.message import variable
 from contracts import topics
 from contracts.errors import InvalidMessage
 
 _PROTOCOL_NAMES: Final = (b"\x00\x04MQTT", b"\x00\x06MQIsdp")
 _MQTT_3_1_1: Final = b"\x00\x04MQTT\x04"
-
-
-class PacketType(enum.IntEnum):
-    """Types of packets (MQTT 3.1.1, section 2.2.1)."""
-
-    CONNECT = 1
-    CONNACK = 2
-    PUBLISH = 3
-    PUBACK = 4
-    PUBREC = 5
-    PUBREL = 6
-    PUBCOMP = 7
-    SUBSCRIBE = 8
-    SUBACK = 9
-    UNSUBSCRIBE = 10
-    UNSUBACK = 11
-    PINGREQ = 12
-    PINGRESP = 13
-    DISCONNECT = 14
 
 
 class MalformedPacket(InvalidMessage):
@@ -121,7 +107,9 @@ def read_publish(frame: Frame) -> Publication:
     payload_at = topic_end + (2 if qos else 0)
     if qos == 3 or len(body) < payload_at:
         raise MalformedPacket("a PUBLISH is malformed")
-    topic = _topic(body[2:topic_end])
+    topic = _text(body[2:topic_end])
+    if not topic or "+" in topic or "#" in topic:
+        raise MalformedPacket("the topic of a PUBLISH is empty or has a wildcard")
     packet_id = _packet_id(body, topic_end) if qos else 0
     return Publication(topic, body[payload_at:], qos, bool(frame.flags & 1), packet_id)
 
@@ -129,18 +117,14 @@ def read_publish(frame: Frame) -> Publication:
 def write_publish(topic: bytes, payload: bytes, *, qos: int, retain: bool, packet_id: int) -> bytes:
     """Encode a PUBLISH for one receiver."""
     length = 2 + len(topic) + (2 if qos else 0) + len(payload)
-    header = _write_header(PacketType.PUBLISH, length, flags=qos << 1 | retain)
+    header = bytearray((0x30 | qos << 1 | retain,))
+    while length >= 0x80:
+        header.append(length & 0x7F | 0x80)
+        length >>= 7
+    header.append(length)
+    header += struct.pack("!H", len(topic))
     identifier = struct.pack("!H", packet_id) if qos else b""
-    return b"".join((header, struct.pack("!H", len(topic)), topic, identifier, payload))
-
-
-def write_acknowledgement(kind: PacketType, packet_id: int, codes: bytes = b"") -> bytes:
-    """Encode an acknowledgement; that of a SUBSCRIBE has a code for each filter."""
-    return b"".join((_write_header(kind, 2 + len(codes)), struct.pack("!H", packet_id), codes))
-
-
-def _write_header(kind: PacketType, length: int, *, flags: int = 0) -> bytes:
-    return bytes((kind << 4 | flags,)) + variable(length)
+    return b"".join((header, topic, identifier, payload))
 
 
 def read_packet_id(frame: Frame) -> int:
@@ -185,64 +169,27 @@ def read_filters(
     return packet_id, filters
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """What a CONNECT packet says.
-
-    Attributes:
-        client_id: May be empty.
-        keep_alive: Seconds; 0 for none.
-        will: What is published when the client is gone without a word.
-    """
-
-    client_id: str
-    keep_alive: int
-    username: str | None
-    password: str | None = field(repr=False)
-    will: Publication | None
-
-
-def read_connect(frame: Frame) -> Connect:
+async def read_connect(frame: Frame) -> ConnectPacket:
     """Decode a CONNECT.
 
     Raises:
         UnsupportedProtocol: If it is of MQTT 3.1 or 5.
         MalformedPacket: If it is no CONNECT, or a malformed one.
     """
-    body = frame.body
-    if frame.type != PacketType.CONNECT or frame.flags or not body.startswith(_PROTOCOL_NAMES):
+    if frame.type != CONNECT or frame.flags or not frame.body.startswith(_PROTOCOL_NAMES):
         raise MalformedPacket("the first packet is not a CONNECT")
-    if not body.startswith(_MQTT_3_1_1):
+    if not frame.body.startswith(_MQTT_3_1_1):
         raise UnsupportedProtocol("the client speaks another version than MQTT 3.1.1")
-    keep_alive, flags = _u16(body, 8), body[7]
-    has_will, will_qos, will_retain = bool(flags & 4), flags >> 3 & 3, bool(flags & 0x20)
-    if flags & 1 or will_qos == 3 or (not has_will and (will_qos or will_retain)):
-        raise MalformedPacket("the flags of a CONNECT contradict each other")
-    client_id, at = _field(body, 10)
-    will = username = password = None
-    if has_will:
-        topic, at = _field(body, at)
-        payload, at = _field(body, at)
-        will = Publication(_topic(topic), payload, will_qos, will_retain)
-    if flags & 0x80:
-        username, at = _field(body, at)
-    if flags & 0x40:
-        password, at = _field(body, at)
-    return Connect(
-        _text(client_id),
-        keep_alive,
-        None if username is None else _text(username),
-        None if password is None else _text(password),
-        will,
-    )
-
-
-def _field(body: bytes, at: int) -> tuple[bytes, int]:
-    """Return bytes that follow their length, and where they end."""
-    end = at + 2 + _u16(body, at)
-    if len(body) < end:
-        raise MalformedPacket("a packet is cut short")
-    return body[at + 2 : end], end
+    header = MQTTFixedHeader(CONNECT, 0, len(frame.body))
+    try:
+        packet = await ConnectPacket.from_stream(BufferReader(frame.body), fixed_header=header)
+    except (AMQTTError, MQTTError, NoDataError, struct.error, ValueError, IndexError) as error:
+        raise MalformedPacket(f"a CONNECT is malformed ({type(error).__name__})") from None
+    if packet.reserved_flag or packet.will_qos > 2 or (packet.will_flag and not packet.will_topic):
+        raise MalformedPacket("a CONNECT is malformed")
+    if not packet.will_flag and (packet.will_qos or packet.will_retain_flag):
+        raise MalformedPacket("a CONNECT describes a will and has none")
+    return packet
 
 
 def is_filter(text: str) -> bool:
@@ -271,10 +218,3 @@ def _text(data: bytes) -> str:
     if "\0" in text:
         raise MalformedPacket("a text contains NUL")
     return text
-
-
-def _topic(data: bytes) -> str:
-    topic = _text(data)
-    if not topic or "+" in topic or "#" in topic:
-        raise MalformedPacket("the topic of a message is empty or has a wildcard")
-    return topic

@@ -4,17 +4,19 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from amqtt.plugins.manager import plugins_manager
+
 from broker.embedded.authentication import Gate, Revocations
-from broker.embedded.broker import Broker
 from broker.embedded.limits import BrokerLimits
 from broker.embedded.peer import CHUNK, Peer, StreamPeer
 from broker.embedded.retained import RetainedStore
+from broker.embedded.strict_broker import StrictBroker
 from broker.embedded.websocket import WebSocketPeer
 from bus.ports import accept, listen
 from contracts.addresses import BROKER_PORTS, bracketed, is_loopback, reachable
@@ -80,7 +82,7 @@ class Listener:
 async def serving(
     listener: Listener,
     sock: socket.socket,
-    server: Broker,
+    server: StrictBroker,
     *,
     packet_bytes: int,
     tasks: asyncio.TaskGroup,
@@ -114,7 +116,7 @@ async def serving(
 async def _accept(
     sock: socket.socket,
     make_peer: Callable[[socket.socket, tuple[str, int]], Peer],
-    server: Broker,
+    server: StrictBroker,
     tasks: asyncio.TaskGroup,
 ) -> None:
     while True:
@@ -126,6 +128,9 @@ async def _accept(
 
 
 _log = logging.getLogger(__name__)
+
+_AMQTT_TABLE: Final = "amqtt.broker.plugins"
+"""Name under which amqtt keeps the plugins of the last broker, and so the broker, for ever."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ class EmbeddedBroker:
 
     ports: tuple[int, ...]
     urls: tuple[str, ...]
-    _broker: Broker = field(repr=False)
+    _broker: StrictBroker = field(repr=False)
 
     @property
     def port(self) -> int:
@@ -172,7 +177,7 @@ class EmbeddedBroker:
     @property
     def clients(self) -> int:
         """Return how many clients are logged in."""
-        return len(self._broker.connections)
+        return len(self._broker.sessions)
 
 
 @asynccontextmanager
@@ -191,6 +196,7 @@ async def open_embedded(
         listener.check()
     failure: Exception | None = None
     async with AsyncExitStack() as stack:
+        stack.enter_context(_quiet_libraries())
         sockets = [stack.enter_context(listener.bind()) for listener in settings.listeners]
         revocations = Revocations.load(settings.data_dir / "revoked.json")
         store = RetainedStore(settings.data_dir / "retained.db")
@@ -198,24 +204,24 @@ async def open_embedded(
         stack.callback(store.close)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         gate = Gate(settings.hub_id, settings.hub_key, revocations)
-        broker = Broker(gate=gate, limits=settings.limits, retained=store, tasks=tasks)
+        strict = StrictBroker(gate=gate, limits=settings.limits, retained=store, tasks=tasks)
         try:
             async with AsyncExitStack() as services:
-                await services.enter_async_context(_run(broker, store, tasks))
+                await services.enter_async_context(_run(strict, store, tasks))
                 ports = tuple(sock.getsockname()[1] for sock in sockets)
                 on_bound(ports)
                 for listener, sock in zip(settings.listeners, sockets, strict=True):
                     most = settings.limits.packet_bytes
                     await services.enter_async_context(
-                        serving(listener, sock, broker, packet_bytes=most, tasks=tasks)
+                        serving(listener, sock, strict, packet_bytes=most, tasks=tasks)
                     )
                 urls = tuple(each.url(port) for each, port in zip(settings.listeners, ports, strict=True))
-                running = EmbeddedBroker(ports, urls, broker)
+                running = EmbeddedBroker(ports, urls, strict)
                 _log.info("broker started at %s", ", ".join(urls))
                 try:
                     yield running
                 finally:
-                    await broker.dismiss()
+                    await strict.dismiss()
         except Exception as error:  # noqa: BLE001 - raised below as it is, not wrapped by the task group
             failure = error
         _log.info("broker stopped")
@@ -224,13 +230,30 @@ async def open_embedded(
 
 
 @asynccontextmanager
-async def _run(broker: Broker, store: RetainedStore, tasks: asyncio.TaskGroup) -> AsyncIterator[None]:
+async def _run(broker: StrictBroker, store: RetainedStore, tasks: asyncio.TaskGroup) -> AsyncIterator[None]:
+    await broker.start()
     storing = tasks.create_task(store.run(), name="store retained messages")
     watching = tasks.create_task(broker.watch(), name="watch keepalive and expiry")
     try:
         yield
     finally:
         watching.cancel()
+        await broker.shutdown()
         # Not cancelled: the wills of everybody have only just come.
         store.finish()
         await storing
+        plugins_manager.pop(_AMQTT_TABLE, None)
+
+
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Keep the libraries from logging below WARNING: amqtt logs tokens when left alone."""
+    loggers = [logging.getLogger(name) for name in ("amqtt", _AMQTT_TABLE, "transitions")]
+    before = [(each, each.level) for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for each, level in before:
+            each.setLevel(level)

@@ -1,4 +1,4 @@
-"""Faults that other brokers had, which no other test shows to be absent from the embedded one."""
+"""Faults of amqtt 0.12.1 as it comes that no other test shows to be gone from the embedded broker."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -2,27 +2,18 @@
 
 import asyncio
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.embedded.authentication import CompiledRights, Revocations
-from broker.embedded.frames import (
-    Frame,
-    FrameBuffer,
-    MalformedPacket,
-    Publication,
-    read_connect,
-    read_publish,
-    write_publish,
-)
+from broker.embedded.frames import Frame, FrameBuffer, Publication, read_publish, write_publish
 from broker.embedded.retained import Retained, RetainedStore
 from broker.embedded.topic_tree import TopicTree
 from broker.embedded.websocket import WebSocketPeer
@@ -31,7 +22,6 @@ from contracts.access import Principal, Right
 from contracts.claims import Claims, PrincipalKind
 from contracts.devices.presence import Revocation
 from identity import tokens
-from tests.broker.embedded_world import connect_packet
 
 levels = st.sampled_from(["devices", "pc", "status", "skills", "hub", "users", "anna", "$SYS", "", "a+b"])
 topics = st.lists(levels, min_size=1, max_size=5).map("/".join)
@@ -122,24 +112,6 @@ def test_packets_are_the_same_however_the_bytes_come(messages: list[Publication]
     ] == expected
 
 
-@given(body=st.binary(max_size=60))
-def test_a_login_of_any_bytes_is_read_or_refused_as_malformed(body: bytes) -> None:
-    with suppress(MalformedPacket):
-        read_connect(Frame(1, 0, b"\0\4MQTT\4" + body))
-
-
-def test_a_login_is_read_whole_or_not_at_all() -> None:
-    will = ("devices/pc/status", b"offline")
-    body = connect_packet("pc", "secret", client_id="pc-1", keepalive=15, will=will)[2:]
-    login = read_connect(Frame(1, 0, body))
-    assert (login.client_id, login.username, login.password, login.keep_alive) == ("pc-1", "pc", "secret", 15)
-    assert login.will == Publication(*will)
-    assert "secret" not in repr(login)
-    for end in range(8, len(body)):
-        with pytest.raises(MalformedPacket):
-            read_connect(Frame(1, 0, body[:end]))
-
-
 def claims(subject: str, kind: PrincipalKind = "device") -> Claims:
     return tokens.make_claims(hub_id="h", subject=subject, kind=kind, owner="", scopes=(), lifetime_s=60)
 
@@ -196,6 +168,14 @@ def test_a_value_that_is_published_again_counts_once(tmp_path: Path) -> None:
         store.put(Retained(f"devices/pc/state/S/{number % 2}", b"x" * 100, 1, "device pc"))
     assert store.share_with(Retained("devices/pc/state/S/c", b"x", 1, "device pc")).size < 400
     store.close()
+
+
+def test_the_file_of_the_first_version_is_still_read(tmp_path: Path) -> None:
+    gone = claims("pc")
+    (tmp_path / "revoked.json").write_text(json.dumps({"tokens": {gone.jti: time.time()}, "principals": {}}))
+    revocations = Revocations.load(tmp_path / "revoked.json")
+    assert revocations.covers(gone)
+    assert not revocations.covers(claims("pc"))
 
 
 def web_socket(frames: bytes) -> WebSocketPeer:

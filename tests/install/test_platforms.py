@@ -36,7 +36,7 @@ def test_a_spoke_stays_small_and_does_without_tensorzero() -> None:
     ],
 )
 def test_every_dependency_has_a_wheel(platform: str, python: str, extras: tuple[str, ...]) -> None:
-    assert "paho-mqtt" in resolve(*extras, platform=platform, python=python)
+    assert "amqtt" in resolve(*extras, platform=platform, python=python)
 
 
 @pytest.mark.parametrize(("extras", "size"), _TABLE)

@@ -136,7 +136,7 @@ async def test_a_refused_token_ends_the_process_with_one_line_and_a_hint(
 
 
 HEAVY = {
-    *("alembic", "deno", "fastapi", "hassil", "httpx", "hub_agent", "hub_registry", "numpy"),
+    *("alembic", "amqtt", "deno", "fastapi", "hassil", "httpx", "hub_agent", "hub_registry", "numpy"),
     *("ollama", "PySide6", "sandbox_host", "sounddevice", "sqlalchemy", "sqlmodel", "tensorzero", "uvicorn"),
     "zeroconf",
 }

@@ -1,4 +1,9 @@
-"""The embedded broker without its sockets: log in, route, retain, revoke."""
+"""amqtt's broker, made strict: what it leaves open is closed here.
+
+amqtt 0.12.1 brings the packet codecs, the sessions, the plugins and the life cycle. Its routing, its
+session table and its loops are replaced, because the faults lie there: retained messages past the ACL, no
+keepalive, a session table that anybody can touch before logging in, no limits.
+"""
 
 import asyncio
 import logging
@@ -8,10 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.embedded.authentication import Gate, Revocations, VerifiedLogin
+from amqtt.broker import Broker
+from amqtt.contexts import BrokerConfig, ListenerConfig
+from amqtt.mqtt.connect import ConnectPacket
+from amqtt.session import Session
+
+from broker.embedded.authentication import Gate, Revocations, TokenLogin, VerifiedLogin
 from broker.embedded.connection import Connection
 from broker.embedded.frames import (
-    Connect,
     FrameBuffer,
     MalformedPacket,
     Publication,
@@ -35,6 +44,7 @@ _UNAVAILABLE: Final = 3
 _NOT_AUTHORISED: Final = 5
 
 _CONTROL: Final = topics.BROKER_CONTROL.template
+_LOGIN_PLUGIN: Final = f"{TokenLogin.__module__}.{TokenLogin.__qualname__}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +55,15 @@ class Subscription:
     filtered: bool
 
 
-class Broker:
-    """Serves each client from its first byte to its last.
-
-    Attributes:
-        connections: Of the clients that are logged in, by their keys.
-    """
+class StrictBroker(Broker):
+    """The embedded broker without its sockets: log in, route, retain, revoke."""
 
     def __init__(
         self, *, gate: Gate, limits: BrokerLimits, retained: RetainedStore, tasks: asyncio.TaskGroup
     ) -> None:
-        self.connections: dict[str, Connection] = {}
+        nowhere = {"default": ListenerConfig(bind=None)}
+        super().__init__(BrokerConfig(listeners=nowhere, plugins={_LOGIN_PLUGIN: {"gate": gate}}))
         self.refusals = Refusals()
-        self._gate = gate
         self._limits = limits
         self._revocations: Revocations = gate.revocations
         self._revocations_lock = asyncio.Lock()
@@ -112,8 +118,7 @@ class Broker:
                     if not data:
                         return None
                     frames.feed(data)
-            connect = read_connect(frame)
-            login, client_id = self._log_in(connect)
+            session = await self._log_in(await read_connect(frame))
         except TimeoutError:
             self.refusals.report("a connection", "it sent no CONNECT in time", peer.address)
         except HandshakeFailed as error:
@@ -126,44 +131,63 @@ class Broker:
             self.refusals.report(peer.host, error.message)
             peer.write(_connack(_NOT_AUTHORISED))
         else:
-            return self._enter(login, client_id, connect, peer, frames)
+            return self._enter(session, peer, frames)
         finally:
             self._strangers.discard(peer)
         return None
 
-    def _log_in(self, connect: Connect) -> tuple[VerifiedLogin, str]:
-        """Check a CONNECT before anything of the broker's is touched; return the login and the client id.
+    async def _log_in(self, connect: ConnectPacket) -> Session:
+        """Check a CONNECT before anything of the broker's is touched.
 
         Raises:
             Unauthorized: If the login, or the will that comes with it, is refused.
         """
-        client_id = connect.client_id
-        if not client_id and connect.username:
-            client_id = f"{connect.username}-{secrets.token_hex(8)}"
-        login = self._gate.admit(username=connect.username, client_id=client_id, password=connect.password)
-        if connect.will is not None and not login.rights.may_publish(connect.will.topic):
+        session = Session()
+        session.client_id = connect.client_id
+        if connect.client_id_is_random and connect.username:
+            session.client_id = f"{connect.username}-{secrets.token_hex(8)}"
+        session.username = connect.username
+        session.password = connect.password
+        # Sessions are not kept, whatever the client asks for; see RetainedStore.
+        session.clean_session = True
+        session.keep_alive = connect.keep_alive
+        session.will_flag = connect.will_flag
+        session.will_topic = connect.will_topic
+        session.will_message = connect.will_message
+        session.will_qos = connect.will_qos
+        session.will_retain = connect.will_retain_flag
+        await self.plugins_manager.map_plugin_auth(session=session)
+        login = VerifiedLogin.of(session)
+        if session.will_flag and not (session.will_topic and login.rights.may_publish(session.will_topic)):
             raise Unauthorized(f"the will of {login.name} is on a topic that it may not publish on")
-        return login, client_id
+        return session
 
-    def _enter(
-        self, login: VerifiedLogin, client_id: str, connect: Connect, peer: Peer, frames: FrameBuffer
-    ) -> Connection | None:
+    def _enter(self, session: Session, peer: Peer, frames: FrameBuffer) -> Connection | None:
         """Put a client that has logged in into the table; an older connection of the same one leaves it."""
-        # Names of different kinds of principals may be the same; their connections never are.
-        key = f"{login.principal.kind}/{login.principal.id}/{client_id}"
-        if (older := self.connections.get(key)) is not None:
-            self.drop(older, "a new connection takes its place")
+        login = VerifiedLogin.of(session)
+        # Names of different kinds of principals may be the same; their sessions never are.
+        key = f"{login.principal.kind}/{login.principal.id}/{session.client_id}"
+        session.client_id = key
+        older = self._sessions.get(key)
+        if older is not None:
+            assert isinstance(older[1], Connection)
+            self.drop(older[1], "a new connection takes its place")
         elif (refusal := self._admission.refusal(login, peer.host)) is not None:
             self.refusals.report(login.name, refusal, peer.address)
             peer.write(_connack(_UNAVAILABLE))
             return None
         frames.limit = self._limits.packet_bytes
         peer.trust()
-        allowance = self._admission.allowance(login)
         connection = Connection(
-            key, login, connect, broker=self, peer=peer, frames=frames, allowance=allowance
+            self.plugins_manager,
+            session,
+            broker=self,
+            peer=peer,
+            frames=frames,
+            allowance=self._admission.allowance(login),
         )
-        self.connections[key] = connection
+        session.transitions.connect()
+        self._sessions[key] = (session, connection)
         self._admission.count(login, peer.host, 1)
         peer.write(_connack(_ACCEPTED))
         return connection
@@ -180,13 +204,19 @@ class Broker:
         if connection.gone:
             return
         connection.gone = True
-        del self.connections[connection.key]
+        session = connection.client
+        assert session.client_id is not None
+        del self._sessions[session.client_id]
         self._admission.count(connection.login, connection.peer.host, -1)
         for filter_ in list(connection.filters):
             self.unsubscribe(connection, filter_)
+        session.transitions.disconnect()
         if connection.will is not None:
             # A client that talked too much is no less gone: its will is not metered.
             self._take(connection, connection.will, self._overstep(connection, connection.will), _nothing)
+
+    def _connections(self) -> list[Connection]:
+        return [each for _, each in self._sessions.values() if isinstance(each, Connection)]
 
     # ---- messages
 
@@ -317,7 +347,7 @@ class Broker:
             acknowledge()
             return
         self._revocations.add(revocation)
-        for each in list(self.connections.values()):
+        for each in self._connections():
             if self._revocations.covers(each.login.claims):
                 self.drop(each, "its token has been revoked")
         self._tasks.create_task(self._store_revocations(acknowledge), name="store revocations")
@@ -337,8 +367,8 @@ class Broker:
         """Disconnect clients that exceed their keepalive or whose token expires, until cancelled."""
         while True:
             await asyncio.sleep(WATCH_S)
-            now, moment = asyncio.get_running_loop().time(), time.time()
-            for connection in list(self.connections.values()):
+            now, moment = self._loop.time(), time.time()
+            for connection in self._connections():
                 limit = connection.silence_s
                 if limit is not None and now - connection.heard > limit:
                     self.drop(connection, "it was silent for longer than its keepalive")
@@ -348,11 +378,20 @@ class Broker:
     async def dismiss(self) -> None:
         """Disconnect all clients, publish their wills, and accept no more."""
         self._stopping = True
-        for connection in list(self.connections.values()):
+        for connection in self._connections():
             self.leave(connection)
         for peer in list(self._peers):
             peer.abort()
         await self._idle.wait()
+
+    async def _start_listeners(self) -> None:
+        """Do nothing: ``open_embedded`` opens the listeners."""
+
+    async def _session_monitor(self) -> None:
+        """Do nothing: a session ends with its connection."""
+
+    async def _broadcast_loop(self) -> None:
+        """Do nothing: messages are routed as they come, and not queued in between."""
 
 
 def _nothing() -> None:
