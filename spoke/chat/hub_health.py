@@ -21,6 +21,7 @@ from contracts.errors import (
 from contracts.rates import Backoff
 from identity.challenges import PATH as WELL_KNOWN
 from identity.keys import KeyPair
+from spoke import limits
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.refreshing import find_hub
 from spoke.membership.trust import Hub
@@ -30,9 +31,6 @@ _log = logging.getLogger(__name__)
 
 _ANSWERED_AT_ONCE: Final = (HubRefused, HubUntrusted, ConfigError, InvalidMessage)
 """Failures that cost no time, so that each message can find them out for itself."""
-
-_SOON_S: Final = 0.3
-"""What fails otherwise and later is not waited for again: a machine that is off is noticed after some 3 s."""
 
 
 class HubHealth:
@@ -107,7 +105,7 @@ class HubHealth:
             self.set_silent()
             raise HubUnreachable(self._silence) from None
         except StrawberryError as error:
-            if not isinstance(error, _ANSWERED_AT_ONCE) and loop.time() - asked > _SOON_S:
+            if not isinstance(error, _ANSWERED_AT_ONCE) and loop.time() - asked > limits.FAILED_SOON_S:
                 self.set_silent()
             raise HubUnreachable(error.message, hint=error.hint) from None
 

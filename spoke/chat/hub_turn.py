@@ -32,6 +32,7 @@ from contracts.errors import (
     Unsure,
 )
 from contracts.wire import Json
+from spoke import limits
 from spoke.chat.hub_health import HubHealth
 from spoke.membership.hub_connection import HubConnection
 from spoke.membership.trust import Hub
@@ -40,15 +41,11 @@ from spoke.settings import ChatSettings
 _log = logging.getLogger(__name__)
 
 _CHAT: Final = "/v1/chat/completions"
-_MAX_REFUSAL: Final = 256 * 1024
 
 _CAME_BEFORE: Final = 409
 _UNAVAILABLE: Final = 503
 _RAN_NOTHING: Final = (401, 403, 404, 413, 421, 422, 429, _UNAVAILABLE)
 """Statuses by which a hub refuses a message before anything of it happens."""
-
-_CHECKS: Final = 2
-"""How often a silent hub is asked whether it lives before its answer is given up."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +179,7 @@ class HubTurns:
                     if await anext(chunks, None) is None:
                         raise HubBroken("the hub's answer ended before it began")
                     return chunks
-                reason, hint, code = _refusal(status, await connection.json(at_most=_MAX_REFUSAL))
+                reason, hint, code = _refusal(status, await connection.json(at_most=limits.MAX_REFUSAL_BYTES))
         except TimeoutError:
             # The next message does not wait, even where this one can be taken back.
             self._health.set_silent()
@@ -259,7 +256,7 @@ class HubTurns:
         emit(reader.last or _BROKEN)
 
     async def _is_alive(self) -> bool:
-        for _ in range(_CHECKS):
+        for _ in range(limits.SILENT_HUB_CHECKS):
             if await self._health.is_alive():
                 return True
         return False

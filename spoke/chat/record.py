@@ -12,17 +12,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from chat.turns import Turn, came_before, cancelled_before
 from contracts.chat import MAX_PUSHED, ConversationSummary, TurnRecord, TurnState, moment_after
 from contracts.wire import rfc3339
+from spoke import limits
 from spoke.chat.database import FILE_NAME, Database, open_database
 
 _log = logging.getLogger(__name__)
-
-_PUSH_BYTES: Final = 256 * 1024
-"""Of one push; the hub takes requests of a megabyte."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +193,7 @@ class SpokeRecord:
             size = 0
             for (body,) in rows:
                 size += len(body.encode())
-                if page and size > _PUSH_BYTES:
+                if page and size > limits.PUSH_BYTES:
                     break
                 page.append(TurnRecord.model_validate_json(body))
             return page

@@ -34,6 +34,7 @@ from contracts.errors import InvalidMessage, Unauthorized
 from identity import challenges
 from identity.files import write_private
 from identity.keys import KeyPair
+from spoke import limits
 from spoke.chat.database import FILE_NAME
 from spoke.chat.speech import Speech
 from spoke.membership.enrolment import Enrolment
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 _HOST: Final = "127.0.0.1"
 _TOKEN_FILE: Final = "http.token"  # noqa: S105  the name of a file
 _RUN_FILE: Final = "run.json"
-_SHOWN_S: Final = 5.0
-"""How old the state of the hub may be that is shown: each tray asks for it every second."""
 
 
 @dataclass
@@ -259,7 +258,7 @@ class ChatServer:
         health = self._hub_health
         if health is None or (self._is_hub_there() and not health.is_silent):
             return self._is_hub_there()
-        return not health.is_silent and await health.is_alive(known_s=_SHOWN_S)
+        return not health.is_silent and await health.is_alive(known_s=limits.SHOWN_STATE_S)
 
     def _cancel_turns(self) -> None:
         for agent in self._agents:

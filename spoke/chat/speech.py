@@ -21,6 +21,7 @@ from contracts.errors import HubUnreachable, NotFound, StrawberryError
 from contracts.rates import Backoff
 from identity.files import write_private
 from identity.ids import uuid7
+from spoke import limits
 from voice.settings import VoiceSettings
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_PAUSE_S: Final = 300.0
-"""Silence after which speech begins a new conversation."""
-_LEARN_S: Final = (1.0, 60.0)
-"""First and longest wait until a hub that could not say what can be said is asked again."""
 VOCABULARY: Final = "vocabulary.json"
 """In the directory of a spoke: what could be said when the hub was asked last."""
 MUTED: Final = "voice.muted"
@@ -58,7 +55,7 @@ class SpokenChat:
 
     async def ask(self, message: str) -> AsyncGenerator[TurnEvent, None]:
         """See `voice.pipeline.Chat`."""
-        if not self._conversation or time.monotonic() - self._spoken_at > _PAUSE_S:
+        if not self._conversation or time.monotonic() - self._spoken_at > limits.CONVERSATION_PAUSE_S:
             self._conversation = uuid7()
         self._spoken_at = time.monotonic()
         request = ChatRequest(
@@ -138,7 +135,7 @@ class Speech:
                 await self._service.run()
             except Exception:  # noqa: BLE001  the skills and the chat of this device go on
                 _log.exception("speech failed")
-                await asyncio.sleep(_PAUSE_S / 10)
+                await asyncio.sleep(limits.CONVERSATION_PAUSE_S / 10)
 
     def learn(self) -> None:
         """Ask the hub again what can be said: it told on the bus that this has changed."""
@@ -149,7 +146,7 @@ class Speech:
 
         As the hub knows it; while it cannot be asked, as it did last, else of this device alone.
         """
-        backoff = Backoff(*_LEARN_S)
+        backoff = Backoff(*limits.WORDS_RETRY_S)
         while True:
             self._new_words.clear()
             wait_s = agent = vocabulary = None

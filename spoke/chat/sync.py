@@ -14,6 +14,7 @@ from contracts.chat.vocabulary import Vocabulary
 from contracts.errors import NotFound, StrawberryError
 from contracts.rates import Backoff
 from contracts.wire import Json, Part
+from spoke import limits
 from spoke.chat.hub_health import HubHealth
 from spoke.chat.record import SpokeRecord
 from spoke.membership.hub_http import HubAnswer
@@ -26,14 +27,6 @@ _TURNS: Final = "/api/turns"
 _AGENTS: Final = "/v1/models"
 _CONVERSATIONS: Final = "/api/conversations"
 _VOCABULARY: Final = "/api/vocabulary"
-_TURNS_CACHED: Final = 100
-"""Of each conversation; as many as an answer without the hub has as its context."""
-_CONVERSATIONS_CACHED: Final = 50
-"""The newest ones."""
-_EVERY_S: Final = 300.0
-"""Between two times, besides after a turn: what was said elsewhere in a shared conversation is read then."""
-_RETRY_S: Final = (2.0, 30.0)
-"""First and longest wait after a failure; the longest is how late a turn may reach a hub that is back."""
 _NOT_TAKEN: Final = (413, 422)
 """Statuses of a hub that does not take what was pushed, however often it is sent."""
 
@@ -108,10 +101,10 @@ class Sync:
             StrawberryError: If the hub cannot be asked.
         """
         before = await self._record.cached()
-        known = await self.conversations(limit=_CONVERSATIONS_CACHED)
+        known = await self.conversations(limit=limits.CONVERSATIONS_CACHED)
         for each in known:
             if before.latest.get(each.id) != each.at:
-                await self._record.cache(await self.turns(each.id, limit=_TURNS_CACHED))
+                await self._record.cache(await self.turns(each.id, limit=limits.TURNS_CACHED))
         await self._record.evict(before, known=[each.id for each in known])
 
     async def agent_names(self) -> list[str]:
@@ -189,7 +182,7 @@ class Sync:
 
     async def run(self) -> None:
         """Sync again and again until cancelled; a hub that is away is not an error."""
-        backoff = Backoff(*_RETRY_S)
+        backoff = Backoff(*limits.SYNC_RETRY_S)
         wait_s, told, refreshed = 0.0, "", float("-inf")
         loop = asyncio.get_running_loop()
         while True:
@@ -199,7 +192,7 @@ class Sync:
             self._wanted.clear()
             try:
                 await self.push()
-                if loop.time() - refreshed >= _EVERY_S:
+                if loop.time() - refreshed >= limits.SYNC_EVERY_S:
                     await self.refresh()
                     refreshed = loop.time()
             except StrawberryError as error:
@@ -208,7 +201,7 @@ class Sync:
                 told, wait_s = error.message, backoff.next()
             else:
                 backoff.reset()
-                wait_s, told = _EVERY_S, ""
+                wait_s, told = limits.SYNC_EVERY_S, ""
 
     async def _read(self, path: str, kind: TypeAdapter[T]) -> T:
         return (await self._ask("GET", path)).read(kind)

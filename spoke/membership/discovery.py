@@ -5,22 +5,13 @@ Only ``strawberry spoke join`` without an address loads this module and its libr
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
 
 from zeroconf import Error, InterfaceChoice, IPVersion, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from contracts import addresses
 from contracts.errors import ConfigError
-
-_LISTEN_S: Final = 3.0
-"""Hubs answer within a second; a busy wireless network drops a query now and then."""
-
-_ANSWER_MS: Final = 2_000
-"""Limit for one hub to answer with its address."""
-
-_MAX_SUGGESTIONS: Final = 64
-"""Upper bound, because anything on the network can announce hubs."""
+from spoke import limits
 
 
 @dataclass(frozen=True, order=True)
@@ -41,7 +32,7 @@ class Suggestion:
 
 
 async def look_around(
-    *, listen_s: float = _LISTEN_S, interfaces: list[str] | InterfaceChoice = InterfaceChoice.All
+    *, listen_s: float = limits.DISCOVERY_S, interfaces: list[str] | InterfaceChoice = InterfaceChoice.All
 ) -> list[Suggestion]:
     """Listen for hubs on the network.
 
@@ -60,7 +51,7 @@ async def look_around(
     def hear(zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if state_change is ServiceStateChange.Removed:
             heard.pop(name, None)
-        elif len(heard) < _MAX_SUGGESTIONS:
+        elif len(heard) < limits.MAX_SUGGESTIONS:
             heard[name] = None
 
     try:
@@ -68,7 +59,9 @@ async def look_around(
             async with AsyncServiceBrowser(network.zeroconf, addresses.DNS_SD_SERVICE, handlers=[hear]):
                 await asyncio.sleep(listen_s)
             infos = [info for name in heard if (info := _named(name)) is not None]
-            await asyncio.gather(*(info.async_request(network.zeroconf, _ANSWER_MS) for info in infos))
+            await asyncio.gather(
+                *(info.async_request(network.zeroconf, limits.DISCOVERY_ANSWER_MS) for info in infos)
+            )
     except OSError as error:
         raise ConfigError(
             f"cannot look for hubs on the network: {error.strerror or error}", hint="Add the hub's address."

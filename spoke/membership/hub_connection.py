@@ -20,14 +20,12 @@ from identity.challenges import PATH as WELL_KNOWN
 from identity.challenges import new_challenge, proves_hub
 from identity.keys import KeyPair
 from identity.proofs import make_proof
+from spoke import limits
 
 TRY_LATER: Final = (429, 500, 502, 503, 504)
 """HTTP statuses of a hub that is up and cannot answer now."""
 
-_MAX_CARD: Final = 65_536
 _PIECE: Final = 65_536
-_MAX_EVENT: Final = 4 * 1024 * 1024
-"""Bytes of one event of a stream; a tool's output and a person's text are smaller."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ class HubConnection:
         """
         challenge, host = new_challenge(), self._url.netloc
         received = await self.send("GET", f"{WELL_KNOWN}?challenge={challenge}", is_last=False)
-        body = await self.json(at_most=_MAX_CARD)
+        body = await self.json(at_most=limits.MAX_CARD_BYTES)
         if received.status in TRY_LATER:
             raise HubUnreachable(f"the hub at {host} answered {received.status}")
         if not proves_hub(body, key_id=key_id, challenge=challenge, host=host):
@@ -176,7 +174,7 @@ class HubConnection:
         rest, is_done = b"", False
         async for piece in self._pieces():
             *whole, rest = (rest + piece).split(b"\n\n")
-            if len(rest) > _MAX_EVENT:
+            if len(rest) > limits.MAX_EVENT_BYTES:
                 raise HubBroken("an event of the hub's is too long")
             for event in whole:
                 data = event.removeprefix(b"data:").strip()

@@ -27,14 +27,12 @@ from contracts.errors import (
 from contracts.wire import Json
 from identity.certificates import client_context
 from identity.keys import KeyPair
+from spoke import limits
 from spoke.membership.addresses import is_readable
 from spoke.membership.hub_connection import TRY_LATER, HubConnection
 
 T = TypeVar("T")
 
-_MAX_ANSWER: Final = 4 * 1024 * 1024
-"""Bytes of one answer: a hundred turns of a conversation, with long ones among them."""
-_TIMEOUT_S: Final = 10.0
 _STALE: Final = "stale_proof"
 """Error code where the hub's clock is another one than it was."""
 
@@ -179,7 +177,7 @@ class HubHttp:
         body: Json = None,
         *,
         bearer: SecretStr | None = None,
-        timeout_s: float = _TIMEOUT_S,
+        timeout_s: float = limits.HUB_TIMEOUT_S,
     ) -> HubAnswer:
         """Send a request.
 
@@ -205,7 +203,7 @@ class HubHttp:
     async def _request(self, method: str, path: str, body: Json, bearer: SecretStr | None) -> HubAnswer:
         async with self.connection() as connection:
             received = await connection.send(method, path, body, bearer=bearer)
-            content = await connection.json(at_most=_MAX_ANSWER)
+            content = await connection.json(at_most=limits.MAX_ANSWER_BYTES)
         wait_s = _seconds(received.headers.get("retry-after"))
         return HubAnswer(self.url, received.status, content, received.clock_ahead_s, wait_s)
 

@@ -21,6 +21,7 @@ from contracts.errors import (
 from contracts.rates import Backoff
 from identity.files import make_private_directory, only_one
 from identity.keys import KeyPair
+from spoke import limits
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
 from spoke.membership.joining import refusal
 from spoke.membership.refreshing import refresh, set_clock
@@ -33,9 +34,6 @@ _log = logging.getLogger(__name__)
 _JOIN: Final = "/api/devices/join"
 _POLL: Final = "/api/devices/join/poll"
 
-_SHORTEST_S: Final = 0.05
-_LONGEST_S: Final = 30.0
-"""Bounds of the polling interval, whatever the hub asks for."""
 
 _AGAIN: Final = "Run 'strawberry spoke join' again for a new code."
 
@@ -177,11 +175,11 @@ class _Joining:
         return answer.read(JoinAsked)
 
     async def _decision(self, hub: Hub, asked: JoinAsked, ends_at: float) -> Enrolment:
-        interval = delay = min(max(asked.interval_s, _SHORTEST_S), _LONGEST_S)
-        backoff = Backoff(2 * interval, _LONGEST_S, jitter=0)
+        interval = delay = min(max(asked.interval_s, limits.LEAST_POLL_S), limits.LONGEST_POLL_S)
+        backoff = Backoff(2 * interval, limits.LONGEST_POLL_S, jitter=0)
         poll = JoinPoll(secret=asked.secret).model_dump(mode="json")
         while time.monotonic() < ends_at:
-            await asyncio.sleep(min(delay, _LONGEST_S))
+            await asyncio.sleep(min(delay, limits.LONGEST_POLL_S))
             try:
                 answer = await hub.http.request("POST", _POLL, poll)
             except HubUntrusted:

@@ -19,6 +19,7 @@ from contracts.errors import (
 from contracts.rates import Backoff
 from identity.files import make_private_directory
 from identity.keys import KeyPair
+from spoke import limits
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
 from spoke.membership.hub_http import HubAnswer
 from spoke.membership.refreshing import find_hub, refresh, set_clock
@@ -30,9 +31,6 @@ _log = logging.getLogger(__name__)
 
 _ENROL: Final = "/api/devices/enrol"
 _NEW_TOKEN: Final = "Create a new one on the hub with 'strawberry devices add NAME'."  # noqa: S105 - a hint
-
-_ASK_S: Final = 3.0
-"""A spoke that has joined works without the hub's answer, and waits for it only this long."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +134,8 @@ def _checked(stored: Enrolment, settings: SpokeSettings) -> Enrolment:
 async def _asked(stored: Enrolment, key: KeyPair, clock: HubClock) -> Enrolment | None:
     """Ask the hub for the bus; return None if it does not answer."""
     try:
-        hub = await find_hub(stored, key=key, timeout_s=_ASK_S)
-        return await refresh(stored, hub, clock=clock, timeout_s=_ASK_S)
+        hub = await find_hub(stored, key=key, timeout_s=limits.JOINED_ANSWER_S)
+        return await refresh(stored, hub, clock=clock, timeout_s=limits.JOINED_ANSWER_S)
     except StrawberryError as error:
         _log.info("using the stored enrolment: %s", error)
         return None

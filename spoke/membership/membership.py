@@ -21,6 +21,7 @@ from contracts.errors import LoginRefused, StrawberryError, Unauthorized
 from contracts.rates import Backoff, jittered
 from identity.keys import KeyPair
 from identity.proofs import login_password
+from spoke import limits
 from spoke.membership.enrolment import FILE_NAME, Enrolment
 from spoke.membership.refreshing import due_at, find_hub, refresh, renewed
 from spoke.presence.clock import HubClock
@@ -28,11 +29,6 @@ from spoke.settings import SpokeSettings
 
 _log = logging.getLogger(__name__)
 
-_USE_S: Final = 5.0
-"""Limit for the first use of a new token; the spoke is off the bus meanwhile."""
-
-_RENEW_MAX_S: Final = 3600.0
-"""Longest wait between two tries to renew; the last third of a token's life has room for many."""
 
 _REJOIN: Final = (
     "To restore access, run 'strawberry devices invite {device}' on the hub, stop this spoke, and run the "
@@ -78,7 +74,7 @@ class Membership:
         self._told = ""
         self._renew_at = self._due()
         self._renew_from = 0.0
-        self._renew_backoff = Backoff(settings.retry_s, _RENEW_MAX_S)
+        self._renew_backoff = Backoff(settings.retry_s, limits.LONGEST_RENEWAL_WAIT_S)
         self._refusal: LoginRefused | None = None
         self._is_refused = False
         self._turn = 0
@@ -135,7 +131,9 @@ class Membership:
             try:
                 hub = await find_hub(self.enrolment, key=self._key)
                 with self._off_the_bus():
-                    found = await refresh(self.enrolment, hub, clock=self._clock, timeout_s=_USE_S)
+                    found = await refresh(
+                        self.enrolment, hub, clock=self._clock, timeout_s=limits.FIRST_USE_S
+                    )
                 self._accepted(found)
             except Unauthorized as error:
                 self._rejected(error)

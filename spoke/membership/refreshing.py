@@ -12,6 +12,7 @@ from contracts.devices.joining import DeviceBus, DeviceTokens
 from contracts.errors import InvalidMessage, Unauthorized
 from contracts.wire import Part
 from identity.keys import KeyPair
+from spoke import limits
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubAnswer
 from spoke.membership.trust import Hub, meet
@@ -22,12 +23,6 @@ _log = logging.getLogger(__name__)
 _BUS: Final = "/api/bus"
 _RENEW: Final = "/api/tokens/renew"
 
-_LEFT: Final = 1 / 3
-"""Share of a token's life that is left when it is renewed: months for a token of a year, so that a spoke
-that was off for a season still has a valid one."""
-
-_SPREAD: Final = 1 / 10
-"""Share over which renewals are spread at random: devices that joined together do not all renew together."""
 
 Answer = TypeVar("Answer", bound=Part)
 
@@ -85,7 +80,7 @@ def due_at(claims: Claims, *, chance: float) -> float:
     Args:
         chance: Between 0 and 1; the greater, the earlier.
     """
-    return claims.exp - (claims.exp - claims.iat) * (_LEFT + chance * _SPREAD)
+    return claims.exp - (claims.exp - claims.iat) * (limits.RENEWAL_SHARE + chance * limits.RENEWAL_SPREAD)
 
 
 async def renewed(enrolment: Enrolment, hub: Hub, *, clock: HubClock) -> Enrolment:

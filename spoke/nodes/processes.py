@@ -16,6 +16,7 @@ from typing import Final
 import psutil
 
 from bus.processes import open_process, tied
+from spoke import limits
 
 _MARK: Final = "STRAWBERRY_NODE"
 """Variable by which the processes of a node are recognized, however they detached themselves."""
@@ -28,11 +29,6 @@ _INHERITED: Final = frozenset(
     )
 )
 """Variables of the spoke that its nodes get. Any other may be a token or a key."""
-_KILLED_S: Final = 5.0
-"""How long the system may take to end what was killed."""
-_POLL_S: Final = 0.02
-_LOOK_S: Final = 5.0
-_LOG_BYTES: Final = 1024 * 1024
 TOO_FAST: Final = "... some lines came too fast and are not shown ..."
 """Is in a followed log where lines are missing."""
 _LEFT_OUT: Final = f"\n{TOO_FAST}\n".encode()
@@ -57,7 +53,7 @@ class Log:
         with suppress(OSError):
             with self.path.open("ab") as file:
                 file.write(content)
-                is_full = file.tell() > _LOG_BYTES
+                is_full = file.tell() > limits.NODE_LOG_BYTES
             self.end += len(content)
             if is_full:
                 self.path.replace(self._older)
@@ -146,14 +142,14 @@ def _end_marked(mark: str, stop_s: float) -> None:
     for process in left:
         with suppress(psutil.Error):
             process.kill()
-    _wait(left, _KILLED_S)
+    _wait(left, limits.KILLED_S)
 
 
 def _wait(processes: Sequence[psutil.Process], seconds: float) -> None:
     """Wait until processes have ended; psutil would take the exit code of a child from asyncio."""
     until = time.monotonic() + seconds
     while any(map(_is_alive, processes)) and time.monotonic() < until:
-        time.sleep(_POLL_S)
+        time.sleep(limits.PROCESS_POLL_S)
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -185,7 +181,7 @@ def has_systemd() -> bool:
             [*_scope(None), "true"],
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=_LOOK_S,
+            timeout=limits.PROCESS_LOOK_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

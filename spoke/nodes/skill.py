@@ -5,19 +5,16 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
 from agent_core.skills.skill import Skill, skill_method
 from chat.tasks import open_tasks
 from identity.files import write_private
+from spoke import limits
 from spoke.nodes.manifest import is_node_name
 from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
-
-_LONG_S: Final = 900.0
-_LOOK_S: Final = 10.0
-"""How often the folder is read for nodes that came or went."""
 
 
 class NodesSkill(Skill):
@@ -79,7 +76,7 @@ class NodesSkill(Skill):
         """
         return await self._opened.restart(name)
 
-    @skill_method(timeout_s=_LONG_S, untrusted_output=True)
+    @skill_method(timeout_s=limits.LONG_CALL_S, untrusted_output=True)
     async def build_node(self, name: str) -> AsyncGenerator[str, None]:
         """Build a program, as its settings say; gives the last line that the build wrote.
 
@@ -101,7 +98,7 @@ class NodesSkill(Skill):
         return self._opened.log(name, lines)
 
     # Few at once: those who follow must not keep others from stopping a program.
-    @skill_method(read_only=True, untrusted_output=True, timeout_s=_LONG_S, concurrency=4)
+    @skill_method(read_only=True, untrusted_output=True, timeout_s=limits.LONG_CALL_S, concurrency=4)
     async def follow_logs(
         self,
         name: str,
@@ -143,7 +140,7 @@ class NodesSkill(Skill):
     async def _look(self) -> None:
         """Publish the states of nodes that came, and clear those of nodes that are gone, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(limits.FOLDER_LOOK_S)
             for each in self._opened.all() if self._names - self._published else ():
                 self._tell(each)
             self._clear_gone()

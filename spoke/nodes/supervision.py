@@ -11,7 +11,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from agent_core.schemas.nearest import suggestion
 from bus.processes import LONG, keep_running, lines_of, output_of
@@ -21,26 +21,12 @@ from contracts.phrases import MEMBER, Phrase, with_phrases
 from contracts.rates import TokenBucket
 from contracts.wire import Json
 from identity.files import make_private_directory, write_private
+from spoke import limits
 from spoke.nodes.manifest import Manifest, node_folders, read_manifest, refuse_own
 from spoke.nodes.processes import TOO_FAST, Log, end_marked, has_systemd, started
 
 _log = logging.getLogger(__name__)
 
-_RESTART_S: Final = (1.0, 300.0)
-"""First and longest wait before a node that ended is started again."""
-_READ_S: Final = 1.0
-"""How long the rest of what it wrote may take to be read."""
-_STEADY_S: Final = 60.0
-"""A node that ran for so long has not crashed at its start."""
-_LOOPING: Final = 5
-"""Starts in a row that ended early and make a crash loop."""
-_HUNG: Final = 3
-"""Checks in a row that fail, after one that did not, until a node is ended and started again: one may fail on
-a busy machine."""
-_FOLLOWED_S: Final = 840.0
-"""How long one call follows a log; it may last 900 s."""
-_LINES_S: Final = 200
-"""Lines of a followed log in a second: each is a signed message through the broker."""
 
 State = Literal["stopped", "running", "waiting", "failed", "broken"]
 """``waiting``: it ended and is started again in a moment; ``failed``: it ended and stays so; ``broken``: its
@@ -108,7 +94,7 @@ class _Node:
 
     async def run(self) -> None:
         """Keep the program running as its settings say, until cancelled."""
-        await keep_running(self._run_once, self._wait, wait_s=_RESTART_S, steady_s=_STEADY_S)
+        await keep_running(self._run_once, self._wait, wait_s=limits.NODE_RESTART_S, steady_s=limits.STEADY_S)
 
     async def _run_once(self) -> str | None:
         """Run the program to its end; return why it ended, None where it stays so."""
@@ -130,7 +116,9 @@ class _Node:
             else Phrase("was ended by signal {signal}", signal=-code)
         )
         if self._is_hung:
-            return Phrase("was ended: its health command failed {number} times in a row", number=_HUNG)
+            return Phrase(
+                "was ended: its health command failed {number} times in a row", number=limits.HUNG_CHECKS
+            )
         if manifest.restart == "never" or (manifest.restart == "on-failure" and code == 0):
             self._become("stopped" if code == 0 else "failed", ended)
             return None
@@ -138,7 +126,7 @@ class _Node:
 
     def _wait(self, ended: str, wait_s: float, early: int) -> None:
         level = logging.WARNING
-        if early >= _LOOPING:
+        if early >= limits.CRASH_LOOP_STARTS:
             level, ended = (
                 logging.ERROR,
                 Phrase("{ended}, for the {early}th time in a row", ended=ended, early=early),
@@ -171,7 +159,7 @@ class _Node:
                 checking.cancel()
                 # What it left behind may hold its output open.
                 await asyncio.shield(end_marked(self.mark, stop_s=manifest.stop_s))
-                await asyncio.wait([reading], timeout=_READ_S)
+                await asyncio.wait([reading], timeout=limits.LAST_OUTPUT_S)
                 reading.cancel()
 
     async def _read(self, chunks: AsyncIterator[bytes]) -> None:
@@ -183,7 +171,7 @@ class _Node:
         if health is None or health.command is None:
             return
         has_worked, failed = False, 0
-        while failed < _HUNG or manifest.restart == "never":
+        while failed < limits.HUNG_CHECKS or manifest.restart == "never":
             await asyncio.sleep(health.every_s)
             found: Literal["healthy", "unhealthy"] = "unhealthy"
             with suppress(OSError, TimeoutError):
@@ -372,12 +360,16 @@ class Nodes:
             CallError: If there is no such node.
         """
         self._folder(name)
-        log, limit, is_late = self._log_of(name), TokenBucket(burst=_LINES_S, per_second=_LINES_S), False
+        log, limit, is_late = (
+            self._log_of(name),
+            TokenBucket(burst=limits.LOG_LINES_PER_SECOND, per_second=limits.LOG_LINES_PER_SECOND),
+            False,
+        )
         position = log.end if after is None else min(after, log.end)
 
         async def written() -> AsyncGenerator[bytes, None]:
             nonlocal position
-            until = time.monotonic() + _FOLLOWED_S
+            until = time.monotonic() + limits.LOG_FOLLOWED_S
             while (left_s := until - time.monotonic()) > 0:
                 news, content = log.news, log.read(position)
                 # What ends in the middle of a line is left for the next call, unless it is long.
@@ -393,7 +385,7 @@ class Nodes:
         async with aclosing(lines_of(written())) as new:
             async for line in new:
                 # Once late, half of the burst comes at once: not a line, then the mark, and so on.
-                if limit.take(keep=_LINES_S / 2 if is_late else 0):
+                if limit.take(keep=limits.LOG_LINES_PER_SECOND / 2 if is_late else 0):
                     is_late = False
                     yield line
                 elif not is_late:

@@ -8,14 +8,11 @@ from typing import Final
 
 from bus.rpc import EpochClock
 from identity.files import write_private
+from spoke import limits
 
 _log = logging.getLogger(__name__)
 
 _STATE_FILE: Final = "state.json"
-
-_TOLERANCE_S: Final = 2.0
-"""A smaller difference can come from HTTP's whole seconds and a slow answer, and is ignored.
-Calls are allowed 5 s of skew; the rest of that is left to the hub."""
 
 
 class HubClock(EpochClock):
@@ -45,9 +42,9 @@ class HubClock(EpochClock):
         """
         if ahead_s is None:
             return 0.0
-        self._present_ahead = ahead_s if abs(ahead_s) > _TOLERANCE_S else 0.0
+        self._present_ahead = ahead_s if abs(ahead_s) > limits.CLOCK_TOLERANCE_S else 0.0
         moved = self.present() - self.now()
-        if abs(moved) <= _TOLERANCE_S:
+        if abs(moved) <= limits.CLOCK_TOLERANCE_S:
             return 0.0
         self._ahead += moved
         return moved

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final
 
 import psutil
 
@@ -14,13 +13,12 @@ from bus.link import Link, Message
 from contracts import topics
 from contracts.devices.presence import Heartbeat, VoiceState
 from contracts.errors import Disconnected, Forbidden
+from spoke import limits
 from spoke.presence.hub_status import HubPresence
 from spoke.presence.status import OwnStatus
 from spoke.settings import SpokeSettings
 
 _log = logging.getLogger(__name__)
-
-_LEAVE_S: Final = 2.0
 
 
 class Presence:
@@ -90,7 +88,7 @@ class Presence:
         """Publish that the spoke goes offline, ahead of its Last Will."""
         self._is_leaving = True
         try:
-            async with asyncio.timeout(_LEAVE_S), self._publishing:
+            async with asyncio.timeout(limits.LEAVE_S), self._publishing:
                 await self._link.send(self._status.offline(), confirmed=True)
         except (Disconnected, Forbidden, TimeoutError) as error:
             _log.info("could not publish that this spoke goes offline; its last will does: %s", error)

@@ -126,7 +126,7 @@ async def test_a_fault_is_said_and_tried_again(
 async def test_what_can_be_said_is_asked_again_and_holds_the_devices_own_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.chat.speech._LEARN_S", (0.0, 0.0))
+    monkeypatch.setattr("spoke.limits.WORDS_RETRY_S", (0.0, 0.0))
     text = "turn on the {thing}"
     lamp = SpokenSentence(text=text, slots={"thing": SpokenSlot(values=("hall lamp",))})
     # What is not approved at the hub: its docs and the values of its arguments.

@@ -103,7 +103,7 @@ async def test_nodes_that_ran_run_again_with_the_spoke(tmp_path: Path) -> None:
 async def test_a_node_that_ends_is_started_again_later_and_later_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.nodes.supervision._RESTART_S", (0.01, 0.02))
+    monkeypatch.setattr("spoke.limits.NODE_RESTART_S", (0.01, 0.02))
     told: list[NodeStatus] = []
     add_node(tmp_path, "camera", code="raise SystemExit(3)")
     async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
@@ -164,8 +164,8 @@ async def test_a_build_tells_what_it_writes_and_why_it_failed(tmp_path: Path) ->
 async def test_a_node_that_hangs_is_started_again_and_one_that_starts_slowly_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.nodes.supervision._RESTART_S", (0.01, 0.1))
-    monkeypatch.setattr("spoke.nodes.supervision._HUNG", 1)
+    monkeypatch.setattr("spoke.limits.NODE_RESTART_S", (0.01, 0.1))
+    monkeypatch.setattr("spoke.limits.HUNG_CHECKS", 1)
     told: list[NodeStatus] = []
     check = "{command: test -e works, every_s: 1}"
     works = add_node(tmp_path, "camera", health=check, restart="always") / "works"
@@ -190,11 +190,11 @@ async def test_a_node_that_hangs_is_started_again_and_one_that_starts_slowly_is_
 async def test_a_log_is_followed_on_where_it_ended_and_says_what_is_no_longer_kept(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.nodes.processes._LOG_BYTES", 10)
+    monkeypatch.setattr("spoke.limits.NODE_LOG_BYTES", 10)
     log = nodes._log_of("camera")
     log.write(b"first\n")
     with monkeypatch.context() as ended_at_once:
-        ended_at_once.setattr("spoke.nodes.supervision._FOLLOWED_S", 0.0)
+        ended_at_once.setattr("spoke.limits.LOG_FOLLOWED_S", 0.0)
         first, ended = [each async for each in nodes.follow("camera", 1)]
     assert first == "first"
     assert isinstance(ended, dict)
@@ -211,7 +211,7 @@ async def test_a_log_is_followed_on_where_it_ended_and_says_what_is_no_longer_ke
 async def test_a_followed_log_has_a_rate_and_says_that_lines_are_missing(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.nodes.supervision._LINES_S", 2)
+    monkeypatch.setattr("spoke.limits.LOG_LINES_PER_SECOND", 2)
     log = nodes._log_of("camera")
     log.write(b"first\n")
     async with aclosing(nodes.follow("camera", 1)) as lines:
@@ -295,7 +295,7 @@ async def test_an_unknown_node_or_program_is_an_error_with_what_to_do(nodes: Nod
 async def test_what_is_published_of_a_node_goes_with_its_folder_and_its_health_with_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.nodes.skill._LOOK_S", 0.05)
+    monkeypatch.setattr("spoke.limits.FOLDER_LOOK_S", 0.05)
     add_node(tmp_path, "camera", health="{command: 'true', every_s: 1}")
     add_node(tmp_path, "c++")  # no name that can stand in a topic
     gone = [add_node(tmp_path, name) for name in ("radio", "tv")]
