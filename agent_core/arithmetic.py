@@ -6,13 +6,10 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final
 
+from agent_core import limits
+
 Number = int | float
 
-_LONGEST: Final = 1_000
-_MAX_BITS: Final = 13_000
-"""About 3,900 decimal digits: Python itself refuses to write an integer of more than 4,300."""
-_MAX_FACTORIAL: Final = 1_200
-_MAX_DIGITS: Final = 300
 
 _TOO_LARGE: Final = "the result is too large"
 _UNREAL: Final = "the result is not a real number"
@@ -38,8 +35,8 @@ def evaluate(expression: str) -> Number:
     Raises:
         ValueError: It is no arithmetic, or has no finite result that can be written down.
     """
-    if len(expression) > _LONGEST:
-        raise ValueError(f"the expression is longer than {_LONGEST} characters")
+    if len(expression) > limits.MAX_EXPRESSION:
+        raise ValueError(f"the expression is longer than {limits.MAX_EXPRESSION} characters")
     text = expression.replace("×", "*").replace("÷", "/").replace("−", "-").replace("^", "**")
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -72,25 +69,25 @@ def _value(node: ast.expr) -> Number:
 def _power(base: Number, exponent: Number) -> Number:
     # Before the work, not after: 9**9**9 would not end.
     is_whole = isinstance(base, int) and isinstance(exponent, int) and base not in (-1, 0, 1)
-    if is_whole and exponent > 0 and int(base).bit_length() * exponent > _MAX_BITS:
+    if is_whole and exponent > 0 and int(base).bit_length() * exponent > limits.MAX_BITS:
         raise ValueError(_TOO_LARGE)
     return _checked(base**exponent)
 
 
 def _round(number: Number, digits: int = 0) -> Number:
-    if not isinstance(digits, int) or abs(digits) > _MAX_DIGITS:
-        raise ValueError(f"round takes at most {_MAX_DIGITS} digits")
+    if not isinstance(digits, int) or abs(digits) > limits.MAX_DIGITS:
+        raise ValueError(f"round takes at most {limits.MAX_DIGITS} digits")
     return round(number, digits) if digits else round(number)
 
 
 def _factorial(number: Number) -> int:
-    if not isinstance(number, int) or not 0 <= number <= _MAX_FACTORIAL:
-        raise ValueError(f"factorial takes a whole number from 0 to {_MAX_FACTORIAL}")
+    if not isinstance(number, int) or not 0 <= number <= limits.MAX_FACTORIAL:
+        raise ValueError(f"factorial takes a whole number from 0 to {limits.MAX_FACTORIAL}")
     return math.factorial(number)
 
 
 def _checked(value: Any) -> Number:
-    if isinstance(value, int) and value.bit_length() <= _MAX_BITS:
+    if isinstance(value, int) and value.bit_length() <= limits.MAX_BITS:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from agent_core import limits
 from agent_core.gateway.protocol import (
     AssistantMessage,
     Message,
@@ -19,7 +20,6 @@ from contracts.chat import ChatRequest, Exchange, SkillCalled, TurnEvent
 
 _NO_ANSWER: Final = "(no answer)"
 _GIVEN: Final = Prompt("(The user was given the answer that is marked as data above.)")
-_LINE_CHARS: Final = 200
 
 
 def call_line(event: TurnEvent) -> str | None:
@@ -27,7 +27,7 @@ def call_line(event: TurnEvent) -> str | None:
     if not isinstance(event, SkillCalled) or event.state not in ("done", "failed"):
         return None
     where = f" on {event.device}" if event.device else ""
-    return f"{event.path}{where}: {'declined' if event.declined else event.state}"[:_LINE_CHARS]
+    return f"{event.path}{where}: {'declined' if event.declined else event.state}"[: limits.LINE_CHARS]
 
 
 def messages_of(exchanges: Iterable[Exchange], *, reader: str | None) -> tuple[Message, ...]:

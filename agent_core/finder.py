@@ -9,8 +9,9 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
+from agent_core import limits
 from agent_core.search import targets
 from agent_core.search.catalogue import FoundMethod, SearchPage, Target
 from agent_core.search.directory import HUB_KEY, DeviceEntry, RegisteredSkill
@@ -23,11 +24,6 @@ from contracts.chat.vocabulary import Vocabulary
 from contracts.wire import Json
 
 _log = logging.getLogger(__name__)
-
-_SLICE_S: Final = 0.02
-"""How long a listing may keep the event loop at a stretch."""
-_CATCH_UP_S: Final = 0.3
-"""How long a search or a sentence waits for what is not indexed yet; right after a start it may be more."""
 
 
 class SkillFinder:
@@ -98,12 +94,12 @@ class SkillFinder:
     async def listing(self, user: str | None = None) -> AsyncGenerator[FoundMethod, None]:
         """List every method by name; others have their turn in between."""
         await self.catch_up()
-        until = time.monotonic() + _SLICE_S
+        until = time.monotonic() + limits.LISTING_SLICE_S
         for found in self._skills.listing(self.seen_by(user)):
             yield found
             if time.monotonic() >= until:
                 await asyncio.sleep(0)
-                until = time.monotonic() + _SLICE_S
+                until = time.monotonic() + limits.LISTING_SLICE_S
 
     def total(self, user: str | None = None) -> int:
         """Return how many methods are searchable."""
@@ -114,7 +110,7 @@ class SkillFinder:
 
         The hub's own skills are waited for longer: they are asked for in the first second of a hub.
         """
-        until = time.monotonic() + _CATCH_UP_S
+        until = time.monotonic() + limits.CATCH_UP_S
         waiting = {*self._changed, *self._updates}
         while waiting and time.monotonic() < until:
             unfinished = self.sync()

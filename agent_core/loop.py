@@ -22,6 +22,7 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.history import NOTHING, Beginning, trimmed, without_calls
+from agent_core.limits import SAME_FAILURES
 from agent_core.models.entries import ToolMode
 from agent_core.provenance import EMPTY, Origin, Prompt, Text, render
 from agent_core.tools.native import NativeMode
@@ -43,9 +44,6 @@ from contracts.errors import GatewayError, NoModel
 from contracts.phrases import Phrase
 from contracts.trace import span
 from sandbox_host.limits import Deadline
-
-_SAME_FAILURES: Final = 3
-"""How often the very same call may fail; a model that repeats it then does not recover by itself."""
 
 _PARAGRAPH: Final = "\n\n"
 
@@ -302,7 +300,7 @@ class _Turn:
             self._emit(Notice(text=text))
 
     async def _run_tool(self, call: ToolCall) -> ToolMessage:
-        if self._failures.get((call.name, call.raw), 0) > _SAME_FAILURES:
+        if self._failures.get((call.name, call.raw), 0) > SAME_FAILURES:
             raise _ToolsUsedUp("the model repeats a call that fails")
         self._emit(
             ToolCalled(
@@ -331,7 +329,7 @@ class _Turn:
             return failed("nothing can be executed in this turn. Answer without tools.")
         key = (call.name, call.raw)
         failures = self._failures.get(key, 0)
-        if failures == _SAME_FAILURES:
+        if failures == SAME_FAILURES:
             self._failures[key] = failures + 1
             return failed(
                 f"this very call has failed {failures} times and was not run again.",

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
+from agent_core import limits
 from agent_core.models.entries import ToolMode
 from agent_core.provenance import Prompt, Text, render, render_name
 
@@ -71,9 +72,6 @@ class PromptDevice:
     area: str = ""
     online: bool = True
 
-
-_LISTED: Final = 20
-"""Devices that are listed; ``search_skills`` knows them all."""
 
 _ROLE: Final = """\
 You are Strawberry, the assistant of a home. You help its people and act on their devices.
@@ -201,8 +199,8 @@ def context_block(sections: Iterable[Section]) -> Prompt:
 
 def devices_section(devices: Sequence[PromptDevice]) -> Section:
     """List the first of the devices that the user may use, and count the others."""
-    shown = ", ".join(_line(device) for device in devices[:_LISTED])
-    more = len(devices) - _LISTED
+    shown = ", ".join(_line(device) for device in devices[: limits.DEVICES_LISTED])
+    more = len(devices) - limits.DEVICES_LISTED
     return Section("devices", Prompt(f"Devices: {shown}" + (f" and {more} more" if more > 0 else "")))
 
 

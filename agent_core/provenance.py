@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
 
+from agent_core import limits
 from contracts.text import shortened
 from contracts.wire import Json
 
@@ -18,8 +19,6 @@ Prompt = NewType("Prompt", str)
 
 EMPTY: Final = Prompt("")
 
-_MAX_NAME: Final = 64
-_MAX_SCHEMA_TEXT: Final = 200
 
 _BLANK: Final = r"[\s/\\\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*"
 """What may stand between a bracket and a word that it opens, seen or unseen."""
@@ -67,7 +66,7 @@ def render(*parts: Text | Prompt) -> Prompt:
 
 def render_name(name: str) -> Prompt:
     """Write a name from outside for use in text of ours: in quotes, short, on one line."""
-    line = shortened(" ".join(name.split()), _MAX_NAME)
+    line = shortened(" ".join(name.split()), limits.MAX_SOURCE_NAME)
     return Prompt(json.dumps(_harmless(line), ensure_ascii=False))
 
 
@@ -90,7 +89,7 @@ def render_schema(schema: Json) -> Json:
 
 
 def _schema_text(text: str) -> Prompt:
-    return render(Text(Origin.DEVICE, shortened(" ".join(text.split()), _MAX_SCHEMA_TEXT)))
+    return render(Text(Origin.DEVICE, shortened(" ".join(text.split()), limits.MAX_SCHEMA_TEXT)))
 
 
 def _rendered(part: Text) -> str:

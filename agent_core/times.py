@@ -8,11 +8,10 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from agent_core import limits
 from contracts.errors import InvalidMessage
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_MAX_TIME: Final = 40
-"""Characters of a time."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])"
 
@@ -64,7 +63,7 @@ def parse_since(text: str) -> float:
         text=text[:40],
         hint="Write 10m, 7d, or 2026-11-22T13:00.",
     )
-    if len(text) > _MAX_TIME:
+    if len(text) > limits.MAX_TIME:
         raise wrong
     try:
         try:
@@ -79,6 +78,6 @@ def parse_since(text: str) -> float:
 
 
 Since = Annotated[
-    float, BeforeValidator(parse_since), WithJsonSchema({"type": "string", "maxLength": _MAX_TIME})
+    float, BeforeValidator(parse_since), WithJsonSchema({"type": "string", "maxLength": limits.MAX_TIME})
 ]
 """A query parameter that `parse_since` reads."""

@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from agent_core import limits
 from contracts.errors import FileProblem
 from contracts.validation import explain, first_mistake
 
 MAX_BYTES: Final = 64 * 1024
 """Of one file: a prompt of many pages, and what PyYAML reads in a fifth of a second."""
-_MAX_DEPTH: Final = 20
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -74,7 +74,7 @@ class _Loader(yaml.SafeLoader):
             )
         if getattr(event, "tag", None):
             raise yaml.MarkedYAMLError(problem="tags (!) are not read", problem_mark=event.start_mark)
-        if self._depth == _MAX_DEPTH:
+        if self._depth == limits.MAX_YAML_DEPTH:
             raise yaml.MarkedYAMLError(problem="this is nested too deep", problem_mark=event.start_mark)
         self._depth += 1
         node = super().compose_node(parent, index)

@@ -8,14 +8,12 @@ from typing import Final, Literal, Protocol
 
 from pydantic_core import from_json
 
+from agent_core import limits
 from agent_core.gateway.protocol import Completed, ModelRequest, Remark, StopReason, TextPart, ToolCall
 from agent_core.models.entries import Model
 from contracts.phrases import Phrase
 from contracts.text import shortened, storable
 from contracts.wire import Json
-
-_MAX_REASON: Final = 300
-"""Characters of what one model said; providers answer with whole web pages."""
 
 _TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529})
 """Statuses that the next attempt may not meet; any other will be the same again. 520 to 524 are those of
@@ -118,7 +116,7 @@ def one_line(text: str, model: Model) -> str:
     start = text.find("{")
     if start >= 0:
         text = text[:start] + _message_in(text[start:])
-    return shortened(re.sub(r"\s+", " ", text).strip(), _MAX_REASON)
+    return shortened(re.sub(r"\s+", " ", text).strip(), limits.MAX_REASON)
 
 
 def _message_in(body: str) -> str:

@@ -6,8 +6,8 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Final
 
+from agent_core import limits
 from agent_core.gateway.backend import Alive, Backend, Failed, Failure, Piece, ThoughtFilter
 from agent_core.gateway.protocol import (
     Completed,
@@ -24,14 +24,6 @@ from contracts.phrases import Phrase
 from contracts.rates import Backoff
 from contracts.text import storable
 from contracts.trace import Span, span
-
-_LONGEST_PAUSE_S: Final = 8.0
-
-_SKIPPED_S: Final = 60.0
-"""How long a model is skipped after one failure; doubled for each further one. A conversation of a minute
-waits once for a model that hangs, and one that is back is asked again within the next."""
-
-_LONGEST_SKIP_S: Final = 600.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,9 @@ class CircuitBreaker:
         """Skip a model for a while, longer after each failure; not for a question that it refused."""
         if failure.kind == "refused":
             return
-        skip = self._skips.setdefault(failure.model, _Skip(Backoff(_SKIPPED_S, _LONGEST_SKIP_S, jitter=0.0)))
+        skip = self._skips.setdefault(
+            failure.model, _Skip(Backoff(limits.MODEL_SKIPPED_S, limits.LONGEST_SKIP_S, jitter=0.0))
+        )
         skip.reason = failure.reason
         # One that is asked again within the time, because no other answered, is not punished for it.
         if skip.until <= self._clock():
@@ -120,7 +114,7 @@ class FallbackGateway:
             template = "no model can be asked: {problems}" if models.problems else "no model can be asked"
             raise NoModel(template, problems=Phrase.joined("; ", models.problems), hint=models.hint)
         asked, failures = self.breaker.ordered(models.usable), list[Failure]()
-        backoff = Backoff(self._retry.pause_s, _LONGEST_PAUSE_S, jitter=0.0)
+        backoff = Backoff(self._retry.pause_s, limits.LONGEST_PAUSE_S, jitter=0.0)
         for round_ in range(self._retry.retries + 1):
             if round_:
                 await asyncio.sleep(backoff.next())

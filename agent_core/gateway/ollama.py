@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from agent_core import limits
 from agent_core.gateway.backend import (
     Alive,
     Backend,
@@ -53,17 +54,6 @@ _BYTES_PER_TOKEN: Final = 3
 _MESSAGE_TOKENS: Final = 8
 """What role and marks of one message cost."""
 
-_MAX_SCHEMA: Final = 300
-"""Characters of a schema in a description."""
-
-_MAX_PARTS: Final = 200
-"""Sub-schemas of one parameter that are written out, references followed: a few that refer to themselves
-would branch for ever."""
-
-_LEAST: Final = 4096
-_LEAST_ANSWER: Final = 512
-"""Tokens that an answer needs; with less the warning comes."""
-
 
 @dataclass(frozen=True)
 class PromptContext:
@@ -92,7 +82,7 @@ class ContextSize:
         self._entry = entry
         self._limit = limit
         self._reason = reason
-        self._now = _LEAST
+        self._now = limits.LEAST_CONTEXT_TOKENS
 
     def take(self, request: ModelRequest) -> PromptContext:
         """Return a context that holds a prompt and its answer."""
@@ -102,12 +92,12 @@ class ContextSize:
         if self._limit is None or self._now <= self._limit:
             return PromptContext(self._now)
         self._now = self._limit
-        if prompt + _LEAST_ANSWER <= self._limit:
+        if prompt + limits.LEAST_ANSWER_TOKENS <= self._limit:
             return PromptContext(self._limit)
         return PromptContext(
             self._limit,
             f"{self._entry.name} does not see the whole prompt: it needs some "
-            f"{prompt + _LEAST_ANSWER} tokens, and {self._reason}. The beginning is cut off.",
+            f"{prompt + limits.LEAST_ANSWER_TOKENS} tokens, and {self._reason}. The beginning is cut off.",
         )
 
 
@@ -279,13 +269,13 @@ def chat_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def _property(schema: Json, definitions: Mapping[str, Json]) -> dict[str, Json]:
-    schema = _inlined(schema, definitions, iter(range(_MAX_PARTS)))
+    schema = _inlined(schema, definitions, iter(range(limits.MAX_SCHEMA_PARTS)))
     kept = {key: schema.pop(key) for key in ("type", "enum") if key in schema}
     words = [str(schema.pop("description"))] if schema.get("description") else []
     if isinstance(schema.get("items"), dict) and "properties" not in schema["items"]:
         kept["items"] = schema.pop("items")
     if schema:
-        words.append(json.dumps(schema, ensure_ascii=False)[:_MAX_SCHEMA])
+        words.append(json.dumps(schema, ensure_ascii=False)[: limits.MAX_SCHEMA_SHOWN])
     return {**kept, **({"description": "; ".join(words)} if words else {})}
 
 

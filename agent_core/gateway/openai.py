@@ -3,8 +3,9 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from agent_core import limits
 from agent_core.gateway.backend import (
     Alive,
     Backend,
@@ -32,15 +33,13 @@ from contracts.phrases import Phrase
 if TYPE_CHECKING:
     import httpx
 
-_CONNECT_S: Final = 5.0
-
 
 @asynccontextmanager
 async def open_direct() -> AsyncIterator[Backend]:
     """Open the connections that the models share and close them again."""
     import httpx  # 80 ms that commands without a model never need
 
-    async with httpx.AsyncClient(timeout=httpx.Timeout(None, connect=_CONNECT_S)) as client:
+    async with httpx.AsyncClient(timeout=httpx.Timeout(None, connect=limits.MODEL_CONNECT_S)) as client:
         yield DirectBackend(client)
 
 

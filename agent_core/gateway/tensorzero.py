@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json
 
+from agent_core import limits
 from agent_core.gateway.backend import (
     Alive,
     Backend,
@@ -53,17 +54,9 @@ _log = logging.getLogger(__name__)
 
 _FUNCTION: Final = "assistant"
 
-_CLOSE_S: Final = 0.05
-"""After ``close`` its threads end on their own; an interpreter that exits earlier crashes at times."""
-
-_EXIT_S: Final = 0.2
-"""The same once more at the exit, for a busy machine: 50 ms were too little once in some hundred exits."""
 
 _ALONE: Final = 2
 """References that `sys.getrefcount` sees of what only one list holds."""
-
-_LEFT_S: Final = 5.0
-"""How much later than our own limits those of TensorZero come: they end a request that was left."""
 
 
 def has_tensorzero() -> bool:
@@ -104,18 +97,18 @@ async def open_tensorzero(models: tuple[Model, ...]) -> AsyncIterator[Backend]:
     finally:
         await client.close()
         threading.Thread(target=_let_go, args=([client],), daemon=True, name="tensorzero").start()
-        await asyncio.sleep(_CLOSE_S)
+        await asyncio.sleep(limits.GATEWAY_CLOSE_S)
 
 
 @cache
 def _exit_later() -> None:
-    atexit.register(time.sleep, _EXIT_S)
+    atexit.register(time.sleep, limits.GATEWAY_EXIT_S)
 
 
 def _let_go(held: list[object]) -> None:
     """Drop a gateway last: its end waits for requests that were left, and must not hold up the event loop."""
     while sys.getrefcount(held[0]) > _ALONE:
-        time.sleep(_CLOSE_S)
+        time.sleep(limits.GATEWAY_CLOSE_S)
     held.clear()
 
 
@@ -145,8 +138,8 @@ def _variant(number: int) -> str:
 
 
 def _model(variant: str, entry: ModelEntry) -> str:
-    total_ms = int((entry.timeout_s + _LEFT_S) * 1000)
-    first_ms = int((min(entry.first_token_s, entry.timeout_s) + _LEFT_S) * 1000)
+    total_ms = int((entry.timeout_s + limits.GATEWAY_LATER_S) * 1000)
+    first_ms = int((min(entry.first_token_s, entry.timeout_s) + limits.GATEWAY_LATER_S) * 1000)
     lines = [
         f"[models.{variant}]",
         'routing = ["provider"]',
@@ -226,7 +219,7 @@ def _failed(model: Model, text: str) -> Failed:
     except (ValueError, KeyError, TypeError):
         text = text[max(start, 0) :]
     if timeout := re.search(r"timeout \((\d+)ms\)", text):
-        seconds = int(timeout[1]) / 1000 - _LEFT_S
+        seconds = int(timeout[1]) / 1000 - limits.GATEWAY_LATER_S
         return Failed(Failure(model.entry.name, f"did not answer within {seconds:g} s", "down"))
     if "(Connect)" in text:
         return unreachable(model)

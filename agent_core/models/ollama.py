@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from agent_core import limits
 from agent_core.models.providers import OLLAMA_PORT, PROVIDERS
 from contracts.addresses import DEFAULT_PORTS
 from contracts.errors import ConfigError, GatewayError, NotFound
@@ -22,12 +23,6 @@ NO_TOOLS_ADVICE: Final = (
 )
 """Which kind of model to take in place of one that cannot call tools."""
 
-_CONNECT_S: Final = 3.0
-_ANSWER_S: Final = 10.0
-"""For questions about models, which no model answers."""
-
-_SMALL: Final = 8_000_000_000
-"""Parameters below which a model is given skills as tools in place of code."""
 
 ADDRESS_VARIABLE: Final = "OLLAMA_HOST"
 
@@ -81,7 +76,7 @@ async def open_client(address: str, key: SecretStr | None = None) -> "AsyncItera
     import ollama  # 200 ms that commands without a model never need
 
     headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-    timeout = httpx.Timeout(None, connect=_CONNECT_S)
+    timeout = httpx.Timeout(None, connect=limits.OLLAMA_CONNECT_S)
     async with ollama.AsyncClient(host=address, timeout=timeout, headers=headers) as client:
         yield client
 
@@ -145,7 +140,9 @@ class Ollama:
             parameters=(details.parameter_size if details else None) or "",
             quantization=(details.quantization_level if details else None) or "",
             context_length=context_length_of(shown),
-            is_small=0 < ((shown.modelinfo or {}).get("general.parameter_count") or 0) < _SMALL,
+            is_small=0
+            < ((shown.modelinfo or {}).get("general.parameter_count") or 0)
+            < limits.SMALL_MODEL_PARAMETERS,
             calls_tools=None if shown.capabilities is None else "tools" in shown.capabilities,
             loaded_context=loaded,
         )

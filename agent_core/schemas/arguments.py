@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_core import limits
 from agent_core.schemas.foreign_schema import TooLong, kinds_of, resolved, worst_misfit
 from agent_core.schemas.nearest import suggestion
 from contracts.devices.registration import Method
@@ -53,8 +54,6 @@ _BOUNDS: Final[dict[str, dict[str, Callable[[Any, Any], bool]]]] = {
 _ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", "deprecated"})
 _OBJECT: Final = frozenset({"type", "properties", "required", "additionalProperties"})
 _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-_MAX_DEPTH: Final = 32
-_LONGEST_MESSAGE: Final = 300
 
 
 def bad_arguments(method: Method, message: str, *, hint: str = "") -> CallError:
@@ -63,7 +62,7 @@ def bad_arguments(method: Method, message: str, *, hint: str = "") -> CallError:
         ErrorCode.BAD_ARGUMENTS,
         "{name}: {text}",
         name=method.name,
-        text=shortened(message, _LONGEST_MESSAGE),
+        text=shortened(message, limits.MAX_MISFIT_MESSAGE),
         hint=hint or f"it is {method.signature}",
     )
 
@@ -145,7 +144,7 @@ def check_result(method: Method, value: Json) -> None:
             ErrorCode.SKILL_ERROR,
             "{name} ran, but its result does not fit its declaration: {misfit}",
             name=method.name,
-            misfit=misfit[:_LONGEST_MESSAGE],
+            misfit=misfit[: limits.MAX_MISFIT_MESSAGE],
             hint="the skill's return annotation is wrong, or what it returns is",
         )
 
@@ -163,7 +162,7 @@ def _loosened(
     Args:
         known: As in `kinds_of`.
     """
-    if depth > _MAX_DEPTH:
+    if depth > limits.MAX_ARGUMENT_DEPTH:
         return value
     schema = resolved(schema, root)
     if isinstance(value, str):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_core import limits
 from contracts.wire import Json
 
 if TYPE_CHECKING:
@@ -24,25 +25,6 @@ VALUES: Final = "x-values"
 MAX_BRANCHES: Final = 2_000
 """Sub-schemas that one check may meet, references followed; the largest honest ones have some hundreds."""
 
-_VALUES_OF_A_BRANCH: Final = 100
-"""Values of an ``enum`` that are compared in the time of a sub-schema."""
-
-_MAX_STEPS: Final = 125_000
-"""Steps that one check may take; each takes one to three microseconds of the processor. A schema that leads
-back to itself may branch again at each level of a value. An honest list of 10,000 values that are numbers or
-texts (``anyOf``) takes 110,000 steps."""
-
-_STEPS_OF_MISFIT: Final = 5
-"""Steps that making an error takes, without its text."""
-
-_STEPS_OF_REFERENCE: Final = 10
-"""Steps that looking up a definition takes."""
-
-_A_STEP: Final = 100
-"""Characters that are written, or members of a list that are compared, in the time of a step."""
-
-_COMPARED_IN_A_STEP: Final = 20
-"""Characters of a value, as canonical JSON, that are compared in the time of a step."""
 
 _OF_NAMES: Final = ("properties", "$defs", "dependentSchemas")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -51,24 +33,10 @@ _SINGLE: Final = ("items", "additionalProperties", "contains", "propertyNames", 
 _SAME_VALUE: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "dependentSchemas"})
 """Keywords whose schemas check the same value, so that a reference in them may lead round in a circle."""
 
-_MAX_REFERENCES: Final = 32
-"""References that are followed one after the other."""
-
-_MAX_DEPTH: Final = 64
-"""Sub-schemas inside each other; pydantic's own for nested models stay below ten."""
-
 
 _LEFT: Final[ContextVar[list[int]]] = ContextVar("left")
 """The number of steps that the present check may still take, as the only item."""
 
-_MAX_MISFITS: Final = 100
-"""Places that do not fit, of which the worst is looked for."""
-
-_LONGEST_CHOICE: Final = 50
-"""Values of an ``enum`` that an error lists."""
-
-_LONGEST_PATH: Final = 200
-"""Characters of the place of a text within a schema that are shown to the owner."""
 
 _WORD: Final = re.compile(r"[\w.+#%-]{0,32}")
 """What is short and has no blank cannot hold an instruction to a model."""
@@ -99,8 +67,8 @@ def _check(schema: Json, path: str, depth: int) -> None:
         return
     if not isinstance(schema, dict):
         raise _malformed(path, "must be an object or a boolean")
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"the JSON Schema is nested more than {_MAX_DEPTH} levels deep")
+    if depth > limits.MAX_SCHEMA_DEPTH:
+        raise ValueError(f"the JSON Schema is nested more than {limits.MAX_SCHEMA_DEPTH} levels deep")
     for key, value in schema.items():
         place = f"{path}.{key}" if path else key
         if key in _SINGLE:
@@ -183,10 +151,10 @@ def worst_misfit(schema: str, value: Json) -> "ValidationError | None":
     # 25 ms to import, and no call is checked before the first call.
     from jsonschema.exceptions import best_match
 
-    left = _LEFT.set([_MAX_STEPS])
+    left = _LEFT.set([limits.MAX_CHECK_STEPS])
     try:
         misfit: ValidationError | None = best_match(
-            itertools.islice(_validator(schema).iter_errors(value), _MAX_MISFITS)
+            itertools.islice(_validator(schema).iter_errors(value), limits.MAX_MISFITS)
         )
         return misfit
     finally:
@@ -215,14 +183,14 @@ def _validator_class() -> "type[Validator]":
             _take(_steps(keyword, wanted, instance))
             for misfit in check(validator, wanted, instance, schema) or ():
                 # Most texts show the whole value, and some the whole schema.
-                _take(_STEPS_OF_MISFIT + len(misfit.message) // _A_STEP)
+                _take(limits.STEPS_PER_MISFIT + len(misfit.message) // limits.WRITTEN_PER_STEP)
                 yield misfit
 
         return counting
 
     def compared(value: Json) -> str:
         text = _canonical(value)
-        _take(1 + len(text) // _COMPARED_IN_A_STEP)
+        _take(1 + len(text) // limits.COMPARED_PER_STEP)
         return text
 
     # The library compares each value with each other one.
@@ -233,7 +201,11 @@ def _validator_class() -> "type[Validator]":
 
     def enum(_: Any, choices: dict[str, Json], instance: Any, __: Any) -> Iterator[ValidationError]:
         if compared(instance) not in choices:
-            shown = list(choices.values()) if len(choices) <= _LONGEST_CHOICE else f"{len(choices)} values"
+            shown = (
+                list(choices.values())
+                if len(choices) <= limits.MAX_CHOICES_LISTED
+                else f"{len(choices)} values"
+            )
             yield ValidationError(f"{instance!r} is not one of {shown}")
 
     def const(_: Any, choices: dict[str, Json], instance: Any, __: Any) -> Iterator[ValidationError]:
@@ -249,7 +221,7 @@ def _validator_class() -> "type[Validator]":
 def _steps(keyword: str, wanted: Any, instance: Json) -> int:
     """Return the steps that a keyword takes with a value, without those of the schemas inside it."""
     if keyword == "$ref":
-        return _STEPS_OF_REFERENCE
+        return limits.STEPS_PER_REFERENCE
     parts = len(instance) if isinstance(instance, list | dict) else 0
     named = len(wanted) if isinstance(wanted, list | dict) else 0
     if keyword == "dependentRequired":
@@ -259,8 +231,8 @@ def _steps(keyword: str, wanted: Any, instance: Json) -> int:
     if keyword in _LISTS or keyword == "dependentSchemas":
         return 1 + named
     if keyword in _SINGLE or keyword == "properties":
-        return 1 + parts + named // _A_STEP
-    return 1 + (parts + named) // _A_STEP
+        return 1 + parts + named // limits.WRITTEN_PER_STEP
+    return 1 + (parts + named) // limits.WRITTEN_PER_STEP
 
 
 def _take(steps: int) -> None:
@@ -310,11 +282,11 @@ def _branches(
     """
     if not isinstance(schema, dict):
         return 1
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"the JSON Schema is nested more than {_MAX_DEPTH} levels deep")
+    if depth > limits.MAX_SCHEMA_DEPTH:
+        raise ValueError(f"the JSON Schema is nested more than {limits.MAX_SCHEMA_DEPTH} levels deep")
     count = (
         1
-        + len(schema.get("enum", ())) // _VALUES_OF_A_BRANCH
+        + len(schema.get("enum", ())) // limits.VALUES_PER_BRANCH
         + sum(
             _branches(child, definitions, known, within if key in _SAME_VALUE else frozenset(), depth + 1)
             for key, child in _children(schema)
@@ -363,7 +335,7 @@ def kinds_of(schema: Json, root: Mapping[str, Json], known: dict[int, set[str]] 
 
 def resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
     """Follow references into ``$defs``; what cannot be followed is an empty schema."""
-    for _ in range(_MAX_REFERENCES):
+    for _ in range(limits.MAX_REFERENCES):
         if not isinstance(schema, dict):
             return {}
         reference = schema.get("$ref")
@@ -375,7 +347,7 @@ def resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
 
 def without_null(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
     """Follow references and optional values; what cannot be followed is an empty schema."""
-    for _ in range(_MAX_REFERENCES):
+    for _ in range(limits.MAX_REFERENCES):
         found = resolved(schema, root)
         choices = found.get("anyOf")
         if not isinstance(choices, list):
@@ -422,7 +394,7 @@ def without_text(schema: Json, removed: list[str], path: str = "") -> Any:
     bare: dict[str, Json] = {}
     for key, value in schema.items():
         # Each line has a path: long names must not multiply.
-        place = f"{path}.{key}"[-_LONGEST_PATH:]
+        place = f"{path}.{key}"[-limits.MAX_SCHEMA_PATH :]
         if key in _OF_NAMES:
             bare[key] = {
                 name: without_text(child, removed, f"{place}.{name}")

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_core import limits
 from agent_core.models.entries import Model
 from contracts.errors import ConfigError, GatewayError
 from contracts.rates import Backoff
@@ -27,16 +28,6 @@ Embed = Callable[[Sequence[str]], Awaitable[list[list[float]]]]
 
 BUDGET_S: Final = 0.3
 """How long a search waits for the vector of its query. A model on this machine takes 10 to 50 ms for it."""
-
-_BATCH: Final = 64
-_REQUEST_S: Final = 60.0
-_MOST_SIMILAR: Final = 50
-_MOST_QUERIES: Final = 256
-_LONGEST_TEXT: Final = 1_000
-
-_MARGIN: Final = 1.15
-"""By how much a method that no word names must be nearer than the nearest of random ones. Tuned with
-``_LEAST`` of the ranking, so that half of the requests that nothing fits get nothing."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +73,7 @@ class Embeddings:
 
     def keep(self, texts: Mapping[int, str]) -> None:
         """Set the texts to search, by row; a text that is known is not asked for again."""
-        self._texts = {row: text[:_LONGEST_TEXT] for row, text in texts.items()}
+        self._texts = {row: text[: limits.MAX_EMBEDDED_TEXT] for row, text in texts.items()}
         wanted = set(self._texts.values())
         self._vectors = {text: vector for text, vector in self._vectors.items() if text in wanted}
         self._matrix = None
@@ -93,8 +84,8 @@ class Embeddings:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while batch := self.missing[:_BATCH]:
-                vectors = await self._asked(batch, within_s=_REQUEST_S)
+            while batch := self.missing[: limits.EMBEDDED_AT_ONCE]:
+                vectors = await self._asked(batch, within_s=limits.EMBEDDING_REQUEST_S)
                 if vectors is None:
                     await asyncio.sleep(max(0.0, self._rests_until - _clock()))
                     continue
@@ -109,7 +100,7 @@ class Embeddings:
         """
         if not self._vectors:
             return None
-        query = query[:_LONGEST_TEXT]
+        query = query[: limits.MAX_EMBEDDED_TEXT]
         vector = self._queries.get(query)
         if vector is None:
             if _clock() < self._rests_until:
@@ -119,7 +110,7 @@ class Embeddings:
                 return None
             (vector,) = found
             self._queries[query] = vector
-            if len(self._queries) > _MOST_QUERIES:
+            if len(self._queries) > limits.MOST_QUERIES_KEPT:
                 self._queries.popitem(last=False)
         return self._nearest(vector, among)
 
@@ -138,8 +129,10 @@ class Embeddings:
             return None
         # Cosines of different models cannot be compared, their spread can: this is about the greatest of as
         # many normally distributed values.
-        chance = cosines.mean() + _MARGIN * cosines.std() * math.sqrt(2 * math.log(len(rows)))
-        nearest = tuple(rows[place] for place in best[:_MOST_SIMILAR])
+        chance = cosines.mean() + limits.SIMILARITY_MARGIN * cosines.std() * math.sqrt(
+            2 * math.log(len(rows))
+        )
+        nearest = tuple(rows[place] for place in best[: limits.MOST_SIMILAR])
         return Similar(nearest, bool(cosines[best[0]] > chance))
 
     async def _asked(self, texts: Sequence[str], *, within_s: float) -> list[Any] | None:
@@ -199,7 +192,7 @@ async def open_embeddings(
         raise ConfigError(
             "[embeddings] needs NumPy", hint="Install it: pip install 'strawberry-home[embeddings]'."
         ) from None
-    async with httpx.AsyncClient(timeout=_REQUEST_S) as client:
+    async with httpx.AsyncClient(timeout=limits.EMBEDDING_REQUEST_S) as client:
         embeddings = Embeddings(_OpenAIEmbeddings(client, model), budget_s=budget_s)
         running = tasks.create_task(embeddings.run(), name="embeddings")
         try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Final
 
+from agent_core import limits
 from agent_core.search.catalogue import FoundMethod, SearchPage
 from agent_core.search.directory import HUB_KEY
 from agent_core.search.embeddings import Similar
@@ -23,25 +24,6 @@ MAX_ANSWER_BYTES: Final = 4_096
 """What an answer has by default: a thousand tokens of a model's context at most."""
 
 _ENVELOPE_BYTES: Final = 200
-_LONGEST_SIGNATURE: Final = 300
-_LONGEST_SUMMARY: Final = 160
-_MOST_DEVICES: Final = 8
-
-_MAX_QUERY: Final = 1_000
-"""Characters of a question that are looked at; a longer one is a pasted page."""
-
-_INDEXED_SUMMARY: Final = 500
-_INDEXED_TEXT: Final = 1_500
-"""Characters of a description that are searched: 8,000 cost 6 ms, and what it is about stands first."""
-
-_FUSION_RANKS: Final = 60
-"""Ranks by which reciprocal rank fusion is damped; the value of its authors."""
-
-_ON_CURRENT: Final = 1.25
-_ON_NAMED: Final = 1.5
-_UNAVAILABLE: Final = 0.7
-"""Factors of the score: what is on the current device, on a device that the query names, or nowhere to be
-had right now. Small, so that they decide between like matches and not against a better one."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +143,7 @@ class SkillIndex:
             limit: How many results at most.
             max_bytes: How long the answer may be as JSON.
         """
-        query = query[:_MAX_QUERY]
+        query = query[: limits.MAX_QUERY]
         words = query_words(query)
         entries: Iterable[_Entry] = ()
         total = 0
@@ -216,11 +198,11 @@ class SkillIndex:
             if (entry := self._by_row.get(row)) is None or not _is_on(entry, among):
                 continue  # it went away while its meaning was compared, or is on none of these devices
             if current in entry.contracts:
-                score *= _ON_CURRENT
+                score *= limits.FACTOR_ON_CURRENT_DEVICE
             if named and not named.isdisjoint(entry.contracts):
-                score *= _ON_NAMED
+                score *= limits.FACTOR_ON_NAMED_DEVICE
             if all(self._devices[device].unavailable for device in _devices_of(entry, among)):
-                score *= _UNAVAILABLE
+                score *= limits.FACTOR_UNAVAILABLE
             scored.append((score, entry))
         if not scored and all(self._named_by((word,), among) for word in words):
             owned = chain.from_iterable(self._entries_of(device) for device in sorted(named))
@@ -251,8 +233,12 @@ class SkillIndex:
                 )
             )
         contract = entry.contracts[seen[0].id]
-        keys = [device.key for device in seen[:_MOST_DEVICES]]
-        reasons = {device.key: device.unavailable for device in seen[:_MOST_DEVICES] if device.unavailable}
+        keys = [device.key for device in seen[: limits.MOST_DEVICES_NAMED]]
+        reasons = {
+            device.key: device.unavailable
+            for device in seen[: limits.MOST_DEVICES_NAMED]
+            if device.unavailable
+        }
         unavailable = seen[0].unavailable and f"{keys[0]}: {seen[0].unavailable}"
         if entry.is_agnostic:
             # Which device serves is the hub's choice, so the model sees only the hub.
@@ -261,8 +247,8 @@ class SkillIndex:
             reasons, seen, keys = {}, seen[:1], [HUB_KEY]
         return FoundMethod(
             path=f"devices.{keys[0]}.{entry.skill}.{entry.method}",
-            signature=shortened(contract.signature, _LONGEST_SIGNATURE),
-            summary=shortened(contract.summary, _LONGEST_SUMMARY),
+            signature=shortened(contract.signature, limits.MAX_SIGNATURE),
+            summary=shortened(contract.summary, limits.MAX_SUMMARY),
             devices=tuple(keys),
             more_devices=len(seen) - len(keys),
             flags=contract.flags,
@@ -330,13 +316,13 @@ def _document(registration: Registration, method: Method) -> Document:
     return Document(
         method=" ".join(name_words(method.name)),
         skill=" ".join(word for word in name_words(registration.skill) if word != "skill"),
-        summary=summary[:_INDEXED_SUMMARY],
-        arguments=" ".join(chain.from_iterable(map(name_words, properties)))[:_INDEXED_TEXT],
+        summary=summary[: limits.INDEXED_SUMMARY],
+        arguments=" ".join(chain.from_iterable(map(name_words, properties)))[: limits.INDEXED_TEXT],
         text="\n".join(
             (
-                rest[:_INDEXED_TEXT],
-                sentence_words(sentences)[:_INDEXED_TEXT],
-                about[:_INDEXED_SUMMARY],
+                rest[: limits.INDEXED_TEXT],
+                sentence_words(sentences)[: limits.INDEXED_TEXT],
+                about[: limits.INDEXED_SUMMARY],
                 registration.area or "",
             )
         ),
@@ -350,7 +336,7 @@ def fused(ranked: list[tuple[int, float]], similar: Similar | None) -> list[tupl
     scores: defaultdict[int, float] = defaultdict(float)
     for rows in ((row for row, _ in ranked), similar.rows):
         for rank, row in enumerate(rows):
-            scores[row] += 1 / (_FUSION_RANKS + rank)
+            scores[row] += 1 / (limits.FUSION_RANKS + rank)
     return list(scores.items())
 
 

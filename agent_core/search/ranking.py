@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
+from agent_core import limits
 from agent_core.search.synonyms import TOKENIZER, Stemmer, groups_of
 from agent_core.search.words import Term, trigrams
 
@@ -14,35 +15,6 @@ MAX_SCORED: Final = 1_000
 """Matches that one query scores. Ranking 16,000 of 20,000 rows took 20 ms, ranking 1,000 takes 1; a word
 that is in more rows than that tells nothing apart."""
 
-_WEIGHTS: Final = (3.0, 2.5, 2.0, 1.0, 1.0, 3.0)
-"""Of the columns, in their order: what the author named it tells more than what they wrote about it."""
-
-_SYNONYM: Final = 0.45
-"""What a synonym counts beside the word itself."""
-
-_LEAST: Final = (0.19, -0.18, 0.34)
-"""Score that the best match must have, as a part of the information in the question: slope over the tenfold
-number of methods, offset, and most. Below it, a match is a chance word more often than an answer, and chance
-matches are the more frequent the more methods there are. Tuned on half of the requests of the benchmark."""
-
-_TELLING_WORDS: Final = 4
-"""Rare words in a question that are enough: a longer one tells a story, and no method has all words of it."""
-
-_PRIOR: Final = 100
-"""Documents without any of the words that are assumed besides the real ones: in a home with five methods,
-too, a word that one of them has is rare."""
-
-_SHARED_TRIGRAMS: Final = 0.5
-"""Part of a word's trigrams that a document must share to count as alike."""
-
-_SHARED_OF_SEVERAL: Final = 0.7
-"""The same for a query of several words, some document has half of whose trigrams by chance."""
-
-_COMPARED: Final = 100
-"""Documents whose letters are compared with those of the query."""
-
-_MOST_UNRANKED: Final = 4
-"""Words to look for where all are too common to be ranked; each takes a millisecond in 20,000 rows."""
 
 _LEAST_IDF: Final = 1e-6
 """What FTS5 takes for the idf of a word that half of the documents have."""
@@ -179,7 +151,7 @@ class Ranking:
                     f"alike : {_group_word(group)}",
                     term.word,
                     common,
-                    _SYNONYM * min(information, self._information(common)),
+                    limits.SYNONYM_WEIGHT * min(information, self._information(common)),
                 )
                 for group in (() if term.is_everyday else groups_of(stems))
                 if (common := self._frequencies[group])
@@ -189,12 +161,12 @@ class Ranking:
         return clauses, asked
 
     def _least(self, asked: float) -> float:
-        slope, offset, most = _LEAST
+        slope, offset, most = limits.LEAST_SCORE
         part = min(most, slope * math.log10(len(self._groups)) + offset)
-        return part * min(asked, _TELLING_WORDS * self._information(0))
+        return part * min(asked, limits.TELLING_WORDS * self._information(0))
 
     def _information(self, frequency: int) -> float:
-        return math.log1p((len(self._groups) + _PRIOR - frequency + 0.5) / (frequency + 0.5))
+        return math.log1p((len(self._groups) + limits.PRIOR_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))
 
     def _frequency(self, stem: str) -> int:
         row = self._db.execute("SELECT doc FROM stems_terms WHERE term = ?", (stem,)).fetchone()
@@ -202,7 +174,7 @@ class Ranking:
 
     def _scored(self, clause: _Clause) -> list[tuple[int, float]]:
         statement = "SELECT rowid, -bm25(stems, ?, ?, ?, ?, ?, ?) FROM stems WHERE stems MATCH ?"
-        found = self._db.execute(statement, (*_WEIGHTS, clause.query)).fetchall()
+        found = self._db.execute(statement, (*limits.COLUMN_WEIGHTS, clause.query)).fetchall()
         # FTS5's own idf is next to nothing for what half of the documents have: ours takes its place.
         rarity = math.log((len(self._groups) - len(found) + 0.5) / (len(found) + 0.5))
         factor = clause.information / max(rarity, _LEAST_IDF)
@@ -211,7 +183,7 @@ class Ranking:
     def _unranked(self, clauses: Sequence[_Clause]) -> list[tuple[int, float]]:
         """Find by words that are in too many documents to rank: those with one in the names come first."""
         found: dict[int, float] = {}
-        most_telling = sorted(clauses, key=lambda clause: -clause.information)[:_MOST_UNRANKED]
+        most_telling = sorted(clauses, key=lambda clause: -clause.information)[: limits.MOST_UNRANKED]
         any_of = " OR ".join(clause.query for clause in most_telling)
         for query, score in ((f"{{method skill}} : ({any_of})", 2.0), (any_of, 1.0)):
             statement = "SELECT rowid FROM stems WHERE stems MATCH ? LIMIT ?"
@@ -221,7 +193,7 @@ class Ranking:
 
     def _by_trigrams(self, words: Sequence[str]) -> list[tuple[int, float]]:
         grams = trigrams(words)
-        shared = _SHARED_TRIGRAMS if len(words) == 1 else _SHARED_OF_SEVERAL
+        shared = limits.SHARED_TRIGRAMS if len(words) == 1 else limits.SHARED_TRIGRAMS_OF_SEVERAL
         frequencies = {gram: self._gram_frequency(gram) for gram in grams}
         chosen: list[str] = []
         room = MAX_SCORED
@@ -235,7 +207,7 @@ class Ranking:
         ranked = self._db.execute(
             "SELECT rowid, -bm25(grams, 2.0, 1.0) AS score, names, text FROM grams WHERE grams MATCH ?"
             " ORDER BY score DESC, rowid LIMIT ?",
-            (any_of, _COMPARED),
+            (any_of, limits.COMPARED_DOCUMENTS),
         )
         found: list[tuple[int, float]] = []
         for row, score, names, text in ranked:

@@ -7,6 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from agent_core import limits
+
 TOKENIZER: Final = "porter unicode61 remove_diacritics 2"
 """English stems for words of all languages: other ones change seldom, and then alike on both sides."""
 
@@ -14,13 +16,6 @@ _TABLES: Final = f"""
     CREATE VIRTUAL TABLE asked USING fts5(word, tokenize = '{TOKENIZER}');
     CREATE VIRTUAL TABLE asked_terms USING fts5vocab(asked, instance);
 """
-
-
-_MOST_KNOWN: Final = 20_000
-"""Words whose stems are kept; the documentation of a home's skills has some thousands."""
-
-_LONGEST_KNOWN: Final = 40
-"""Characters of such a word; what is longer is no word that many methods share."""
 
 
 class Stemmer:
@@ -54,9 +49,9 @@ class Stemmer:
         unknown = [word for word in words if word not in self._known]
         found = dict(zip(unknown, self.stems(unknown), strict=True)) if unknown else {}
         stems = {stem for word in words for stem in found.get(word, self._known.get(word, []))}
-        if len(self._known) + len(found) > _MOST_KNOWN:
+        if len(self._known) + len(found) > limits.MOST_KNOWN_WORDS:
             self._known.clear()
-        self._known |= {word: each for word, each in found.items() if len(word) <= _LONGEST_KNOWN}
+        self._known |= {word: each for word, each in found.items() if len(word) <= limits.MAX_KNOWN_WORD}
         return stems
 
 

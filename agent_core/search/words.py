@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from agent_core import limits
+
 _PARTS: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\dA-Z_]+|[A-Z]+|\d+")
 _WORDS: Final = re.compile(r"\w+")
 _TEMPLATE: Final = re.compile(r"[\[\](){}<>|:]")
 _SHORT: Final = 3
 """Letters of a word whose final s is its own: ``gas``, ``bus``."""
-_MAX_WORDS: Final = 24
-"""A question has fewer; a pasted page must not become a query of a thousand terms."""
 
 _STOP_LIST: Final = """
     a am an and any are as at be been but by can could d did do does doesn don for from give had has have he
@@ -54,10 +54,6 @@ _EVERYDAY_LIST: Final = """
 _EVERYDAY: Final = frozenset(_EVERYDAY_LIST.split()) - STOP_WORDS
 """Words that are in many questions, whatever they are about: rare in an index, and yet telling little."""
 
-_EVERYDAY_WEIGHT: Final = 0.35
-_VALUE_WEIGHT: Final = 0.4
-"""Of a name or number in a question that no method knows: most likely the value of an argument."""
-
 
 @dataclass(frozen=True)
 class Term:
@@ -95,7 +91,7 @@ def query_words(query: str) -> list[str]:
     """
     words = [part for word in _WORDS.findall(query) for part in (word.lower(), *name_words(word))]
     telling = [word for word in words if word not in STOP_WORDS]
-    return list(dict.fromkeys(telling or words))[:_MAX_WORDS]
+    return list(dict.fromkeys(telling or words))[: limits.MAX_QUERY_WORDS]
 
 
 def query_terms(query: str) -> list[Term]:
@@ -108,8 +104,8 @@ def query_terms(query: str) -> list[Term]:
     return [
         Term(
             word,
-            weight=_EVERYDAY_WEIGHT if word in vague else 1.0,
-            missed=_VALUE_WEIGHT if word in values else 1.0,
+            weight=limits.EVERYDAY_WEIGHT if word in vague else 1.0,
+            missed=limits.VALUE_WEIGHT if word in values else 1.0,
         )
         for word in words
     ]

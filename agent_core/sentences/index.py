@@ -6,37 +6,14 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
+from agent_core import limits
 from agent_core.search.catalogue import Target
 from agent_core.sentences.matching import OutOfSteps, Steps, folded, normalized
 from agent_core.sentences.responses import choice_text, primary
 from agent_core.sentences.templates import BadTemplate, Template, compile_template
 from contracts.devices.registration import Method
 from contracts.wire import Json
-
-_MAX_UTTERANCE: Final = 300
-"""Longer ones are no commands; the work of the matcher grows with the length."""
-
-_MAX_SENTENCES: Final = 500
-"""Templates of one device: some hundreds of methods with a sentence each, in two languages."""
-
-_MAX_PROBLEMS: Final = 10
-"""Problems of one skill that are kept; a wrong generator makes the same mistake in each method."""
-
-_MAX_STEPS: Final = 10_000
-"""Steps that the templates of one device may take of one utterance: 3 ms, 40 where each is a long check."""
-
-_MAX_STEPS_IN_ALL: Final = 40_000
-"""Steps of all devices together: a match is work of the event loop."""
-
-_DEVICE_LEAD_WORDS: Final = 2
-"""Words before a device's name that belong to it: ``on the``, ``in der``."""
-
-_MAX_COMPILED: Final = 5_000
-"""Templates remembered for the next device that has the same; a device may register new ones for ever, and
-the largest take 30 kB each."""
-
 
 _Owner = tuple[str, str]
 """Id of the device that registered it, and the name of one of its skills."""
@@ -121,8 +98,8 @@ class _Shares:
         self._entries: dict[str, list[_Entry]] = defaultdict(list)
         for entry in entries:
             self._entries[entry.source].append(entry)
-        self._steps = {source: Steps(_MAX_STEPS) for source in self._entries if source in meant}
-        self._left = _MAX_STEPS_IN_ALL - _MAX_STEPS * len(self._steps)
+        self._steps = {source: Steps(limits.MAX_MATCH_STEPS) for source in self._entries if source in meant}
+        self._left = limits.MAX_MATCH_STEPS_OF_ALL - limits.MAX_MATCH_STEPS * len(self._steps)
         self._waiting = len(self._entries) - len(self._steps)
         self._order = sorted(
             self._entries, key=lambda source: (source not in self._steps, len(self._entries[source]), source)
@@ -140,7 +117,7 @@ class _Shares:
             if not entries:
                 continue
             if source not in self._steps:
-                share = min(_MAX_STEPS, self._left // self._waiting)
+                share = min(limits.MAX_MATCH_STEPS, self._left // self._waiting)
                 self._waiting -= 1
                 self._left -= share
                 self._steps[source] = Steps(share)
@@ -228,15 +205,16 @@ class SentenceIndex:
         for language, texts in target.method.sentences.items():
             first = primary(language)
             for text in texts:
-                if self._count_of[source] < _MAX_SENTENCES:
+                if self._count_of[source] < limits.MAX_SENTENCES:
                     template = self._compile(text, schema, target)
                 else:
                     template = BadTemplate(
-                        "the device has more than {max_sentences} sentences", max_sentences=_MAX_SENTENCES
+                        "the device has more than {max_sentences} sentences",
+                        max_sentences=limits.MAX_SENTENCES,
                     )
                 if isinstance(template, BadTemplate):
                     problem = f"{target.skill}.{target.method.name}: {template.message}"
-                    self.problems[owner] = (*self.problems.get(owner, ())[:_MAX_PROBLEMS], problem)
+                    self.problems[owner] = (*self.problems.get(owner, ())[: limits.MAX_PROBLEMS], problem)
                     yield
                     continue
                 self._languages[first].add(_Entry(target, template, source, text in own))
@@ -281,7 +259,7 @@ class SentenceIndex:
         """
         spoken = primary(language)
         known = self._languages.get(spoken)
-        if known is None or len(utterance) > _MAX_UTTERANCE or not (text := normalized(utterance)):
+        if known is None or len(utterance) > limits.MAX_UTTERANCE or not (text := normalized(utterance)):
             return None
         # The whole text has every word that a shorter one has.
         entries = [
@@ -359,7 +337,7 @@ class SentenceIndex:
         """Compile, or return what an equal method of another device compiled to."""
         key = (text, schema)
         if key not in self._compiled:
-            if len(self._compiled) >= _MAX_COMPILED:
+            if len(self._compiled) >= limits.MAX_COMPILED:
                 self._compiled.clear()
             try:
                 self._compiled[key] = compile_template(text, target.method, self.lists)
@@ -379,7 +357,7 @@ class SentenceIndex:
             return []
         name, device = max(named, key=lambda pair: len(pair[0]))
         words = text[: -len(name)].split()
-        shorter = [" ".join(words[: len(words) - lead]) for lead in range(_DEVICE_LEAD_WORDS + 1)]
+        shorter = [" ".join(words[: len(words) - lead]) for lead in range(limits.DEVICE_LEAD_WORDS + 1)]
         return [(candidate, device) for candidate in shorter if candidate]
 
 
@@ -401,7 +379,7 @@ def _calls(shares: _Shares, text: str, language: str, device: str | None) -> lis
                 matched[entry.key] = entry.template.arguments(text, entry.target.method, steps)
             except OutOfSteps:
                 # The same template of another device has its own chance.
-                if steps.most == _MAX_STEPS or left > steps.most / 2:
+                if steps.most == limits.MAX_MATCH_STEPS or left > steps.most / 2:
                     shares.slow.add(source)
                 break
     found = [

@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from agent_core import limits
 from agent_core.schemas.foreign_schema import without_null
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, StrawberryError
@@ -28,10 +29,7 @@ from contracts.wire import Json
 MAX_ANSWER: Final = 2_000
 """Characters of an answer; more is not read, and certainly not spoken."""
 
-_MAX_NAMED: Final = 6
-"""Choices that a person can keep in mind."""
 
-_MAX_DEPTH: Final = 16
 _BYTE_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _SECONDS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _PLACEHOLDER: Final = re.compile(r"\{(?P<path>\w+(?:\.\w+)*)(?::(?P<format>[^{}\[\]]*))?\}")
@@ -162,8 +160,11 @@ def choice_text(names: list[str], *, of: Literal["devices", "methods"], language
         language: BCP 47; only its first part counts.
     """
     words = _LANGUAGES.get(primary(language), _ENGLISH)
-    if len(names) > _MAX_NAMED:
-        names = [*names[: _MAX_NAMED - 1], words.others.format(count=len(names) - _MAX_NAMED + 1)]
+    if len(names) > limits.MAX_CHOICES_NAMED:
+        names = [
+            *names[: limits.MAX_CHOICES_NAMED - 1],
+            words.others.format(count=len(names) - limits.MAX_CHOICES_NAMED + 1),
+        ]
     said = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {words.either} {names[-1]}"
     return (words.devices if of == "devices" else words.methods).format(names=said)
 
@@ -283,7 +284,7 @@ def _answer(method: Method, result: Json, words: _Language) -> str:
 def _text(value: Json, schema: Json, root: Mapping[str, Json], words: _Language, depth: int = 0) -> str:
     """Write a value as its type and its schema ask for."""
     schema = without_null(schema, root)
-    if depth > _MAX_DEPTH:
+    if depth > limits.MAX_RESPONSE_DEPTH:
         return "…"
     match value:
         case None:

@@ -21,6 +21,7 @@ from hassil import (
 from hassil.errors import HassilError
 from hassil.parser import ParseError
 
+from agent_core import limits
 from agent_core.schemas.arguments import check_arguments
 from agent_core.schemas.foreign_schema import VALUES, branches, kinds_of, resolved, without_null
 from agent_core.sentences.matching import (
@@ -41,23 +42,8 @@ from contracts.wire import Json
 MIN_LITERAL_WORDS: Final = 2
 """Words that must be said as they stand; with fewer, everyday speech would trigger calls."""
 
-_MAX_TEMPLATE: Final = 500
-_MAX_WAYS: Final = 1_000
-"""Combinations of alternatives; the largest honest templates have some hundreds."""
-_MAX_SLOTS: Final = 10
-_MAX_DEPTH: Final = 8
-"""Brackets inside each other; hassil reads what is inside again for each of them."""
-_MAX_READINGS: Final = 20
-"""Ways of dividing an utterance among free slots that are tried before giving up."""
-_CHECK_STEPS: Final = 5
-"""Steps of a match that last as long as checking a value against one sub-schema."""
 
 _WHOLE: Final = re.compile(r"-?\d{1,18}\Z")
-_MAX_NESTED: Final = 4
-_MAX_CHOICES: Final = 8
-"""Deeper or with more choices, a schema counts as free text, so that looking takes no time."""
-_MAX_SPOKEN: Final = 100
-"""Characters of a value that a person says."""
 _SLOT: Final = re.compile(r"\{([^{}]*)\}")
 _ESCAPED: Final = re.compile(r"\\.")
 _BRACKETS: Final = {"(": ")", "[": "]", "{": "}", "<": ">"}
@@ -101,7 +87,7 @@ class Template:
             OutOfSteps: It takes more steps than are left.
         """
         for number, slots in enumerate(Match(utterance, steps).readings(self.start)):
-            if number == _MAX_READINGS:
+            if number == limits.MAX_READINGS:
                 return None
             steps.take(self.check_steps)
             try:
@@ -126,18 +112,18 @@ def compile_template(text: str, method: Method, lists: Lists = MappingProxyType(
     if any(isinstance(part, RuleReference) for part in parts):
         raise BadTemplate("{text!r}: rules in angle brackets are not known here", text=text)
     references = [part for part in parts if isinstance(part, ListReference)]
-    if len(references) > _MAX_SLOTS:
+    if len(references) > limits.MAX_SLOTS:
         raise BadTemplate(
             "{text!r} has {slots} slots; {most} are allowed",
             text=text,
             slots=len(references),
-            most=_MAX_SLOTS,
+            most=limits.MAX_SLOTS,
         )
-    if ways(sentence.expression) > _MAX_WAYS:
+    if ways(sentence.expression) > limits.MAX_WAYS:
         raise BadTemplate(
             "{text!r} can be said in more than {most:,} ways; write several sentences",
             text=text,
-            most=_MAX_WAYS,
+            most=limits.MAX_WAYS,
         )
     if any(isinstance(part, Alternative) and sum(map(_is_empty, part.items)) > 1 for part in parts):
         raise BadTemplate("{text!r} has more than one empty alternative in the same brackets", text=text)
@@ -170,7 +156,7 @@ def compile_template(text: str, method: Method, lists: Lists = MappingProxyType(
         )
     readers = {each.slot_name: _reader(each, method.parameters, lists) for each in references}
     try:
-        check_steps = _CHECK_STEPS * branches(method.parameters)
+        check_steps = limits.STEPS_PER_CHECK * branches(method.parameters)
     except ValueError as error:
         raise BadTemplate("{text!r}: {error}", text=text, error=error) from None
     return Template(
@@ -250,7 +236,7 @@ def _spoken_slot(schema: Json, root: Mapping[str, Json], lists: Lists) -> Spoken
 
 
 def _short(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(value for value in values if 0 < len(value) <= _MAX_SPOKEN)[:MAX_NAMES]
+    return tuple(value for value in values if 0 < len(value) <= limits.MAX_SPOKEN)[:MAX_NAMES]
 
 
 def _slots(text: str) -> set[str]:
@@ -260,24 +246,30 @@ def _slots(text: str) -> set[str]:
 
 def _is_closed(schema: Json, root: Mapping[str, Json], depth: int) -> bool:
     schema = resolved(schema, root)
-    if depth > _MAX_NESTED:
+    if depth > limits.MAX_SLOT_NESTING:
         return False
     if "enum" in schema or "const" in schema:
         return True
     if choices := schema.get("anyOf"):
-        return len(choices) <= _MAX_CHOICES and all(_is_closed(each, root, depth + 1) for each in choices)
+        return len(choices) <= limits.MAX_SLOT_CHOICES and all(
+            _is_closed(each, root, depth + 1) for each in choices
+        )
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
     return {"integer", "number", "boolean", "null"}.issuperset(kinds)
 
 
 def _parsed(text: str) -> Sentence:
-    if len(text) > _MAX_TEMPLATE:
-        raise BadTemplate("{text!r}… is longer than {most} characters", text=text[:60], most=_MAX_TEMPLATE)
-    depths = accumulate((char in "([{<") - (char in ")]}>") for char in text)
-    if max(depths, default=0) > _MAX_DEPTH:
+    if len(text) > limits.MAX_TEMPLATE:
         raise BadTemplate(
-            "{text!r} has more than {most} brackets inside each other", text=text, most=_MAX_DEPTH
+            "{text!r}… is longer than {most} characters", text=text[:60], most=limits.MAX_TEMPLATE
+        )
+    depths = accumulate((char in "([{<") - (char in ")]}>") for char in text)
+    if max(depths, default=0) > limits.MAX_BRACKET_DEPTH:
+        raise BadTemplate(
+            "{text!r} has more than {most} brackets inside each other",
+            text=text,
+            most=limits.MAX_BRACKET_DEPTH,
         )
     try:
         return parse_sentence(text)

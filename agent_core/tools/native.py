@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agent_core.gateway.protocol import ToolCall, ToolSpec
+from agent_core.limits import MAX_TOOL_DESCRIPTION, MAX_TOOL_NAME
 from agent_core.models.entries import Models
 from agent_core.provenance import Origin, Prompt, Text, render, render_name, render_schema
 from agent_core.search.catalogue import Catalogue, FoundMethod, SearchPage, Target
@@ -18,10 +19,6 @@ from contracts.errors import CallError
 from contracts.text import shortened
 from contracts.wire import Json
 
-_MAX_NAME: Final = 64
-"""What every provider takes; letters, digits, ``_`` and ``-`` only."""
-
-_MAX_DESCRIPTION: Final = 400
 _DEVICE_ARGUMENTS: Final = ("device", "on_device", "which_device")
 
 _SEARCH: Final = next(spec for spec in TOOL_SPECS if spec.name == "search_skills")
@@ -260,14 +257,14 @@ def _name(path: str, taken: Collection[str]) -> str:
     _, device, skill, method = path.split(".")
     for words in ((skill, method), (device, skill, method)):
         name = re.sub(r"[^A-Za-z0-9_-]", "_", "_".join(words))
-        if name not in taken and len(name) <= _MAX_NAME:
+        if name not in taken and len(name) <= MAX_TOOL_NAME:
             return name
     mark = hashlib.sha256(path.encode()).hexdigest()[:8]
-    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', f'{skill}_{method}')[: _MAX_NAME - 9]}_{mark}"
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', f'{skill}_{method}')[: MAX_TOOL_NAME - 9]}_{mark}"
 
 
 def _description(found: FoundMethod, target: Target, several: tuple[str, ...]) -> Prompt:
-    doc = shortened(" ".join(target.method.doc.split()), _MAX_DESCRIPTION)
+    doc = shortened(" ".join(target.method.doc.split()), MAX_TOOL_DESCRIPTION)
     parts = [render(Text(Origin.DEVICE, doc))] if doc else []
     if not several:
         parts.append(Prompt(f"Device: {render_name(target.device_name)}."))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final, Literal, Protocol
 
+from agent_core import limits
 from agent_core.schemas.arguments import check_arguments
 from agent_core.search.catalogue import Catalogue, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
@@ -18,13 +19,8 @@ from contracts.errors import CallError, Declined, ErrorCode
 from contracts.trace import Span, place, span, within
 from contracts.wire import Json
 
-_MAX_DETAIL: Final = 2_000
-"""Characters of an error that go into an event."""
 MAX_QUESTIONS: Final = 3
 """Questions of one turn: a person who is asked again and again says yes in the end."""
-_MAX_SHOWN: Final = 2_000
-_MAX_VALUE: Final = 500
-"""Characters of all arguments, and of one, that a person is shown."""
 
 
 class SkillCaller(Protocol):
@@ -201,11 +197,11 @@ def all_shown(arguments: Mapping[str, Json], wanted: CallError | None) -> dict[s
 def shown_arguments(arguments: Mapping[str, Json]) -> dict[str, Json]:
     """Return the arguments as far as a person can take them in; what is too long is cut text."""
     shown: dict[str, Json] = {}
-    left = _MAX_SHOWN
+    left = limits.MAX_ARGUMENTS_SHOWN
     for name, value in arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         left -= len(name) + len(text)
-        room = min(_MAX_VALUE, left + len(text))
+        room = min(limits.MAX_ARGUMENT_SHOWN, left + len(text))
         if room < 1:
             break
         shown[name] = value if len(text) <= room else f"{text[:room]}…"
@@ -315,7 +311,11 @@ class SkillCalls:
             self._note_answer(target)
             tell(
                 "failed",
-                {"code": error.code.value, "message": error.message[:_MAX_DETAIL], "hint": error.hint},
+                {
+                    "code": error.code.value,
+                    "message": error.message[: limits.MAX_ERROR_DETAIL],
+                    "hint": error.hint,
+                },
                 declined=isinstance(error, Declined),
             )
             raise

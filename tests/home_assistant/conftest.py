@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from agent_core import finder
 from tests.home_assistant.server import HINT, HomeAssistant, find_home_assistant
 from tests.mosquitto import Mosquitto
 from tests.requirements import require
@@ -14,7 +13,7 @@ from tests.requirements import require
 @pytest.fixture(autouse=True)
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence waits for its index also on a busy machine."""
-    monkeypatch.setattr(finder, "_CATCH_UP_S", 60.0)
+    monkeypatch.setattr("agent_core.limits.CATCH_UP_S", 60.0)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from agent_core import finder
 from deploy.directory import Home as Installation
 from deploy.home.maintenance import Maintenance
 from deploy.logs.logs import _PACKAGES
@@ -16,7 +15,7 @@ from tests.model_server import ScriptedModel
 @pytest.fixture(autouse=True)
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence waits for its index also on a busy machine."""
-    monkeypatch.setattr(finder, "_CATCH_UP_S", 60.0)
+    monkeypatch.setattr("agent_core.limits.CATCH_UP_S", 60.0)
 
 
 @pytest.fixture
