@@ -79,8 +79,8 @@ def _command(operation: Operation[Any, Any], command: Command) -> dict[str, Any]
     first, _, rest = _prose(operation).partition("\n\n")
     return {
         "name": name,
-        "help": first[:1].lower() + first[1:].rstrip("."),
-        "description": rest.replace("\n", " "),
+        "help": (first[:1].lower() + first[1:].rstrip(".")).replace("`", ""),
+        "description": rest.replace("\n", " ").replace("`", ""),
         "method": operation.method,
         "path": re.sub(r":\w+}", "}", operation.path),
         "arguments": arguments,
@@ -112,7 +112,7 @@ def _argument(
         "name": name,
         "flag": None if word else f"--{name.replace('_', '-')}",
         "kind": plain.__name__,
-        "help": documented.get(name, ""),
+        "help": documented.get(name, "").replace("`", ""),
         "in_path": in_path,
         "is_required": is_required and not word.startswith("["),
         "is_list": is_list or word.endswith("..."),

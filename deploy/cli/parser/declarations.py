@@ -26,12 +26,12 @@ or ``local`` where not; a module that is left out is the group's, and a function
 
 import argparse
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from deploy.cli.parser.usage import Parser
-from deploy.cli.resources import declared
+from deploy.cli.resources import Declaration, declared
 
 
 def port(text: str) -> int:
@@ -122,6 +122,8 @@ class _Declarations:
             title = {"title": f"{below.lower()}s"} if is_group else {"help": "connect something else"}
             self._below[name] = parser.add_subparsers(metavar=below, required=is_group, **title)
         if is_group:
+            # What there is comes first, what else is made of operations last.
+            self._add_declared(name, (each for each in declared(name) if each.name == "list"))
             return
         _add_arguments(parser, self._parts[name])
         function = module if ":" in module else f"{module}:{word.replace('-', '_')}"
@@ -129,14 +131,16 @@ class _Declarations:
 
     def add_resources(self) -> None:
         """Add the commands that are made of operations, below their groups."""
-        for group, commands in self._below.items():
-            if not group or (self._only and group not in self._only):
-                continue
-            for each in declared(group):
-                parser = commands.add_parser(
-                    each.name, parents=[self._client], help=each.help, description=each.description or None
-                )
-                each.add_to(parser)
+        for group in self._below:
+            if group and (not self._only or group in self._only):
+                self._add_declared(group, (each for each in declared(group) if each.name != "list"))
+
+    def _add_declared(self, group: str, declarations: Iterable[Declaration]) -> None:
+        for each in declarations:
+            parser = self._below[group].add_parser(
+                each.name, parents=[self._client], help=each.help, description=each.description or None
+            )
+            each.add_to(parser)
 
     def _sorted_out(self, lines: tuple[str, ...]) -> tuple[str, list[str]]:
         """Return the description, and the arguments, each in one line."""
