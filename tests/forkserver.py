@@ -233,7 +233,7 @@ def _keep() -> None:
 @functools.cache
 def _warm_up() -> None:
     """Do once what is as good for all commands."""
-    from deploy.home import local_spoke
+    from deploy import limits
     from hub_agent.settings import HubSettings, SandboxSettings
     from tests import reused
     from tests.hub_agent.home import open_home
@@ -242,7 +242,7 @@ def _warm_up() -> None:
     HubSettings.model_fields["sandbox"].default = SandboxSettings(spares=0)
     HubSettings.model_rebuild(force=True)
     # On a busy machine, `up` would say that it is ready before its spoke is there.
-    vars(local_spoke).update(_FIRST_S=120.0, _COMPLETE_S=120.0)
+    vars(limits).update(SPOKE_FIRST_S=120.0, SKILLS_COMPLETE_S=120.0)
     reused.install()
 
     async def open_once() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
 from contracts.errors import ConfigError
+from deploy import limits
 from deploy.directory import STAGE, Home
 from deploy.settings.settings import read_table
 from hub_agent.settings import CaptureSettings
@@ -21,8 +22,6 @@ ASIDE: Final = "replaced"
 """Where what was replaced is kept."""
 PARTIAL: Final = ".backup-"
 """What the names of temporary directories begin with."""
-_LEFT_S: Final = 600.0
-"""How old one is that a killed process has left; a new one may not be held yet."""
 
 IN_PARTS: Final = ("hub", "broker", "spoke")
 """Directories whose files are replaced one by one: the lock in each is held meanwhile."""
@@ -139,7 +138,7 @@ def temporary_directory(home: Home) -> Iterator[Path]:
     for left in home.directory.glob(f"{PARTIAL}*"):
         # One that is held belongs to a backup that is made or checked right now.
         with suppress(FileNotFoundError):
-            if left.stat().st_mtime < time.time() - _LEFT_S and not is_held(left):
+            if left.stat().st_mtime < time.time() - limits.BACKUP_LEFT_S and not is_held(left):
                 shutil.rmtree(left, ignore_errors=True)
     with (
         tempfile.TemporaryDirectory(dir=home.directory, prefix=PARTIAL) as made,

@@ -13,6 +13,7 @@ from typing import IO, Any, BinaryIO, Final, cast
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError, StrawberryError
+from deploy import limits
 from deploy.backup.contents import Rules
 from deploy.backup.writing import FORMAT, MANIFEST, Progress
 from deploy.directory import STAGE, Home
@@ -23,16 +24,7 @@ from identity.age import AgeReader
 from identity.files import make_private_directory
 from identity.keys import KeyPair
 
-_MOST_FILES: Final = 200_000
-_LONGEST_NAME: Final = 1_000
-_DEEPEST: Final = 100
-_MOST_HEADER: Final = 64 * 1024
-"""Bytes that may describe one entry; Python's tarfile reads as many as a header says, all at once."""
-_MOST_TEXT: Final = 1024 * 1024
-"""Bytes of a file that is read whole to be checked."""
 _READ_WHOLE: Final = (".pem", ".toml", ".env")
-_FREE: Final = 256 * 1024**2
-"""What stays free on the disk, in bytes."""
 _PIECE: Final = 1024 * 1024
 _NO_ARCHIVE: Final = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
@@ -93,11 +85,11 @@ class _Stream:
 
     def __init__(self, source: gzip.GzipFile) -> None:
         self._source = source
-        self._left = _MOST_HEADER
+        self._left = limits.MAX_HEADER_BYTES
 
     def next_of(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
         """Return the next entry; None at the end."""
-        self._left = _MOST_HEADER
+        self._left = limits.MAX_HEADER_BYTES
         entry = archive.next()
         self._left = sys.maxsize
         vars(archive)["members"].clear()  # it would keep them all
@@ -105,7 +97,7 @@ class _Stream:
 
     def read_rest(self) -> None:
         """Read what follows the last entry: the padding of the archive, and nothing else."""
-        self._left = _MOST_HEADER
+        self._left = limits.MAX_HEADER_BYTES
         while self.read(_PIECE):
             pass
 
@@ -137,10 +129,10 @@ class _Unpacking:
             self._manifest = _manifest(entry, content.read(_PIECE))
             return
         path = self._checked(entry.name)
-        if path.name.endswith(_READ_WHOLE) and entry.size > _MOST_TEXT:
+        if path.name.endswith(_READ_WHOLE) and entry.size > limits.MAX_CHECKED_BYTES:
             raise ConfigError("the backup holds {name!r}, which is too large", name=entry.name[:200])
         self._bytes += entry.size
-        if shutil.disk_usage(self._files).free < entry.size + _FREE:
+        if shutil.disk_usage(self._files).free < entry.size + limits.FREE_DISK_BYTES:
             raise ConfigError("there is not enough space on the disk to unpack the backup", hint="Free some.")
         mode = 0o700 if entry.mode & 0o100 else 0o600
         try:
@@ -165,8 +157,8 @@ class _Unpacking:
         path = PurePosixPath(name)
         parts = name.split("/")
         is_plain = (
-            0 < len(name) <= _LONGEST_NAME
-            and len(parts) <= _DEEPEST
+            0 < len(name) <= limits.MAX_ARCHIVE_NAME
+            and len(parts) <= limits.MAX_ARCHIVE_DEPTH
             and all(part not in ("", ".", "..") for part in parts)
             and _NOT_IN_NAMES.isdisjoint(name)
         )
@@ -174,7 +166,10 @@ class _Unpacking:
             raise ConfigError("the backup holds {name!r}, which is no path of a home", name=name[:200])
         # Where capital letters do not count, the second would be written into the first.
         self._folders.update(str(each).casefold() for each in path.parents)
-        if name.casefold() in self._names or len(self._names) + len(self._folders) > _MOST_FILES:
+        if (
+            name.casefold() in self._names
+            or len(self._names) + len(self._folders) > limits.MOST_ARCHIVE_FILES
+        ):
             raise ConfigError("the backup holds {name!r} twice, or too many files", name=name[:200])
         self._names.add(name.casefold())
         return path

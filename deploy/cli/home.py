@@ -7,12 +7,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
 from contracts.errors import ConfigError
 from contracts.wire import rfc3339
+from deploy import limits
 from deploy.certificate import provide_certificate
 from deploy.cli.client import find_nearest, hub_of
 from deploy.cli.terminal.asking import is_sure
@@ -32,19 +33,17 @@ from deploy.update.installation import (
 
 T = TypeVar("T")
 
-_HEALTH_S: Final = 10.0
-
 
 def doctor(options: argparse.Namespace) -> int:
     """Print every check; the exit code is 1 where something does not work."""
     home = Home.named()
     if options.running:
-        state = find_nearest(home).request("GET", "/api/health", timeout=_HEALTH_S)
+        state = find_nearest(home).request("GET", "/api/health", timeout=limits.HEALTH_TIMEOUT_S)
         Output(options.json).result(state, text="It runs.")
         return 0
 
     def ask(path: str, kind: type[T] | TypeAdapter[T]) -> T:
-        return hub_of(options).get(path, kind, timeout=_HEALTH_S)
+        return hub_of(options).get(path, kind, timeout=limits.HEALTH_TIMEOUT_S)
 
     checks = []
     for check in examine(home, ask=ask, elsewhere=options.hub is not None):

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.errors import ConfigError, StrawberryError
+from deploy import limits
 from deploy.cli.client import hub_of
 from deploy.cli.client.http import HubClient
 from deploy.cli.terminal.output import Output, note
@@ -23,8 +24,6 @@ _MISSING: Final = ConfigError(
     hint="Install it: pip install 'strawberry-home[mcp]'.",
 )
 _COLUMNS: Final = ("name", "skill", "state", "methods", "detail")
-_PROOF_S: Final = 10.0
-_ANSWER_S: Final = 900.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,7 +48,7 @@ def serve(options: argparse.Namespace) -> int:
         # What it logs with a traceback ends this with one line, or is in the answer.
         logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
     client = hub_of(options)
-    client.request("GET", "/api/health", timeout=_PROOF_S)
+    client.request("GET", "/api/health", timeout=limits.PROOF_TIMEOUT_S)
     lost = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError)
     try:
         asyncio.run(_pipe(client))
@@ -58,7 +57,7 @@ def serve(options: argparse.Namespace) -> int:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         if isinstance(first, (httpx2.HTTPError, *lost)):
-            client.prove(_PROOF_S)  # which raises why
+            client.prove(limits.PROOF_TIMEOUT_S)  # which raises why
             first = StrawberryError(f"the hub at {client.url} broke off its answer", hint="Try again.")
         raise first from None
     return 0
@@ -87,11 +86,11 @@ async def _pipe(hub: HubClient) -> None:
         async def async_auth_flow(
             self, request: httpx2.Request
         ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-            await asyncio.to_thread(hub.prove, _PROOF_S)
+            await asyncio.to_thread(hub.prove, limits.PROOF_TIMEOUT_S)
             request.headers["Authorization"] = f"Bearer {hub.token}"
             yield request
 
-    timeout = httpx2.Timeout(30.0, read=_ANSWER_S)
+    timeout = httpx2.Timeout(30.0, read=limits.ANSWER_TIMEOUT_S)
     client_input: Any = _input()
     async with (
         httpx2.AsyncClient(auth=ProvedHub(), timeout=timeout, verify=hub.trust()) as http,

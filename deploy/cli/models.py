@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -18,16 +18,12 @@ from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, oll
 from agent_core.sentences.responses import bytes_text, duration_text
 from agent_core.setup.looking import FoundOllama, ask_ollamas, look_at, ollamas_of
 from contracts.errors import ConfigError, GatewayError, StrawberryError
+from deploy import limits
 from deploy.cli.client import find_hub, find_nearest
 from deploy.cli.terminal.output import Output, note, progress_line, waiting
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
 from deploy.logs.terminal import visible
-
-_HUB_S: Final = 2.0
-"""How long a hub or spoke may take to say which models it skips; the list comes without that."""
-_WINDOW_S: Final = 5.0
-"""A rate of a download over less jumps about, one over more lags behind."""
 
 
 def list_models(options: argparse.Namespace) -> None:
@@ -84,7 +80,7 @@ def _skipped(home: Home) -> dict[str, str]:
     for find in (find_nearest, find_hub):
         with suppress(StrawberryError):
             server = find(home)
-            answer = server.request("GET", "/api/models", timeout=_HUB_S)
+            answer = server.request("GET", "/api/models", timeout=limits.SKIPPED_MODELS_TIMEOUT_S)
             skipped |= {
                 model[
                     "name"
@@ -172,7 +168,7 @@ class Progress:
         self._totals[step.digest] = step.total
         # What was there before this pull is in the first sample, so that it makes no rate.
         self._samples.append((now, step.completed))
-        while len(self._samples) > 2 and now - self._samples[0][0] > _WINDOW_S:
+        while len(self._samples) > 2 and now - self._samples[0][0] > limits.DOWNLOAD_RATE_S:
             self._samples.popleft()
         share = f"{100 * step.completed // step.total:3d} %"
         parts = [f"{step.status} {share}, {bytes_text(step.completed)} of {bytes_text(step.total)}"]

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from contracts.errors import ConfigError
+from deploy import limits
 from deploy.cli.terminal.asking import secret_in
 from deploy.cli.terminal.output import note
 from deploy.directory import Home, only_hub
@@ -48,10 +49,6 @@ _WARNING = (
     "that network."
 )
 _TOKEN_VARIABLE = "HUB_DEVICE_TOKEN"  # noqa: S105  the name of a variable
-_LOOK_S: Final = 0.5
-"""How late a person may read that the hub revoked the spoke."""
-_LOOK_START_S: Final = 0.005
-"""The same until the spoke is on the bus: its start is waited for."""
 
 
 def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
@@ -225,7 +222,7 @@ async def _serve_child(opening: "AbstractAsyncContextManager[Spoke]", report: Re
             if state not in (told, "away"):
                 report.state(state, **fields)
                 told = state
-            await asyncio.sleep(_LOOK_START_S if told is None else _LOOK_S)
+            await asyncio.sleep(limits.SPOKE_START_LOOK_S if told is None else limits.REVOKED_LOOK_S)
 
 
 def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
@@ -315,7 +312,7 @@ async def _report_state(spoke: "Spoke", report: Reporter, manager: ServiceManage
             report.state(state, words, device=spoke.device, skills=spoke.skills, problem=spoke.problem)
             manager.status(words.removesuffix(" Ctrl-C ends."))
             told = words
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(limits.REVOKED_LOOK_S)
 
 
 def _listed(skills: Sequence[str]) -> str:

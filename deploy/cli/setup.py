@@ -24,14 +24,13 @@ from agent_core.setup.writing import (
 )
 from contracts.errors import ConfigError
 from contracts.validation import explain
+from deploy import limits
 from deploy.cli.models import pull_model
 from deploy.cli.terminal.asking import agreed, typed_unseen
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.directory import Home
 
 _UNWRITTEN: Final = "Nothing was written; --no-test writes it anyway."
-_LIST_S: Final = 5.0
-_MOST_OFFERED: Final = 30
 _FLAGS: Final = "For example: strawberry setup --provider ollama --model qwen3:4b"
 
 
@@ -205,8 +204,8 @@ def _offered(base_url: str) -> list[str]:
     import httpx
 
     with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError):
-        answer = httpx.get(f"{base_url.rstrip('/')}/models", timeout=_LIST_S).json()
-        return [str(each["id"]) for each in answer["data"][:_MOST_OFFERED]]
+        answer = httpx.get(f"{base_url.rstrip('/')}/models", timeout=limits.MODEL_LIST_TIMEOUT_S).json()
+        return [str(each["id"]) for each in answer["data"][: limits.MOST_MODELS_OFFERED]]
     return []
 
 

@@ -14,6 +14,7 @@ from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import Vocabulary
 from contracts.devices.presence import VoiceSummary
 from contracts.errors import ConfigError, SpeechError
+from deploy import limits
 from deploy.cli.client import find_spoke
 from deploy.cli.terminal.output import Output
 from deploy.directory import Home
@@ -23,10 +24,6 @@ from voice.engines import Grammar, Transcript
 from voice.sound.audio import FRAME_S, Loudspeaker, Sound, level
 
 _PATH: Final = "/api/voice"
-_LOOK_S: Final = 0.2
-_METER: Final = 40
-_SWITCHED_S: Final = 10.0
-"""How long closing or opening a microphone may take; loading engines the first time takes seconds."""
 _QUIETEST: Final = -60.0
 
 
@@ -49,7 +46,7 @@ def _switch(options: argparse.Namespace, *, muted: bool) -> None:
     """Mute or unmute, and print the state once the microphone is closed or open."""
     spoke = find_spoke(Home.find())
     shown = spoke.post(f"{_PATH}/mute", {"muted": muted}, VoiceSummary)
-    until = time.monotonic() + _SWITCHED_S
+    until = time.monotonic() + limits.MICROPHONE_SWITCHED_S
     while (shown.state == "muted") != muted and time.monotonic() < until:
         time.sleep(0.05)
         shown = spoke.get(_PATH, VoiceSummary)
@@ -72,7 +69,7 @@ def listen(options: argparse.Namespace) -> None:
                 print(f"{state} …" if state in ("hearing", "thinking", "talking") else state, flush=True)
         if state not in ("hearing", "thinking", "talking") and (len(seen) > 1 or time.monotonic() > until):
             break
-        time.sleep(_LOOK_S)
+        time.sleep(limits.VOICE_LOOK_S)
     if options.json:
         Output(as_json=True).result({"states": seen, "reason": shown.reason})
 
@@ -184,9 +181,11 @@ async def _measure(options: argparse.Namespace) -> tuple[float, list[str]]:
                 woken.append(word)
             if not options.json and heard_s - shown >= 0.1:
                 shown = heard_s
-                bar = "█" * round(_METER * max(0.0, 1 - now / _QUIETEST))
+                bar = "█" * round(limits.METER_COLUMNS * max(0.0, 1 - now / _QUIETEST))
                 print(
-                    f"\r{now:6.1f} dB  {bar:<{_METER}}  {woken[-1] if woken else '':<16}", end="", flush=True
+                    f"\r{now:6.1f} dB  {bar:<{limits.METER_COLUMNS}}  {woken[-1] if woken else '':<16}",
+                    end="",
+                    flush=True,
                 )
             if heard_s >= options.seconds:
                 break

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from contracts.errors import SandboxMissing, StrawberryError
 from contracts.phrases import Phrase
+from deploy import limits
 from deploy.directory import Home
 from deploy.doctor.checks import (
     Check,
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ROOM_MB: Final = 500
-"""Pyodide, its memory image and a copy of the cache for each of five processes come to some 300 MB."""
-_ROOM_SPOKE_MB: Final = 50
-_SANDBOX_S: Final = 60.0
 _NO_MODEL: Final = "none configured: only declared sentences act"
 _FETCHES: Final = "fetches it where Deno is installed (pip install 'strawberry-home[sandbox]')"
 _NO_HUB_YET: Final = f"'strawberry up' {_FETCHES}; a machine that only joins a hub needs none"
@@ -71,7 +68,7 @@ def examine(
     yield check_python()
     is_spoke = not elsewhere and home.is_spoke_alone
     yield from check_memory(hub=not is_spoke)
-    yield check_directory(home.directory, room_mb=_ROOM_SPOKE_MB if is_spoke else _ROOM_MB)
+    yield check_directory(home.directory, room_mb=limits.ROOM_SPOKE_MB if is_spoke else limits.ROOM_MB)
     if home.directory.is_file():
         return
     yield from _databases(home)
@@ -137,7 +134,10 @@ def _sandbox(home: Home, *, without: str) -> Check:
 
     async def run() -> str:
         await find(home.sandbox)
-        async with asyncio.timeout(_SANDBOX_S), open_pool(PoolSettings(home.sandbox, spares=0)) as pool:
+        async with (
+            asyncio.timeout(limits.SANDBOX_CHECK_S),
+            open_pool(PoolSettings(home.sandbox, spares=0)) as pool,
+        ):
             result = await (await pool.session("doctor")).run("6 * 7", no_calls)
         return "" if result.value == 42 else result.problem or result.traceback or "it gives a wrong result"
 
@@ -151,7 +151,7 @@ def _sandbox(home: Home, *, without: str) -> Check:
         problem, hint = error.message, error.hint
     except TimeoutError:
         problem, hint = (
-            Phrase("it took longer than {seconds:.0f} s", seconds=_SANDBOX_S),
+            Phrase("it took longer than {seconds:.0f} s", seconds=limits.SANDBOX_CHECK_S),
             "Is this machine busy with something else?",
         )
     if problem:

@@ -9,6 +9,7 @@ from typing import Final
 from bus.link.tls_failure import connect_failure
 from contracts.addresses import broker_endpoint, host_of
 from contracts.errors import ConfigError, HubUnreachable, InvalidMessage, Unauthorized
+from deploy import limits
 from deploy.directory import Home
 from deploy.doctor.checks import Check
 from identity.certificates import client_context
@@ -18,10 +19,7 @@ from spoke.membership.hub_http import HubAnswer
 from spoke.membership.refreshing import find_hub
 from spoke.membership.trust import Hub
 
-_PATIENCE_S: Final = 10.0
 _DAY_S: Final = 86_400
-_SKEW_S: Final = 5.0
-"""What a call may be off; the spoke knows better only once the hub has told it the time."""
 _INVITE: Final = "Where the hub is: 'strawberry devices invite {device}'; then do here what is printed there."
 
 
@@ -49,7 +47,7 @@ async def _meet(home: Home, enrolment: Enrolment) -> tuple[Hub | None, Check]:
     url = enrolment.hub_url
     try:
         key = KeyPair.load(home.spoke / KEY_FILE)
-        hub = await find_hub(enrolment, key=key, timeout_s=_PATIENCE_S)
+        hub = await find_hub(enrolment, key=key, timeout_s=limits.SPOKE_CHECK_S)
     except HubUnreachable as error:
         hint = error.hint or "Is it switched on, and in the same network?"
         return None, Check("hub", ok=False, detail=error.message, hint=hint)
@@ -64,7 +62,7 @@ async def _ask(enrolment: Enrolment, hub: Hub) -> HubAnswer | None:
     answer = None
     for token in reversed(enrolment.bearers):
         with contextlib.suppress(HubUnreachable):
-            answer = await hub.http.request("GET", "/api/bus", bearer=token, timeout_s=_PATIENCE_S)
+            answer = await hub.http.request("GET", "/api/bus", bearer=token, timeout_s=limits.SPOKE_CHECK_S)
             if answer.status == 200:
                 break
     return answer
@@ -72,7 +70,7 @@ async def _ask(enrolment: Enrolment, hub: Hub) -> HubAnswer | None:
 
 def _clock(ahead_s: float) -> Check:
     detail = f"{abs(ahead_s):.0f} s {'behind' if ahead_s > 0 else 'ahead of'} the hub's"
-    if abs(ahead_s) <= _SKEW_S:
+    if abs(ahead_s) <= limits.CALL_SKEW_S:
         return Check("clock", ok=True, detail="as the hub's, to a few seconds")
     return Check("clock", ok=False, detail=detail, hint="sudo timedatectl set-ntp true (on both machines)")
 
@@ -100,7 +98,7 @@ async def _broker(enrolment: Enrolment) -> Check:
     problems = []
     for url in enrolment.brokers:
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(limits.SPOKE_CHECK_S):
                 await _connect(url, enrolment.ca)
         except OSError as error:
             problems.append(f"{url}: {connect_failure(error, host_of(url), tls=url.startswith('mqtts'))[0]}")

@@ -17,6 +17,7 @@ from urllib.parse import unquote_plus, urlsplit
 
 from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, read_keys, read_tables
 from contracts.errors import ConfigError, StrawberryError
+from deploy import limits
 from deploy.directory import Home
 from deploy.doctor.checks import Check
 from deploy.logs.logs import redact
@@ -37,11 +38,6 @@ _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 """What a setting ``…_env`` is to hold; people paste the key itself there, and ask why that does not work."""
 _QUERY_VALUE: Final = re.compile(r"[?&][^=&#\s]*=([^&#\s]+)")
 _SECRET_FILES: Final = ("*.token", "*.pem", "*.key", "*.json")
-_SHORTEST: Final = 6
-"""Shorter values would take ordinary words out of the logs."""
-_LOG_LINES: Final = 2000
-_JOURNAL_S: Final = 20
-_MAX_FILE: Final = 1_000_000
 
 
 def write_bundle(file: Path, home: Home, checks: Sequence[Check]) -> list[str]:
@@ -60,7 +56,9 @@ def write_bundle(file: Path, home: Home, checks: Sequence[Check]) -> list[str]:
         "files.txt": "\n".join(_files(home)),
         "log.txt": "\n".join(_log()),
     }
-    secrets = sorted({each for each in _secrets(home) if len(each) >= _SHORTEST}, key=len, reverse=True)
+    secrets = sorted(
+        {each for each in _secrets(home) if len(each) >= limits.SHORTEST_SECRET}, key=len, reverse=True
+    )
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as bundle:
         for name, text in texts.items():
@@ -148,10 +146,17 @@ def _files(home: Home) -> Iterator[str]:
 def _log() -> Iterator[str]:
     """Yield what the services of this machine wrote last."""
     for system in (False, True):
-        command = Systemd(system=system).log_command(KINDS, lines=_LOG_LINES, follow=False, as_json=False)
+        command = Systemd(system=system).log_command(
+            KINDS, lines=limits.SUPPORT_LOG_LINES, follow=False, as_json=False
+        )
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=_JOURNAL_S, check=False
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=limits.JOURNAL_TIMEOUT_S,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             yield f"no journal: {type(error).__name__}"
@@ -184,7 +189,7 @@ def _secrets(home: Home) -> Iterator[str]:
 
 def _lines(file: Path) -> list[str]:
     try:
-        if file.is_file() and file.stat().st_size <= _MAX_FILE:
+        if file.is_file() and file.stat().st_size <= limits.MAX_SUPPORT_FILE_BYTES:
             return [line.strip() for line in file.read_text("utf-8", errors="replace").splitlines()]
     except OSError:
         pass

@@ -15,17 +15,15 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from bus.processes import keep_running, kill, open_process, stop
 from contracts.errors import StrawberryError
+from deploy import limits
 from deploy.directory import Home, explained
 from deploy.home.running import Reporter, run_until_stopped
 
 _log = logging.getLogger(__name__)
-
-_BROKER_STOP_S: Final = 5.0
-"""How long the embedded broker may take to write its retained messages at the end."""
 
 
 class Child:
@@ -131,7 +129,7 @@ async def keep_child(
 
 def start_broker(home: Home) -> AbstractAsyncContextManager[Child]:
     """Start the process of an embedded broker; see `deploy.home.brokers.processes`."""
-    return start_child(home, "broker", "run", what="the embedded broker", stop_s=_BROKER_STOP_S)
+    return start_child(home, "broker", "run", what="the embedded broker", stop_s=limits.BROKER_STOP_S)
 
 
 def run_child(

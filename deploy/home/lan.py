@@ -14,6 +14,7 @@ import psutil
 
 from chat.tasks import open_tasks
 from contracts.errors import StrawberryError
+from deploy import limits
 from deploy.certificate import days_left, provide_certificate, shown
 from deploy.directory import Home
 from deploy.home.running import Reporter
@@ -23,10 +24,6 @@ from identity.certificates import ServerCertificate, own_names, primary_address
 _log = logging.getLogger(__name__)
 
 _BRIDGES: Final = ("docker", "br-", "podman", "cni", "virbr", "lxcbr", "lxdbr", "vethernet")
-
-_LOOK_S: Final = 60.0
-"""How often is looked for a certificate that nears its end, lacks a new name of this machine, or was renewed
-by ``strawberry certs``."""
 
 
 @dataclass
@@ -70,7 +67,7 @@ class Lan:
     async def keep(self, home: Home) -> None:
         """Renew the server certificate in time, for as long as this runs."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(limits.CERTIFICATE_LOOK_S)
             try:
                 await self.renew(home)
             except (StrawberryError, OSError) as error:

@@ -4,10 +4,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from agent_core.models.entries import SETTINGS_FILE, Models
 from chat.tasks import open_tasks
+from deploy import limits
 from deploy.directory import Home
 from deploy.home.brokers.bus import choose_bus, choose_home_link
 from deploy.home.brokers.registry import is_local
@@ -46,10 +47,6 @@ from hub_web import open_web
 
 if TYPE_CHECKING:
     from deploy.home.lan import Lan
-
-_SWITCH_S: Final = 0.001
-"""How long the event loop waits for a thread that computes: with Python's 5 ms, 20 answers of another process
-took 2.6 ms beside a busy database, with this 0.7 ms."""
 
 
 async def run_hub(home: Home, *, options: HubOptions, report: Reporter, restart: Restart) -> None:
@@ -92,7 +89,7 @@ async def enter_hub(
     host: Maintenance,
 ) -> Hub:
     """Fetch the sandbox, open the hub, and report its address and its models."""
-    sys.setswitchinterval(_SWITCH_S)
+    sys.setswitchinterval(limits.THREAD_SWITCH_S)
     models = read_models(home)
     settings = HubSettings(
         home=home.directory,

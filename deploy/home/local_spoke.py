@@ -9,10 +9,11 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError, Conflict, NotFound, StrawberryError, Unauthorized
+from deploy import limits
 from deploy.directory import Home
 from deploy.home.child import Child, keep_child, start_child
 from deploy.home.running import Reporter
@@ -23,22 +24,10 @@ if TYPE_CHECKING:
     from hub_registry.devices.directory import Entry
     from hub_registry.registry import Registry
 
-_RESTART_S: Final = (1.0, 60.0)
-"""First and longest wait before it is started again after it ended."""
-_STOP_S: Final = 15.0
-"""How long it may take to let its skills finish; its own grace is shorter."""
-_LOOK_S: Final = 0.02
-_FIRST_S: Final = 20.0
-"""How long the start waits for the spoke; it may still come later."""
-_COMPLETE_S: Final = 10.0
-"""How long the start waits for all skills; one that the hub refuses never comes."""
-_REVOKED_S: Final = 2.0
-"""How often a spoke that is revoked is looked for: once removed, it can join again."""
-
 
 def start_process(home: Home) -> AbstractAsyncContextManager[Child]:
     """Start the process of a spoke, which loads its code; end it when the context is left."""
-    return start_child(home, "spoke", "run", "--samples", what="the local spoke", stop_s=_STOP_S)
+    return start_child(home, "spoke", "run", "--samples", what="the local spoke", stop_s=limits.SPOKE_STOP_S)
 
 
 @asynccontextmanager
@@ -82,13 +71,13 @@ class LocalSpoke:
     async def first_report(self) -> None:
         """Wait until the state of the spoke was reported for the first time."""
         try:
-            await asyncio.wait_for(self._shown.wait(), _FIRST_S)
+            await asyncio.wait_for(self._shown.wait(), limits.SPOKE_FIRST_S)
         except TimeoutError:
             self._show("starting", "not there yet; 'strawberry devices list' shows when it is")
 
     async def keep(self, first: Child) -> None:
         """Run the process, and run it again when it ends by itself."""
-        await keep_child(first, self._run, partial(start_process, self._home), wait_s=_RESTART_S)
+        await keep_child(first, self._run, partial(start_process, self._home), wait_s=limits.SPOKE_RESTART_S)
 
     async def _run(self, process: Child) -> str:
         """Run a process to its end; return why it ended, empty where it is to start again at once."""
@@ -117,7 +106,7 @@ class LocalSpoke:
 
     async def _show_online(self) -> None:
         """Report the spoke once the hub knows its skills."""
-        complete_at = time.monotonic() + _COMPLETE_S
+        complete_at = time.monotonic() + limits.SKILLS_COMPLETE_S
         while True:
             entry = self._entry()
             is_complete = (
@@ -128,7 +117,7 @@ class LocalSpoke:
             )
             if is_complete or time.monotonic() > complete_at:
                 break
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(limits.SPOKE_LOOK_S)
         if entry is not None:
             skills = sorted(entry.skills)
             text = f"{_named(entry)}: {', '.join(skills)}"
@@ -143,7 +132,7 @@ class LocalSpoke:
                 device=entry.id,
                 name=entry.display_name,
             )
-            await asyncio.sleep(_REVOKED_S)
+            await asyncio.sleep(limits.SPOKE_REVOKED_LOOK_S)
         if entry is None:
             self._show("removed", "was removed; it joins again")
         elif not await self._has_good_token(entry):

@@ -4,19 +4,18 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from typing import Protocol
 
 from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, GatewayKind, Models
 from chat.tasks import open_tasks
 from contracts.errors import ConfigError
+from deploy import limits
 from deploy.directory import Home
 from deploy.home.running import Reporter
 from deploy.settings.settings import read_gateway, read_models
 
 _log = logging.getLogger(__name__)
 
-_LOOK_S: Final = 1.0
-"""Two files are looked at in some microseconds; a person who ran setup does not notice a second."""
 
 _Stamp = tuple[tuple[int, int] | None, ...]
 
@@ -55,7 +54,7 @@ async def _watch(
     seen: _Stamp,
 ) -> None:
     while True:
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(limits.MODEL_FILES_LOOK_S)
         stamp = _stamp(home)
         if stamp == seen:
             continue

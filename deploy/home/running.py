@@ -12,25 +12,13 @@ import threading
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import islice
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
+from deploy import limits
 from deploy.logs.terminal import discard_output, visible
 from deploy.service.notify import ServiceManager
 
 _log = logging.getLogger(__name__)
-
-_STUCK_S: Final = 1.0
-"""How long tasks may take to end that are left when all is closed; skills have had their own time."""
-
-_TICK_S: Final = 5.0
-_HUNG_TICKS: Final = 6
-"""Ticks of the watch without a turn of the event loop: 30 s. A process that was stopped, or a machine that
-slept, adds one tick at most, however long that was."""
-_STARTING_TICKS: Final = 24
-"""The same until a server is ready: a small machine may import for long."""
-_FRAMES: Final = 12
-_SAY_S: Final = 2.0
-"""How long the log may take; the thread that hangs may hold its lock."""
 
 
 class Reporter:
@@ -209,7 +197,7 @@ async def _stuck_tasks() -> bool:
         task.cancel()
     if left:
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait(left, timeout=_STUCK_S)
+            await asyncio.wait(left, timeout=limits.STUCK_TASKS_S)
     stuck = [task.get_name() for task in left if not task.done()]
     if stuck:
         _log.warning("ending although this still runs: %s", ", ".join(stuck))
@@ -229,7 +217,7 @@ def _watched(restart: Restart, *, may_follow: bool) -> Iterator[None]:
         turned, silent = threading.Event(), 0
         turned.set()
         # Ticks are counted, not the clock, which also runs while this process does not.
-        while not left.wait(_TICK_S):
+        while not left.wait(limits.WATCH_TICK_S):
             if turned.is_set():
                 silent = 0
                 turned.clear()
@@ -238,8 +226,8 @@ def _watched(restart: Restart, *, may_follow: bool) -> Iterator[None]:
                 continue
             silent += 1
             is_starting = may_follow and restart.manager.is_starting
-            if silent >= (_STARTING_TICKS if is_starting else _HUNG_TICKS):
-                _end_hung(thread, restart if may_follow else None, silent * _TICK_S)
+            if silent >= (limits.STARTING_TICKS if is_starting else limits.HUNG_TICKS):
+                _end_hung(thread, restart if may_follow else None, silent * limits.WATCH_TICK_S)
 
     threading.Thread(target=watch, name="watch the event loop", daemon=True).start()
     try:
@@ -250,14 +238,14 @@ def _watched(restart: Restart, *, may_follow: bool) -> Iterator[None]:
 
 def _end_hung(thread: int, restart: Restart | None, silent_s: float) -> NoReturn:
     """Log where a thread is, and end this process or become the next one."""
-    frames = islice(traceback.walk_stack(sys._current_frames()[thread]), _FRAMES)
+    frames = islice(traceback.walk_stack(sys._current_frames()[thread]), limits.STACK_FRAMES)
     where = ", from ".join(
         f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames
     )
     said = "the event loop has not turned for %.0f s, so this process is ended; it hangs at %s"
     saying = threading.Thread(target=_log.critical, args=(said, silent_s, where), daemon=True)
     saying.start()
-    saying.join(_SAY_S)
+    saying.join(limits.HUNG_LOG_S)
     try:
         if restart is not None:
             restart.become_again()

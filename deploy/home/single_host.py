@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from contracts.errors import ConfigError
+from deploy import limits
 from deploy.directory import Home, only_hub
 from deploy.home.child import Child, start_broker
 from deploy.home.local_spoke import local_spoke, start_process
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from deploy.home.lan import Lan
     from hub_agent.settings import BusSettings
 
-_LOOK_S: Final = 0.05
-_LOOKS: Final = 120
-"""6 s: the embedded broker of a run that was killed may write for 5 s."""
 
 _KINDS = {
     "embedded": "embedded, run elsewhere",
@@ -87,10 +85,10 @@ def _names_broker(home: Home) -> bool:
 
 async def _released(home: Home) -> None:
     """Wait a moment for the broker of a run that was killed: it ends by itself."""
-    for _ in range(_LOOKS):
+    for _ in range(limits.HOST_LOCK_LOOKS):
         if not is_held(home.broker):
             return
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(limits.HOST_LOCK_LOOK_S)
 
 
 async def _run(

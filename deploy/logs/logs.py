@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO, TypeVar
 
 from contracts.correlation import ids
+from deploy import limits
 from deploy.logs.terminal import visible
 
 _DOTTED: Final = re.compile(r"(?<![\w.-])[\w-]++(?:\.[\w-]*+)++")
@@ -29,9 +30,6 @@ _OTHERS: Final = re.compile(
     re.VERBOSE,
 )
 _REPLACEMENT: Final = "[secret]"
-_LONGEST: Final = 64 * 1024
-"""Characters of one record, traceback included. Texts of devices are cut before they are searched."""
-_LONGEST_MESSAGE: Final = 4_000
 
 _PACKAGES: Final = (
     *("identity", "bus", "broker", "sandbox_host", "agent_core"),
@@ -74,15 +72,15 @@ class RedactingFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of logging
         """Return the line without a traceback; a line end in a foreign text must not look like a record."""
         line = super().formatMessage(record)
-        if len(line) > _LONGEST_MESSAGE:
-            line = f"{line[:_LONGEST_MESSAGE]}… ({len(line)} characters)"
+        if len(line) > limits.MAX_MESSAGE:
+            line = f"{line[: limits.MAX_MESSAGE]}… ({len(line)} characters)"
         return line.replace("\r", "\\r").replace("\n", "\\n")
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line to write; names and topics in it may come from anywhere."""
         text = super().format(record)
-        if len(text) > _LONGEST:
-            text = f"{text[:_LONGEST]}… ({len(text)} characters)"
+        if len(text) > limits.MAX_RECORD:
+            text = f"{text[: limits.MAX_RECORD]}… ({len(text)} characters)"
         return visible(redact(text))
 
 
@@ -95,11 +93,11 @@ class JsonFormatter(RedactingFormatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": redact(record.getMessage()[:_LONGEST_MESSAGE]),
+            "message": redact(record.getMessage()[: limits.MAX_MESSAGE]),
             **ids(),
         }
         if record.exc_info:
-            made["exception"] = redact(self.formatException(record.exc_info)[:_LONGEST])
+            made["exception"] = redact(self.formatException(record.exc_info)[: limits.MAX_RECORD])
         return visible(json.dumps(made, ensure_ascii=False))
 
 

@@ -12,16 +12,11 @@ import sys
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, NoReturn, Self
+from typing import NoReturn, Self
+
+from deploy import limits
 
 _log = logging.getLogger(__name__)
-
-_STARTING_BEAT_S: Final = 10.0
-"""How often a start that takes long asks for more time; only as long as the event loop turns."""
-_MORE_TIME_S: Final = 60.0
-"""How much more it asks for: several beats, since one may be late on a small machine."""
-_BEATS_PER_WATCHDOG: Final = 3
-"""Half the time is what systemd advises; a third forgives one late beat."""
 
 
 @dataclass
@@ -85,11 +80,15 @@ class ServiceManager:
             await tasks.__aexit__(None, None, None)
 
     async def _beat(self) -> NoReturn:
-        every = self.watchdog_s / _BEATS_PER_WATCHDOG if self.watchdog_s is not None else _STARTING_BEAT_S
+        every = (
+            self.watchdog_s / limits.BEATS_PER_WATCHDOG
+            if self.watchdog_s is not None
+            else limits.STARTING_BEAT_S
+        )
         while True:
-            more = [f"EXTEND_TIMEOUT_USEC={_MORE_TIME_S * 1_000_000:.0f}"] if self.is_starting else []
+            more = [f"EXTEND_TIMEOUT_USEC={limits.MORE_TIME_S * 1_000_000:.0f}"] if self.is_starting else []
             self._send("WATCHDOG=1", *more)
-            await asyncio.sleep(min(every, _STARTING_BEAT_S) if self.is_starting else every)
+            await asyncio.sleep(min(every, limits.STARTING_BEAT_S) if self.is_starting else every)
 
     def _send(self, *lines: str) -> None:
         if self.address is None or sys.platform == "win32":

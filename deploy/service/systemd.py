@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from contracts.errors import ConfigError
+from deploy import limits
 from deploy.service.plan import Kind, ServicePlan, name_of
 from deploy.service.unit import UnitStyle, protections, render
 
 _SYSTEM_UNITS: Final = Path("/etc/systemd/system")
-_PATIENCE_S: Final = 90.0
-"""`restart` waits for the end of the old process, which its unit gives 45 s."""
 _SHOWN: Final = (
     "LoadState",
     "UnitFileState",
@@ -210,12 +209,17 @@ class Systemd:
 def _run(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     try:
         return subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=limits.SYSTEMCTL_TIMEOUT_S,
+            check=False,
         )
     except FileNotFoundError:
         return subprocess.CompletedProcess(words, 127, "", f"there is no {words[0]} here")
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(words, 124, "", f"no answer in {_PATIENCE_S:.0f} s")
+        return subprocess.CompletedProcess(words, 124, "", f"no answer in {limits.SYSTEMCTL_TIMEOUT_S:.0f} s")
 
 
 def _read(path: Path) -> str | None:

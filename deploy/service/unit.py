@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import ConfigError
+from deploy import limits
 from deploy.service.plan import ServicePlan
 
 WATCHDOG_S: Final = 60
@@ -13,12 +14,8 @@ WATCHDOG_S: Final = 60
 still, too, because a thread keeps the interpreter's lock."""
 STOP_S: Final = 45
 """`up` gives its spoke 15 s, of which that gives its skills 5 s; then the hub, the broker and the sandbox."""
-_START_S: Final = 120
-"""A first start fetches and builds the sandbox; it asks for more time by itself as long as it lives."""
-_RESTART_S: Final = 2
-_RESTART_MAX_S: Final = 60
 _BACKOFF_SINCE: Final = 254
-"""The systemd that brought RestartSteps; an older one waits ``_RESTART_S`` each time."""
+"""The systemd that brought RestartSteps; an older one waits `limits.SERVICE_RESTART_S` each time."""
 
 _ALWAYS: Final = (
     # None of these needs a privilege, so they hold in a user's manager, too. Not among them is
@@ -128,11 +125,11 @@ def _service(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
     if style.system and plan.user is not None:
         yield f"User={plan.user}"
     yield "Restart=on-failure"
-    yield f"RestartSec={_RESTART_S}"
+    yield f"RestartSec={limits.SERVICE_RESTART_S}"
     if style.version >= _BACKOFF_SINCE:
         yield "RestartSteps=5"
-        yield f"RestartMaxDelaySec={_RESTART_MAX_S}"
-    yield f"TimeoutStartSec={_START_S}"
+        yield f"RestartMaxDelaySec={limits.SERVICE_RESTART_MAX_S}"
+    yield f"TimeoutStartSec={limits.SERVICE_START_S}"
     yield f"WatchdogSec={WATCHDOG_S}"
     # Only the main process gets the signal: it ends its own children in their order.
     yield "KillMode=mixed"

@@ -8,11 +8,10 @@ from typing import Final, Literal
 from bus.ports import listen
 from contracts.addresses import BROKER_PORTS, HTTP_PORT, HTTPS_PORT, LOOPBACK
 from contracts.errors import PortTaken
+from deploy import limits
 
 PORT_OPTIONS: Final = "--mqtt-port, --mqtts-port or --ws-port"
 
-_NEXT_PORTS: Final = 10
-"""Ports tried from the default on: after a restart the same one is found again."""
 
 Exposure = Literal["loopback", "tls", "insecure"]
 """Who can connect: this machine only, other machines over TLS, or other machines without encryption."""
@@ -132,7 +131,7 @@ def _default_or_next(host: str) -> tuple[int, str | None]:
     """Return the default port of MQTT, or the next free one and why; 0 if none of them is free."""
     default = BROKER_PORTS["mqtt"]
     taken = None
-    for port in range(default, default + _NEXT_PORTS):
+    for port in range(default, default + limits.NEXT_PORTS):
         try:
             _check(host, port, purpose="MQTT", option="--mqtt-port")
         except PortTaken as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from contracts.errors import StrawberryError
+from deploy import limits
 
 Kind = Literal["script", "app", "container", "checkout", "pipx", "uv", "uv pip", "pip"]
 
@@ -53,7 +54,6 @@ _ABOUT: Final[Mapping[Kind, str]] = {
 _VARIABLES: Final = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")
 _JSON: Final = "application/vnd.pypi.simple.v1+json"
 _RELEASE: Final = re.compile(r"\d+(?:\.\d+)*")
-_PATIENCE_S: Final = 15
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def newest_release() -> str | None:
 
 def _newest_by_pip() -> str | None:
     command = (sys.executable, "-m", "pip", "index", "versions", PACKAGE)
-    options = ("--disable-pip-version-check", "--retries", "1", "--timeout", str(_PATIENCE_S))
+    options = ("--disable-pip-version-check", "--retries", "1", "--timeout", str(limits.INSTALLATION_CHECK_S))
     asked = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if asked.returncode == 0:
         found = re.search(rf"\(({_RELEASE.pattern})\)", asked.stdout)
@@ -183,7 +183,10 @@ def _newest_of(index: str) -> str | None:
 
     try:
         answer = httpx.get(
-            f"{index}/{PACKAGE}/", headers={"Accept": _JSON}, timeout=_PATIENCE_S, follow_redirects=True
+            f"{index}/{PACKAGE}/",
+            headers={"Accept": _JSON},
+            timeout=limits.INSTALLATION_CHECK_S,
+            follow_redirects=True,
         )
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None

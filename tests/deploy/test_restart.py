@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from deploy.directory import Home
-from deploy.home import running
 from deploy.home.child import start_child
 from deploy.home.running import Restart, forever, run_until_stopped
 from deploy.service.notify import ServiceManager
@@ -91,7 +90,7 @@ def test_a_server_that_is_to_start_again_does_so_although_a_task_does_not_end(
     tasks: list[asyncio.Task[None]] = []
     restart = Restart(ServiceManager())
     # The signal ends the wait.
-    monkeypatch.setattr(running, "_STUCK_S", 60 if how == "stopped meanwhile" else 0.01)
+    monkeypatch.setattr("deploy.limits.STUCK_TASKS_S", 60 if how == "stopped meanwhile" else 0.01)
     monkeypatch.setattr(os, "execv", execute)
     monkeypatch.setattr(os, "_exit", ended.append)
     run_until_stopped(serve(), restart=restart)
@@ -113,7 +112,7 @@ def test_a_server_that_is_stopped_while_its_loop_hangs_does_not_start_again(
         ended.wait()
         await forever()
 
-    monkeypatch.setattr(running, "_TICK_S", 0.01)
+    monkeypatch.setattr("deploy.limits.WATCH_TICK_S", 0.01)
     monkeypatch.setattr(os, "execv", lambda *_: done.append("again"))
     monkeypatch.setattr(os, "_exit", end)
     run_until_stopped(serve(), restart=Restart(ServiceManager(is_starting=False)))

@@ -3,10 +3,10 @@
 import signal
 import threading
 
-from deploy.home import running
+from deploy import limits
 
 if __name__ == "__main__":
-    running._TICK_S = 1.0
+    limits.WATCH_TICK_S = 1.0
 
     def wait_without_end(*_: object) -> None:
         threading.Event().wait()

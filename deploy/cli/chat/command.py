@@ -8,14 +8,13 @@ from contextlib import suppress
 from typing import Any, Final
 
 from contracts.errors import ConfigError, NotFound, StrawberryError
+from deploy import limits
 from deploy.cli.chat.conversation import Conversation
 from deploy.cli.chat.history import as_text, exchanges, latest
 from deploy.cli.client import HubClient, hub_of, nearest_of
 from deploy.cli.terminal.output import Output, note
 
 _DEFAULT_AGENT: Final = "assistant"
-_REMINDER: Final = 3
-"""Exchanges of an earlier conversation that are shown before it continues."""
 
 
 def chat(options: argparse.Namespace) -> int:
@@ -57,11 +56,11 @@ def _earlier(conversation: Conversation) -> list[dict[str, Any]]:
         NotFound: If there is none: an unknown id would silently start a new conversation.
     """
     try:
-        return exchanges(conversation.find(), conversation.id, limit=_REMINDER)
+        return exchanges(conversation.find(), conversation.id, limit=limits.EXCHANGES_REMINDED)
     except NotFound:
         conversation.at_hub = True
         with suppress(ConfigError, NotFound):
-            return exchanges(conversation.find(), conversation.id, limit=_REMINDER)
+            return exchanges(conversation.find(), conversation.id, limit=limits.EXCHANGES_REMINDED)
         raise
 
 

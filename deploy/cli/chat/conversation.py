@@ -7,15 +7,14 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from contracts.errors import StrawberryError
+from deploy import limits
 from deploy.cli.client import HubClient
 from deploy.cli.terminal.asking import NobodyToAsk, agreed, call_question
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.logs.terminal import visible
-
-_CANCEL_TIMEOUT_S: Final = 10.0
 
 
 class Screen(Protocol):
@@ -113,7 +112,7 @@ class Conversation:
             self._screen.interrupt()
             # The hub sees the closed stream by itself, unless a proxy is in between.
             with contextlib.suppress(StrawberryError):
-                self._client.request("POST", f"/api/turns/{turn}/cancel", {}, timeout=_CANCEL_TIMEOUT_S)
+                self._client.request("POST", f"/api/turns/{turn}/cancel", {}, timeout=limits.CANCEL_TIMEOUT_S)
             raise
         except StrawberryError as error:
             problem = error

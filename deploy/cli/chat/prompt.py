@@ -12,6 +12,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from contracts.errors import StrawberryError
 from contracts.validation import did_you_mean
+from deploy import limits
 from deploy.cli.chat.conversation import Conversation
 from deploy.cli.client import HubClient
 from deploy.cli.terminal.output import note
@@ -23,7 +24,6 @@ _COMMANDS: Final = {
     "/device": "show the device to act on; '/device NAME' changes it, '/device -' resets it",
     "/quit": "end, as /exit and Ctrl-D do",
 }
-_LOOKUP_TIMEOUT_S: Final = 2.0
 
 
 class Prompt:
@@ -117,7 +117,7 @@ class Names:
 
     def _ask(self, path: str) -> Any:
         try:
-            return self._hub().request("GET", path, timeout=_LOOKUP_TIMEOUT_S)
+            return self._hub().request("GET", path, timeout=limits.LOOKUP_TIMEOUT_S)
         except StrawberryError:
             # Without the hub, or without the right to list devices, nothing is completed.
             return None

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from contracts.text import shortened
+from deploy import limits
 from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import cell, moment, table
 
 _COLUMNS: Final = ("when", "asked", "outcome", "took", "model", "tokens", "turn")
 _SPANS: Final = ("began", "took", "what", "name", "outcome", "error")
-_ASKED_CHARS: Final = 60
 
 
 def turns(options: argparse.Namespace) -> None:
@@ -34,7 +34,7 @@ def _shown(turn: dict[str, Any]) -> dict[str, Any]:
     asked = turn["question"] or f"(by {turn['user']})"
     return {
         "when": moment(turn["at"]),
-        "asked": shortened(asked, _ASKED_CHARS),
+        "asked": shortened(asked, limits.MAX_ASKED_SHOWN),
         "outcome": turn["outcome"] or "running",
         "took": _time(turn["ms"]),
         "model": turn["model"] or turn["mode"],

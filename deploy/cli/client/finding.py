@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError
+from deploy import limits
 from deploy.cli.client.http import HubClient
 from deploy.directory import Home
 from identity.files import is_held
 
-_HEALTH_TIMEOUT_S: Final = 1.0
 _NO_HUB: Final = "Start one with 'strawberry up', or name another with --hub URL."
 _HUB_ELSEWHERE: Final = (
     "This machine has joined a hub on another machine. 'strawberry chat' works while its spoke runs "
@@ -79,7 +79,7 @@ def find_nearest(home: Home) -> HubClient:
     """
     # A token in the environment belongs to a user of the hub, not to the owner of this machine's spoke.
     spoke = None if os.environ.get("STRAWBERRY_TOKEN") else _running_spoke(home)
-    if spoke is not None and spoke.answers_within(_HEALTH_TIMEOUT_S):
+    if spoke is not None and spoke.answers_within(limits.FOUND_HEALTH_TIMEOUT_S):
         return spoke
     try:
         return find_hub(home)

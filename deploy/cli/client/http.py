@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from contracts.errors import ProblemDetails, StrawberryError, Unauthorized
+from deploy import limits
 from identity import challenges
 
 if TYPE_CHECKING:
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CONNECT_TIMEOUT_S: Final = 10.0
-_ANSWER_TIMEOUT_S: Final = 900.0
-"""As long as the hub allows a turn to take."""
-_SILENCE_S: Final = 60.0
-"""The hub sends a comment every 15 s; a connection that is silent for this long is lost."""
-_MAX_PROOF: Final = 65_536
 _NOT_A_HUB: Final = "Check the address: the hub's own is printed by 'strawberry up'."
 
 
@@ -90,7 +85,9 @@ class HubClient:
         """
         self._open(seconds).close()
 
-    def get(self, path: str, kind: "type[T] | TypeAdapter[T]", *, timeout: float = _ANSWER_TIMEOUT_S) -> T:
+    def get(
+        self, path: str, kind: "type[T] | TypeAdapter[T]", *, timeout: float = limits.ANSWER_TIMEOUT_S
+    ) -> T:
         """Return the answer to ``GET``.
 
         Args:
@@ -116,7 +113,9 @@ class HubClient:
             hint = "Update both: 'strawberry update'."
             raise StrawberryError(f"{self._name} is of another version", hint=hint) from None
 
-    def request(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> Any:
+    def request(
+        self, method: str, path: str, body: Any = None, *, timeout: float = limits.ANSWER_TIMEOUT_S
+    ) -> Any:
         """Send a request, and return the JSON of the answer; see `get`."""
         text = self._text(method, path, body, timeout=timeout)
         try:
@@ -124,7 +123,9 @@ class HubClient:
         except ValueError:
             raise StrawberryError(f"{self._name} is not a Strawberry hub", hint=_NOT_A_HUB) from None
 
-    def _text(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> bytes:
+    def _text(
+        self, method: str, path: str, body: Any = None, *, timeout: float = limits.ANSWER_TIMEOUT_S
+    ) -> bytes:
         connection, response = self._send(method, path, body, timeout=timeout)
         with closing(connection):
             return self._receive(response)
@@ -145,7 +146,7 @@ class HubClient:
         Raises:
             StrawberryError: As ``request``, and where the stream ends before its end mark.
         """
-        for text in self._data(method, path, body, headers, timeout=_ANSWER_TIMEOUT_S):
+        for text in self._data(method, path, body, headers, timeout=limits.ANSWER_TIMEOUT_S):
             if text == "[DONE]":
                 return
             yield json.loads(text)
@@ -191,7 +192,7 @@ class HubClient:
                     yield {"kind": "text", "text": text}
 
     def events(
-        self, path: str, headers: dict[str, str], *, silence_s: float = _SILENCE_S
+        self, path: str, headers: dict[str, str], *, silence_s: float = limits.SILENCE_S
     ) -> Iterator[dict[str, Any]]:
         """Yield each JSON event of a server-sent stream that has no end mark, until it ends or is silent.
 
@@ -218,7 +219,7 @@ class HubClient:
         body: Any,
         *,
         headers: dict[str, str] | None = None,
-        timeout: float = _ANSWER_TIMEOUT_S,
+        timeout: float = limits.ANSWER_TIMEOUT_S,
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         connection = self._open(timeout)
         try:
@@ -254,7 +255,7 @@ class HubClient:
             connection.sock.settimeout(timeout)
             connection.request("GET", path, headers={"Host": parts.netloc})
             response = connection.getresponse()
-            content = response.read(_MAX_PROOF)
+            content = response.read(limits.MAX_PROOF_BYTES)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise self._unreachable(error) from None
@@ -300,7 +301,7 @@ class HubClient:
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
-        host, at_most = parts.hostname or "", min(timeout, _CONNECT_TIMEOUT_S)
+        host, at_most = parts.hostname or "", min(timeout, limits.CONNECT_TIMEOUT_S)
         if parts.scheme != "https":
             return http.client.HTTPConnection(host, parts.port, timeout=at_most)
         return http.client.HTTPSConnection(host, parts.port, timeout=at_most, context=self.trust())

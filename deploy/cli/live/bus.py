@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from contracts.text import shortened
+from deploy import limits
 from deploy.cli.client import NeedsConfirmation, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
@@ -13,8 +14,6 @@ from deploy.cli.terminal.tables import cell, moment
 from deploy.logs.terminal import visible
 
 _COLUMNS: Final = ("topic", "value", "at")
-_LONGEST: Final = 200
-"""Characters of a value that a person is shown; --json has the whole."""
 
 
 def latest(options: argparse.Namespace) -> None:
@@ -92,7 +91,7 @@ def _shown(sample: dict[str, Any]) -> dict[str, Any]:
     at = moment(sample["at"])
     return {
         "topic": sample["topic"],
-        "value": shortened(text, _LONGEST),
+        "value": shortened(text, limits.MAX_VALUE_SHOWN),
         # A retained message may be older than its arrival.
         "at": f"{at}, or earlier" if sample["retained"] else at,
     }

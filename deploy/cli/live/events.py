@@ -3,16 +3,15 @@
 import argparse
 import json
 import time
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode
 
 from contracts.errors import Forbidden, StrawberryError, Unauthorized
+from deploy import limits
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import note
 from deploy.cli.terminal.tables import cell, moment
 from deploy.logs.terminal import visible
-
-_AGAIN_S: Final = 2.0
 
 
 def events(options: argparse.Namespace) -> None:
@@ -38,7 +37,7 @@ def events(options: argparse.Namespace) -> None:
             if not resumed:
                 note("Nothing has happened yet.")
             return
-        time.sleep(_AGAIN_S)
+        time.sleep(limits.EVENTS_RETRY_S)
 
 
 def _line(event: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from contracts.errors import ConfigError
+from deploy import limits
 from deploy.cli.client import HubClient, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
@@ -18,8 +19,6 @@ _COLUMNS: Final = ("name", "state", "predicate", "fired", "last", "at")
 _NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.+)")
 _DONE: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
 """How an action that has no error is shown."""
-_EXACT_S: Final = 120.0
-"""Shorter times are printed in seconds: their ends may be the same minute."""
 _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
 
@@ -239,7 +238,7 @@ def _span(since: str, until: str | None) -> str:
         return f"since {moment(since)}"
     begin, end = (datetime.fromisoformat(each).astimezone() for each in (since, until))
     seconds = (end - begin).total_seconds()
-    if seconds < _EXACT_S:
+    if seconds < limits.EXACT_TIME_S:
         return f"for {seconds:.0f} s at {begin:%Y-%m-%d %H:%M:%S}"
     return f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contracts.errors import ConfigError
 from contracts.text import escaped
+from deploy import limits
 from deploy.logs.terminal import visible
 
 if TYPE_CHECKING:
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 _YES: Final = ("y", "yes")
 _NO: Final = ("n", "no")
-
-_ARGUMENTS_CHARS: Final = 1_000
-"""So many fit on a small screen together with the question."""
 
 
 class NobodyToAsk(ConfigError):
@@ -83,8 +81,8 @@ def call_question(called: str, arguments: Mapping[str, Any], *, cut: bool = Fals
         cut: Whether the arguments are not whole as given.
     """
     given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    if cut or len(given) > _ARGUMENTS_CHARS:
-        given = f"{given[:_ARGUMENTS_CHARS]} … (cut)"
+    if cut or len(given) > limits.MAX_ARGUMENTS_SHOWN:
+        given = f"{given[: limits.MAX_ARGUMENTS_SHOWN]} … (cut)"
     called = escaped(called)
     return f"{called}({escaped(given)})\n{called}?" if given else f"{called}()?"
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from deploy import limits
 from deploy.cli.terminal.tables import cell, table
 from deploy.logs.terminal import visible
 
-_TICK_S: Final = 1.0
 _CLEAR_LINE: Final = "\r\x1b[K"
 
 
@@ -96,7 +96,7 @@ def waiting(what: str) -> Iterator[None]:
     def show() -> None:
         started = time.monotonic()
         with progress_line() as line:
-            while not done.wait(_TICK_S):
+            while not done.wait(limits.PROGRESS_TICK_S):
                 line(f"  {what}, {time.monotonic() - started:.0f} s ")
 
     ticker = threading.Thread(target=show, name="show waiting", daemon=True)

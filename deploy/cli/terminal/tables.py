@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from deploy import limits
 from deploy.logs.terminal import visible
 
 _GAP: Final = "  "
-_NARROWEST: Final = 12
-"""Columns of a terminal that a cell of several words is not wrapped below."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -77,7 +76,7 @@ def _fit(
 ) -> list[int] | None:
     """Return narrower columns that fit, or None where words would have to be broken."""
     least = [
-        min(size, max([_NARROWEST, *(_width(word) for text in column for word in text.split())]))
+        min(size, max([limits.NARROWEST_CELL, *(_width(word) for text in column for word in text.split())]))
         for size, column in zip(widths, zip(headings, *rows, strict=True), strict=True)
     ]
     if sum(least) > room:

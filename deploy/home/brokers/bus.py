@@ -11,6 +11,7 @@ from bus.link.tls_failure import connect_failure
 from contracts.addresses import BROKER_PORTS, LOOPBACK, broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import ConfigError
+from deploy import limits
 from deploy.directory import Home
 from deploy.home.brokers.registry import (
     OurBroker,
@@ -26,7 +27,6 @@ from hub_agent.settings import BusSettings, HomeLinkSettings
 _SHARED_PREFIX: Final = "strawberry/"
 """On a broker that others use, too, all of ours stands together."""
 _WITH_TLS: Final = "Give it a listener with TLS, and set up its mqtts:// address."
-_LOOK_S: Final = 2.0
 
 
 async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings:
@@ -132,7 +132,7 @@ async def _failure(url: str) -> OSError | None:
     """Return why no program accepts connections there, None where one does; nothing is sent."""
     _, host, port = broker_endpoint(url)
     try:
-        async with asyncio.timeout(_LOOK_S):
+        async with asyncio.timeout(limits.BROKER_LOOK_S):
             _, writer = await asyncio.open_connection(host, port)
     except OSError as error:  # a TimeoutError is one
         return error

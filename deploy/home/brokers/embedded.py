@@ -6,9 +6,10 @@ Imports little: as a child it starts while the hub does, and is to be there befo
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
+from deploy import limits
 from deploy.directory import Home
 from deploy.home.brokers.registry import (
     OurBroker,
@@ -21,9 +22,6 @@ from deploy.home.brokers.registry import (
 from deploy.home.running import Reporter, forever
 from deploy.settings.options import PORT_OPTIONS, BrokerPorts, LanOptions, chosen_by
 from identity.keys import PublicKey
-
-_OPEN_FILES: Final = 4_096
-"""For 2,000 clients and 500 more that log in. Many a system gives 1,024 to a process that does not ask."""
 
 if TYPE_CHECKING:
     from deploy.home.lan import Lan
@@ -99,5 +97,5 @@ def _allow_connections() -> None:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY:
-        most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+        most = limits.OPEN_FILES if hard == resource.RLIM_INFINITY else min(limits.OPEN_FILES, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from chat.tasks import open_tasks
 from contracts.addresses import broker_endpoint
 from contracts.errors import ConfigError, StrawberryError
+from deploy import limits
 from deploy.directory import Home
 from deploy.home.brokers.registry import (
     OurBroker,
@@ -33,9 +34,6 @@ from identity.keys import KeyPair
 
 if TYPE_CHECKING:
     from deploy.home.lan import Lan
-
-_RESTART_S: Final = (0.2, 15.0)
-"""First and longest wait before the embedded broker is started again, as for Mosquitto."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ class EmbeddedProcess:
             except (StrawberryError, OSError) as error:
                 return str(error) or type(error).__name__
 
-        await keep_child(first, run, partial(start_broker, self._home), wait_s=_RESTART_S)
+        await keep_child(first, run, partial(start_broker, self._home), wait_s=limits.BROKER_RESTART_S)
 
 
 def _ports_of(broker: OurBroker, wanted: BrokerPorts) -> BrokerPorts:
