@@ -194,7 +194,9 @@ def _given(operation: Operation[Any, Any]) -> str:
     assert operation.body is not None
     fields = operation.body.model_fields.items()
     if operation.is_in_query:
-        return "?" + "&".join(f"{name}=" for name, _ in fields)
+        streams = (each for each in operation.resource.operations if isinstance(each, Stream))
+        switches = [each.switch for each in streams if each.switch and each.path == operation.path]
+        return "?" + "&".join(f"{name}=" for name in [*(name for name, _ in fields), *switches])
     return "{" + ", ".join(f'"{name}"{"" if each.is_required() else "?"}' for name, each in fields) + "}"
 
 

@@ -154,6 +154,9 @@ def _operation(
             }
             for name, each in schema.get("properties", {}).items()
         ]
+    if "switch" in read:
+        schema = {"type": "boolean", "default": False}
+        parameters.append({"name": read["switch"], "in": "query", "required": False, "schema": schema})
     operation: dict[str, Json] = {
         "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
         "tags": [path.split("/")[2 if path.startswith("/api/") else 1]],
@@ -214,9 +217,11 @@ def _models(endpoint: Callable[..., Any]) -> dict[str, Any]:
     """Return what an endpoint reads: the model of its body, and of its query, and if that is optional."""
     operation: Operation[Any, Any] | None = getattr(endpoint, "operation", None)
     if operation is not None:
-        read = (
-            {} if operation.body is None else {"query" if operation.is_in_query else "body": operation.body}
-        )
+        place = "query" if operation.is_in_query else "body"
+        read: dict[str, Any] = {} if operation.body is None else {place: operation.body}
+        switched: Stream[Any, Any] | None = getattr(endpoint, "switched", None)
+        if switched is not None:
+            read["switch"] = switched.switch
         return read | ({"optional": True} if operation.may_be_empty else {})
     function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))
     if not inspect.isfunction(function):
