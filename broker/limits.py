@@ -30,6 +30,7 @@ REVOCATIONS_AT_ONCE: Final = 2_000
 
 MOSQUITTO_START_S: Final = 20.0
 """How long Mosquitto may take until it listens; a full persistence file of a slow card is read before."""
+MOSQUITTO_LOOK_S: Final = 0.02
 MOSQUITTO_STOP_S: Final = 3.0
 """How long it may take to write its retained messages at the end."""
 MOSQUITTO_RESTART_S: Final = (0.2, 15.0)

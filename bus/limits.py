@@ -16,3 +16,8 @@ MOST_GIVEN_UP: Final = 1_024
 """Calls given up before they were accepted, whose late ``accepted`` is answered with a cancel."""
 ROOM_S: Final = 0.02
 """When a control message that found too much in flight is tried again."""
+
+# Processes that are started.
+
+LAST_OUTPUT_S: Final = 1.0
+"""How long the rest of what a killed process wrote may take: what it started may hold its output open."""

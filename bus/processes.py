@@ -14,14 +14,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bus import child
+from bus import child, limits
 from contracts.rates import Backoff
 
 _log = logging.getLogger(__name__)
 
 _SIGKILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
-_READ_S: Final = 1.0
-"""How long the rest of what a killed process wrote may take: what it started may hold its output open."""
 _CHUNK: Final = 64 * 1024
 LONG: Final = 10_000
 """Bytes of a line that is passed on before its end."""
@@ -139,7 +137,7 @@ async def stop(
     kill(process)
     # A pipe that is not read to its end is never closed.
     with suppress(TimeoutError):
-        async with asyncio.timeout(_READ_S):
+        async with asyncio.timeout(limits.LAST_OUTPUT_S):
             await process.communicate()
 
 

@@ -5,12 +5,9 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
+from chat import limits
 from contracts.errors import Conflict, NotFound
-
-_MOST_REMEMBERED: Final = 1_000
-"""Answered questions that are kept to tell a repetition from an unknown id."""
 
 
 class Questions:
@@ -40,7 +37,7 @@ class Questions:
         finally:
             del self._open[id_]
             self._closed[id_] = (user, turn)
-            if len(self._closed) > _MOST_REMEMBERED:
+            if len(self._closed) > limits.MOST_ANSWERED_KEPT:
                 self._closed.popitem(last=False)
 
     def answer(self, user: str, turn: str, question: str, *, approve: bool) -> None:

@@ -5,14 +5,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
+from chat import limits
 from contracts.rates import Backoff
 
 _log = logging.getLogger(__name__)
-
-_AGAIN_S: Final = (1.0, 60.0)
-"""First and longest wait before lasting work that failed runs again."""
 
 
 async def happens(event: asyncio.Event, *, within_s: float) -> bool:
@@ -51,14 +49,14 @@ def supervise(
     """Run lasting work as a task; where it fails, log that and run it again after a growing wait."""
 
     async def supervised() -> None:
-        backoff = Backoff(*_AGAIN_S, jitter=0)
+        backoff = Backoff(*limits.TASK_RETRY_S, jitter=0)
         while True:
             begun = time.monotonic()
             try:
                 await run()
                 return
             except Exception:  # noqa: BLE001  one task must not end what serves the home
-                if time.monotonic() - begun > _AGAIN_S[1]:
+                if time.monotonic() - begun > limits.TASK_RETRY_S[1]:
                     backoff.reset()
                 wait_s = backoff.next()
                 _log.exception("the task %r failed and starts again in %.0f s", name, wait_s)

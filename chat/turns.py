@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
-from typing import Final, Protocol
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from agent_core.conversation import call_line
 from agent_core.tools.skill_calls import Consent
+from chat import limits
 from contracts.chat import (
     MAX_DID,
     MAX_PROBLEM,
@@ -29,20 +30,6 @@ from contracts.trace import Trace, span, within
 from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
-
-_CANCEL_S: Final = 5.0
-"""How long a cancel waits for the turn to end; a skill that does not stop by then is given up."""
-_RELEASE_S: Final = 10.0
-"""How long a turn waits until its client is being answered; a client that left by then leaves no trace."""
-_STORE_S: Final = 5.0
-"""How long a turn waits until its end is recorded; after that it is recorded in the background."""
-_RETRY_S: Final = (1.0, 60.0)
-"""Shortest and longest wait until recording is tried again: a full disk takes a person minutes."""
-
-_MOST_UNRECORDED: Final = 1_000
-"""Turns that ran on a full disk and are kept in memory until they are recorded."""
-_MOST_UNREAD: Final = 1024 * 1024
-"""Bytes of events that wait for a client. One that leaves more unread does not read, and counts as gone."""
 
 
 class Turn:
@@ -211,7 +198,7 @@ class Turn:
 
     async def _is_followed(self) -> bool:
         try:
-            async with asyncio.timeout(_RELEASE_S):
+            async with asyncio.timeout(limits.RELEASE_S):
                 await self._released.wait()
         except TimeoutError:
             return False
@@ -240,7 +227,7 @@ class Turn:
         self._put(event)
 
     def _put(self, event: TurnEvent) -> None:
-        if self._unread > _MOST_UNREAD and not self._is_complete:
+        if self._unread > limits.MAX_UNREAD_BYTES and not self._is_complete:
             self.cancel()
             return
         size = len(repr(event))
@@ -350,7 +337,7 @@ class Turns:
             return state
         running.cancel()
         try:
-            async with asyncio.timeout(_CANCEL_S):
+            async with asyncio.timeout(limits.CANCEL_S):
                 await running.ended.wait()
         except TimeoutError:
             return "running"
@@ -391,7 +378,7 @@ class Turns:
         try:
             await self._store.begin(turn)
         except BaseException as error:  # noqa: BLE001  it is raised where the turn is opened
-            if not isinstance(error, DiskFull) or len(self._unrecorded) >= _MOST_UNRECORDED:
+            if not isinstance(error, DiskFull) or len(self._unrecorded) >= limits.MOST_UNRECORDED:
                 del self._turns[(turn.user, turn.id)]
                 slots.give_back(turn.holder)
                 begun.set_exception(error)
@@ -403,7 +390,7 @@ class Turns:
             await turn.run(work, lock)
         finally:
             try:
-                async with asyncio.timeout(_STORE_S):
+                async with asyncio.timeout(limits.STORE_S):
                     await self._record(turn)
             except (StorageError, TimeoutError) as error:
                 # The person has the answer all the same, and it must not be lost.
@@ -420,7 +407,7 @@ class Turns:
                     listener(turn)
 
     async def _record_later(self, turn: Turn) -> None:
-        backoff = Backoff(*_RETRY_S)
+        backoff = Backoff(*limits.STORE_RETRY_S)
         while True:
             await asyncio.sleep(backoff.next())
             try:

@@ -8,6 +8,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, StringConstraints
 
+from contracts import limits
+
 RESERVED: Final = frozenset({"hub"})
 """Device ids and keys that no device may have: ``hub`` is the virtual device."""
 
@@ -27,7 +29,6 @@ HUB_SKILLS: Final = frozenset(
 """Class names of the hub's own abilities; a spoke's skill may not take one."""
 
 _DEVICE_ID: Final = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
-_MAX_KEY: Final = 32
 _HUB_BRANCHES: Final = frozenset({"chat", "watchers", "captures"})
 
 
@@ -64,12 +65,12 @@ def device_key(display_name: str, taken: Container[str] = (), *, otherwise: str 
     base = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")
     if not base or not base[0].isalpha():
         base = f"{otherwise}_{base}".rstrip("_")
-    base = base[:_MAX_KEY].rstrip("_")
+    base = base[: limits.MAX_KEY].rstrip("_")
     candidate, number = base, 1
     while not is_device_id(candidate) or candidate in taken:
         number += 1
         suffix = f"_{number}"
-        candidate = base[: _MAX_KEY - len(suffix)] + suffix
+        candidate = base[: limits.MAX_KEY - len(suffix)] + suffix
     return candidate
 
 

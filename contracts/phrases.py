@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from contracts import limits
+
 MEMBER: Final = "phrases"
 """Member of a JSON object with the templates and values of its texts, by the names of their members."""
 _FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(!r)?(?::([,.\w%]{1,4}))?\}")
 """Short format specifications alone: a template may come from a device."""
-_DEEPEST: Final = 4
-"""Phrases inside each other that are read from JSON."""
 _MOST: Final = 8_000
 """Characters of phrases that are read from JSON: without it a device could store a MiB with each turn."""
 
@@ -96,7 +96,7 @@ def read_phrases(said: dict[str, Any]) -> dict[str, Any]:
     made = said.pop(MEMBER, None)
     if isinstance(made, dict) and len(repr(made)) <= _MOST:
         for name, parts in made.items():
-            read = _read(parts, _DEEPEST)
+            read = _read(parts, limits.MAX_PHRASE_DEPTH)
             if read is not None and read == said.get(name):
                 said[name] = read
     return said

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, Literal
 
+from contracts import limits
 from contracts.errors import StrawberryError
 from contracts.names import Token
 from contracts.phrases import with_phrases
@@ -20,9 +21,6 @@ MAX_SPANS: Final = 200
 """Spans of one turn; those that come later are only counted."""
 MAX_CHARS: Final = 48_000
 """Characters of the details of all spans of one turn; zipped, that is some 10 kB."""
-_TEXT_CHARS: Final = 4_000
-"""Characters of one detail: a program of a hundred lines."""
-_NAME_CHARS: Final = 200
 
 SpanKind = Literal["hub", "model", "tool", "sandbox", "skill", "bus", "confirmation"]
 """What a span is of: ``hub`` is work of the hub itself, ``model`` one question to one model, ``tool`` what
@@ -102,7 +100,7 @@ class Span:
     ) -> None:
         self._trace = trace
         self.kind = kind
-        self.name = name[:_NAME_CHARS]
+        self.name = name[: limits.MAX_SPAN_NAME]
         self.index = index
         self.parent = parent
         self.device = device
@@ -200,7 +198,7 @@ class Trace:
         """Return a value, cut to what there is room for; plain numbers always have room."""
         if value is None or isinstance(value, bool | int | float):
             return value
-        cut = _Cut(min(_TEXT_CHARS, self._room))
+        cut = _Cut(min(limits.MAX_SPAN_DETAIL, self._room))
         made = cut.value(value)
         self._room -= cut.used
         return made

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from contracts import limits
 from contracts.errors import InvalidMessage
 from contracts.phrases import Phrase
 from contracts.text import shortened
@@ -21,9 +22,6 @@ from contracts.text import shortened
 Model = TypeVar("Model", bound=BaseModel)
 Parsed = TypeVar("Parsed")
 
-_LONGEST_VALUE: Final = 60
-_LONGEST_NAME: Final = 100
-"""Of a name that is compared with others: one of 20,000 letters took 20 ms."""
 _TYPE: Final = re.compile(r"str|int|float|bool|constrained-\w+|[a-z-]+\[.*\]")
 """What pydantic puts into the place of a mistake where a value may be of several types."""
 _SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|Data|URL|Bytes) should ")
@@ -31,8 +29,6 @@ _LINE: Final = re.compile(r"line (\d+) column (\d+)")
 _FIRST: Final = ("extra_forbidden", "missing")
 """A misspelt name is both an unknown and a missing one; the unknown one shows the mistake."""
 
-_ABBREVIATED: Final = 4
-"""Letters from which on a name that begins so is near, however much longer it is."""
 _SHAPE: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _PERHAPS_TOO_LARGE: Final = (b"0e000", b"0e+000", b"0" * 309)
 
@@ -168,7 +164,7 @@ def explain_mistake(
     """
     steps = [root] if root else []
     place, parent = location((*steps, *mistake["loc"])), location((*steps, *mistake["loc"][:-1]))
-    name = shortened(str(mistake["loc"][-1]), _LONGEST_VALUE) if mistake["loc"] else ""
+    name = shortened(str(mistake["loc"][-1]), limits.MAX_VALUE_SHOWN) if mistake["loc"] else ""
     inside = f" in {parent}" if parent else ""
     given = f", not {_shown(mistake['input'])}" if show_value else ""
     match mistake["type"]:
@@ -222,21 +218,21 @@ def location(steps: Iterable[str | int]) -> str:
         if isinstance(step, int):
             path += f"[{step}]"
         elif not _TYPE.fullmatch(step):
-            path += f".{shortened(step, _LONGEST_VALUE)}"
+            path += f".{shortened(step, limits.MAX_VALUE_SHOWN)}"
     return path.removeprefix(".")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the known name nearest to a wrong one, empty where none is near."""
-    if len(name) > _LONGEST_NAME:
+    if len(name) > limits.MAX_NAME_COMPARED:
         return ""
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    if not near and len(name) >= _ABBREVIATED:
+    if not near and len(name) >= limits.LEAST_ABBREVIATION:
         near = [each for each in by_lower if each.startswith(name.lower())]
     return Phrase("; did you mean {name!r}?", name=by_lower[near[0]]) if near else ""
 
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return shortened(text, _LONGEST_VALUE)
+    return shortened(text, limits.MAX_VALUE_SHOWN)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from contracts.errors import ConfigError
+from identity import limits
 
 if sys.platform == "win32":
     import msvcrt
@@ -17,10 +18,6 @@ else:
     import fcntl
 
 _LOCK_FILE: Final = "lock"
-_MOMENT_S: Final = 0.05
-_PATIENCE_S: Final = 1.0 if sys.platform == "win32" else 5.0
-"""How long others may only look. Windows has no shared lock that tells them from a holder: a second is enough
-to outlast them, and little for a person who learns who holds it."""
 
 
 def make_private_directory(path: Path) -> Path:
@@ -106,12 +103,12 @@ def is_held(directory: Path, *, by: int | None = None) -> bool:
 
 def _lock_later(file: IO[str]) -> bool:
     """Try again while others only look: `is_held` has it for a moment, longer on a busy machine."""
-    deadline = time.monotonic() + _PATIENCE_S
-    time.sleep(_MOMENT_S)
+    deadline = time.monotonic() + limits.FILE_HELD_S
+    time.sleep(limits.FILE_LOOK_S)
     while not _lock(file):
         if time.monotonic() > deadline or not _is_only_looked_at(file):
             return False
-        time.sleep(_MOMENT_S)
+        time.sleep(limits.FILE_LOOK_S)
     return True
 
 

@@ -1,5 +1,6 @@
 """Limits of keys, tokens, passwords and files: sizes, waits and what is remembered."""
 
+import sys
 from typing import Final
 
 SCRYPT_WORK: Final = 17
@@ -27,3 +28,10 @@ LEEWAY_S: Final = 5
 """The same skew that calls are allowed: small enough that an expired token is soon refused."""
 LONGEST_TOKEN: Final = 4096
 """Characters."""
+
+# Files that processes share.
+
+FILE_LOOK_S: Final = 0.05
+FILE_HELD_S: Final = 1.0 if sys.platform == "win32" else 5.0
+"""How long others may only look. Windows has no shared lock that tells them from a holder: a second is enough
+to outlast them, and little for a person who learns who holds it."""

@@ -4,20 +4,17 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from contracts.errors import CallError, ErrorCode, InvalidMessage
 from contracts.rates import TokenBucket
 from contracts.wire import Json
-from sandbox_host.limits import RunLimits
+from sandbox_host.limits import MOST_REFUSALS, RunLimits
 from sandbox_host.messages import Call, CallAnswer, error_body
 
 CallHandler = Callable[[str, list[Json], dict[str, Json]], Awaitable[Json]]
 """Makes one call: path, positional and named arguments in, JSON value out; raises ``CallError``."""
 
 _log = logging.getLogger(__name__)
-_REFUSALS: Final = 1000
-"""How many calls past the limit are answered; a program that goes on is flooding."""
 
 
 class Calls:
@@ -61,7 +58,7 @@ class Calls:
             raise InvalidMessage(f"a call with {given} bytes of arguments")
         if self._pending + size > self._limits.pending_bytes:
             raise InvalidMessage(f"calls of more than {self._limits.pending_bytes} bytes at once")
-        if self._count > self._limits.calls + _REFUSALS:
+        if self._count > self._limits.calls + MOST_REFUSALS:
             raise InvalidMessage(f"{self._count} calls in one run")
         if self._count > self._limits.calls:
             text = f"this program has made all the {self._limits.calls} calls that it may make"

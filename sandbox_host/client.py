@@ -12,7 +12,17 @@ from contracts.errors import CallError, ErrorCode, InvalidMessage, SandboxError
 from sandbox_host import messages
 from sandbox_host.calls import CallHandler, Calls
 from sandbox_host.install import Installed, bare_environment, private_cache
-from sandbox_host.limits import Deadline, RunLimits
+from sandbox_host.limits import (
+    MAX_LINE_BYTES,
+    MAX_REPORT_BYTES,
+    MAX_STRAYS,
+    MAX_UNSENT_BYTES,
+    MEMORY_CHECK_SECONDS,
+    RUN_SECONDS,
+    STDERR_LINES_KEPT,
+    Deadline,
+    RunLimits,
+)
 from sandbox_host.messages import Call, CallAnswer, Done, Output, Ready, Run
 from sandbox_host.result import RunResult, RunStatus
 
@@ -20,15 +30,6 @@ _log = logging.getLogger(__name__)
 
 START_SECONDS: Final = 60.0
 """A start takes a third of a second; a Raspberry Pi under load may need much longer."""
-_RUN_SECONDS: Final = 60.0
-_MAX_LINE: Final = 4 * 1024 * 1024
-_MAX_UNSENT: Final = 64 * 1024 * 1024
-_MAX_STRAYS: Final = 16
-"""Lines of a run that is over which are let pass: a call that was under way when it ended."""
-_MAX_REPORT: Final = 256 * 1024
-"""The guest cuts text and traceback at 16,000 characters; as escaped JSON that is less than this."""
-_MEMORY_CHECK_SECONDS: Final = 0.1
-_STDERR_KEPT: Final = 40
 
 
 class Interpreter:
@@ -43,7 +44,7 @@ class Interpreter:
         self._process: asyncio.subprocess.Process | None = None
         # Set when it can run programs, and when it has ended.
         self._settled = asyncio.Event()
-        self._stderr: deque[str] = deque(maxlen=_STDERR_KEPT)
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
         self._running: _Running | None = None
         self._strays = 0
         self.reason = ""
@@ -106,7 +107,7 @@ class Interpreter:
         if len(code.encode("utf-8", "replace")) > limits.code_bytes:
             problem = f"the program is larger than {limits.code_bytes} bytes"
             return RunResult(RunStatus.ERROR, problem=problem)
-        clock = deadline or Deadline(_RUN_SECONDS)
+        clock = deadline or Deadline(RUN_SECONDS)
         try:
             async with asyncio.TaskGroup() as tasks:
                 calls = Calls(handler, limits=limits, tasks=tasks, answer=self._send)
@@ -153,7 +154,7 @@ class Interpreter:
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.PIPE,
                     env=bare_environment(cache),
-                    limit=_MAX_LINE,
+                    limit=MAX_LINE_BYTES,
                 )
                 async with running as self._process:
                     try:
@@ -176,7 +177,7 @@ class Interpreter:
             while (line := await process.stdout.readline()) and self.alive:
                 self._take(line)
         except ValueError:
-            self._abuse(f"a line of more than {_MAX_LINE} bytes")
+            self._abuse(f"a line of more than {MAX_LINE_BYTES} bytes")
         except InvalidMessage as error:
             self._abuse(error.message)
         # One that was killed on purpose has a reason already.
@@ -206,7 +207,7 @@ class Interpreter:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(messages.write(message))
-        if self._process.stdin.transport.get_write_buffer_size() > _MAX_UNSENT:
+        if self._process.stdin.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             self._abuse("it does not take the answers to its calls")
 
     def _take(self, line: bytes) -> None:
@@ -228,7 +229,7 @@ class Interpreter:
     def _refuse_stray(self, message: Call | Output | Done) -> None:
         """Refuse a line of a run that is over, or never was."""
         self._strays += 1
-        if self._strays > _MAX_STRAYS:
+        if self._strays > MAX_STRAYS:
             raise InvalidMessage("it goes on calling after its run")
         if isinstance(message, Call):
             refusal = CallError(ErrorCode.REFUSED, "the run of this call is over")
@@ -236,7 +237,7 @@ class Interpreter:
             self._send(CallAnswer(id=message.id, body=messages.error_body(refusal)))
 
     def _finish(self, running: "_Running", done: Done, size: int) -> None:
-        if size > running.limits.value_bytes + _MAX_REPORT:
+        if size > running.limits.value_bytes + MAX_REPORT_BYTES:
             raise InvalidMessage(f"a report of {size} bytes")
         if done.left_over:
             self.kill("tasks of the last run could not be stopped")
@@ -256,7 +257,7 @@ class Interpreter:
         # buffers of the JavaScript engine and files in the in-memory file system.
         limit = running.limits.memory_bytes
         while True:
-            await asyncio.sleep(_MEMORY_CHECK_SECONDS)
+            await asyncio.sleep(MEMORY_CHECK_SECONDS)
             if self._is_over(limit):
                 self.kill("the last run was stopped at its memory limit")
                 running.stop(RunStatus.MEMORY, f"the run was stopped at {limit // 2**20} MB of memory")

@@ -28,6 +28,7 @@ from typing import Final
 
 from bus.processes import open_process
 from contracts.errors import SandboxError, SandboxMissing
+from sandbox_host import limits
 
 Progress = Callable[[str], None]
 """Called with the present step of the installation, in a few words."""
@@ -43,8 +44,6 @@ _PYODIDE_FILES: Final = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "
 _IMAGE: Final = "image.bin"
 _SUMS: Final = "sums.json"
 _CACHE: Final = "cache"
-_DOWNLOAD_SECONDS: Final = 600
-_BUILD_SECONDS: Final = 300
 _CHUNK: Final = 8 * 1024 * 1024
 
 
@@ -252,7 +251,7 @@ async def _fetch(staging: Path) -> None:
     await _call(
         [*command, str(staging / "host.ts")],
         environment=environment,
-        seconds=_DOWNLOAD_SECONDS,
+        seconds=limits.DOWNLOAD_SECONDS,
         failure="Pyodide could not be fetched",
         hint="check the network and the npm registry settings (npm config get registry)",
     )
@@ -297,7 +296,7 @@ async def _make_image(staging: Path) -> None:
     await _call(
         [*command, str(staging / "mksnap.ts"), str(staging / "guest.py"), str(staging / _IMAGE)],
         environment=bare_environment(cache),
-        seconds=_BUILD_SECONDS,
+        seconds=limits.BUILD_SECONDS,
         failure="the sandbox's memory image could not be built",
         hint="it needs about 500 MB of memory and 100 MB of disk",
     )
@@ -312,7 +311,7 @@ async def _compile(installed: Installed) -> None:
             await _call(
                 installed.command(),
                 environment=bare_environment(staging),
-                seconds=_BUILD_SECONDS,
+                seconds=limits.BUILD_SECONDS,
                 failure="the sandbox does not start",
                 hint="run `strawberry doctor`",
             )

@@ -1,9 +1,10 @@
-"""What one run may use, and the clock that it runs against."""
+"""What one run may use, the clock that it runs against, and the limits of the processes of sandboxes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 _KB = 1024
 _MB = 1024 * _KB
@@ -83,3 +84,29 @@ class Deadline:
         scope = self._scope
         if scope is not None and not scope.expired() and not self._pauses:
             scope.reschedule(asyncio.get_running_loop().time() + self._left)
+
+
+# The process of a sandbox: runs, calls and messages.
+
+MOST_REFUSALS: Final = 1000
+"""How many calls past the limit are answered; a program that goes on is flooding."""
+RUN_SECONDS: Final = 60.0
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
+MAX_STRAYS: Final = 16
+"""Lines of a run that is over which are let pass: a call that was under way when it ended."""
+MAX_REPORT_BYTES: Final = 256 * 1024
+"""The guest cuts text and traceback at 16,000 characters; as escaped JSON that is less than this."""
+MEMORY_CHECK_SECONDS: Final = 0.1
+STDERR_LINES_KEPT: Final = 40
+MAX_PATH: Final = 200
+
+# The pool and the installation.
+
+CONVERSATIONS_REMEMBERED: Final = 10_000
+"""Conversations that are known to have had variables; one takes some 500 bytes."""
+POOL_RETRY_SECONDS: Final = 5.0
+SPARE_DELAY_SECONDS: Final = 0.25
+"""Starting a process keeps a small machine busy: the run that took the last spare goes first."""
+DOWNLOAD_SECONDS: Final = 600
+BUILD_SECONDS: Final = 300

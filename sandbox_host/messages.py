@@ -12,10 +12,10 @@ from pydantic_core import from_json
 
 from contracts.errors import CallError, InvalidMessage
 from contracts.wire import Json
+from sandbox_host import limits
 
 _T = TypeVar("_T")
 _DOTTED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*){1,5}")
-_MAX_PATH: Final = 200
 _MAX_ID: Final = 2**53 - 1
 
 
@@ -51,7 +51,7 @@ class Call(_Line):
     @property
     def names_a_method(self) -> bool:
         """Return whether the path has the form of one: two to six dotted names, none of them private."""
-        return len(self.path) <= _MAX_PATH and _DOTTED.fullmatch(self.path) is not None
+        return len(self.path) <= limits.MAX_PATH and _DOTTED.fullmatch(self.path) is not None
 
     def arguments(self) -> tuple[list[Json], dict[str, Json]]:
         """Return the positional and the named arguments.

@@ -8,22 +8,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from contracts.errors import SandboxError
 from sandbox_host.calls import CallHandler
 from sandbox_host.client import Interpreter
 from sandbox_host.install import Installed, find, sweep
-from sandbox_host.limits import Deadline, RunLimits
+from sandbox_host.limits import (
+    CONVERSATIONS_REMEMBERED,
+    POOL_RETRY_SECONDS,
+    SPARE_DELAY_SECONDS,
+    Deadline,
+    RunLimits,
+)
 from sandbox_host.result import RunResult
 
 _log = logging.getLogger(__name__)
-
-_REMEMBERED: Final = 10_000
-"""Conversations of which we know that they had variables; one takes some 500 bytes."""
-_RETRY_SECONDS: Final = 5.0
-_SPARE_DELAY_SECONDS: Final = 0.25
-"""Starting a process keeps a small machine busy: the run that took the last spare goes first."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ class Pool:
             session = self._sessions[conversation] = Session(self, conversation, owner)
         session.owner = owner
         self._sessions.move_to_end(conversation)
-        if len(self._sessions) > _REMEMBERED:
+        if len(self._sessions) > CONVERSATIONS_REMEMBERED:
             self._forget()
         return session
 
@@ -277,10 +276,10 @@ class Pool:
                     await spare.ready()
                 except SandboxError as error:
                     _log.error("no spare sandbox process: %s", error.message)
-                    await asyncio.sleep(_RETRY_SECONDS)
+                    await asyncio.sleep(POOL_RETRY_SECONDS)
                     self._spares = [spare for spare in self._spares if spare.alive]
             await self._spares_wanted.wait()
-            await asyncio.sleep(_SPARE_DELAY_SECONDS)
+            await asyncio.sleep(SPARE_DELAY_SECONDS)
 
     async def close_idle(self) -> None:
         """Close the processes of sessions that rest too long."""

@@ -14,6 +14,7 @@ from PySide6.QtDBus import QDBusConnection
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon
 
 from contracts.errors import StrawberryError
+from tray import limits
 from tray.autostart import Autostart
 from tray.background import Background
 from tray.chat.window import ChatWindow
@@ -24,10 +25,6 @@ from tray.spoke import Find, Seen, SpokeWatch, state_line
 from tray.texts import Translator
 
 _WATCHER: Final = "org.kde.StatusNotifierWatcher"
-_TRIES: Final = 12
-_TRY_MS: Final = 250
-"""At a login the panel may come a little later than we; Qt asks for it once and for all."""
-_MESSAGE_MS: Final = 15_000
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Tray:
         if self._settings.shows_chat or not self._settings.has_tray:
             self.window.bring()
         if self._settings.has_tray:
-            self._wait_for_tray(_TRIES)
+            self._wait_for_tray(limits.PANEL_TRIES)
 
     def stop(self) -> None:
         """End what runs beside the window."""
@@ -121,7 +118,7 @@ class Tray:
         bus = QDBusConnection.sessionBus().interface() if sys.platform == "linux" else None
         is_there = bus is None or bus.isServiceRegistered(_WATCHER).value()
         if not is_there and tries > 0:
-            QTimer.singleShot(_TRY_MS, self.window, lambda: self._wait_for_tray(tries - 1))
+            QTimer.singleShot(limits.PANEL_TRY_MS, self.window, lambda: self._wait_for_tray(tries - 1))
             return
         if not QSystemTrayIcon.isSystemTrayAvailable():
             self.window.bring()
@@ -190,12 +187,12 @@ class Tray:
 
         # Qt would hand on a name that a device has chosen as markup.
         self._background.run(
-            lambda: notify(title, text, shown_ms=_MESSAGE_MS), then=follow, name="notification"
+            lambda: notify(title, text, shown_ms=limits.MESSAGE_MS), then=follow, name="notification"
         )
 
     def _balloon(self, title: str, text: str) -> None:
         if self.icon is not None:
-            self.icon.showMessage(title, text, icon(self.watch.seen.state), _MESSAGE_MS)
+            self.icon.showMessage(title, text, icon(self.watch.seen.state), limits.MESSAGE_MS)
 
 
 @contextmanager

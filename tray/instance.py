@@ -9,8 +9,8 @@ from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from contracts.errors import ConfigError
 from identity.files import is_held, only_one
+from tray import limits
 
-_WAIT_MS: Final = 5_000
 _HINT: Final = "Stop it, or set another STRAWBERRY_HOME for a second one."
 
 
@@ -24,7 +24,7 @@ def show_running(directory: Path) -> bool:
         return False
     socket = QLocalSocket()
     socket.connectToServer(_name(directory))
-    if not socket.waitForConnected(_WAIT_MS):
+    if not socket.waitForConnected(limits.OTHER_TRAY_MS):
         raise ConfigError("the tray that runs already does not answer", hint="Quit it, then start it again.")
     # To connect is to wish for the window: there is nothing else to say.
     socket.disconnectFromServer()

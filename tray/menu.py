@@ -1,6 +1,6 @@
 """The menu of the icon, which the window has, too."""
 
-from typing import Any, Final
+from typing import Any
 
 from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QAction, QDesktopServices
@@ -8,14 +8,11 @@ from PySide6.QtWidgets import QMenu
 
 from contracts.errors import StrawberryError
 from contracts.text import escaped, shortened
+from tray import limits
 from tray.autostart import Autostart
 from tray.background import Background
 from tray.spoke import Find, Seen, SpokeWatch, state_line
 from tray.texts import Translator
-
-_RECENT: Final = 6
-_RECENT_CHARS: Final = 44
-_TIMEOUT_S: Final = 10.0
 
 
 class TrayMenu(QMenu):
@@ -75,7 +72,9 @@ class TrayMenu(QMenu):
         # What is shown is what the spoke says, never what was wished.
         self._mute.setChecked(not wanted)
         self._background.run(
-            lambda: self._find().request("POST", "/api/voice/mute", {"muted": wanted}, timeout=_TIMEOUT_S),
+            lambda: self._find().request(
+                "POST", "/api/voice/mute", {"muted": wanted}, timeout=limits.SPOKE_TIMEOUT_S
+            ),
             then=lambda _: self._watch.look(),
             failed=self.failed.emit,
             name="mute",
@@ -93,9 +92,9 @@ class TrayMenu(QMenu):
 
     def _fetch_recent(self) -> None:
         self._starts.setChecked(self._autostart.is_on)
-        path = f"/api/conversations?limit={_RECENT}"
+        path = f"/api/conversations?limit={limits.RECENT_CONVERSATIONS}"
         self._background.run(
-            lambda: self._find().request("GET", path, timeout=_TIMEOUT_S),
+            lambda: self._find().request("GET", path, timeout=limits.SPOKE_TIMEOUT_S),
             then=self._show_recent,
             name="recent conversations",
         )
@@ -104,7 +103,7 @@ class TrayMenu(QMenu):
         self._recent.clear()
         for each in said if isinstance(said, list) else []:
             id_, label = str(each["id"]), str(each.get("title") or each["asked"])
-            action = self._recent.addAction(_label(label, _RECENT_CHARS))
+            action = self._recent.addAction(_label(label, limits.MAX_RECENT_SHOWN))
             action.triggered.connect(lambda *_, id_=id_: self.conversation.emit(id_))
         if self._recent.isEmpty():
             self._recent.addAction(self._text("No conversation yet")).setEnabled(False)

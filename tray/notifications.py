@@ -8,6 +8,7 @@ from typing import Final
 
 from dbus_fast import Message, MessageType
 
+from tray import limits
 from tray.portal import call, listen_to, session_bus
 
 _log = logging.getLogger(__name__)
@@ -15,8 +16,6 @@ _log = logging.getLogger(__name__)
 NAME: Final = "org.freedesktop.Notifications"
 PATH: Final = "/org/freedesktop/Notifications"
 _SIGNALS: Final = ("ActionInvoked", "NotificationClosed")
-_WAIT_S: Final = 60.0
-"""How long a click is waited for: no question is open for longer."""
 
 
 def notify(title: str, text: str, *, shown_ms: int) -> bool | None:
@@ -45,7 +44,7 @@ async def _notify(title: str, text: str, shown_ms: int) -> bool:
         (number,) = await call(bus, NAME, PATH, "Notify", "susssasa{sv}i", given)
         seen = ("", 0)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_WAIT_S):
+            async with asyncio.timeout(limits.CLICK_S):
                 while seen[1] != number:
                     seen = await signals.get()
         return seen == ("ActionInvoked", number)

@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, Signal
 from contracts.devices.presence import SpokeSummary, VoiceSummary
 from contracts.errors import ConfigError, NotFound, StrawberryError
 from contracts.rates import Backoff
+from tray import limits
 from tray.background import Background
 from tray.texts import Translator
 
@@ -19,11 +20,6 @@ Model = TypeVar("Model", bound=BaseModel)
 State = Literal["hub", "alone", "talking", "muted", "absent"]
 """What the icon shows; ``talking`` from the wake word to the end of the answer."""
 
-_TIMEOUT_S: Final = 10.0
-_SHOWN_S: Final = 1.0
-"""Between two looks while a person looks, too, or a voice may change at any moment."""
-_HIDDEN_S: Final = 5.0
-_BACKOFF_S: Final = (0.5, 5.0)
 _TALKING: Final = ("hearing", "thinking", "talking")
 
 
@@ -140,7 +136,7 @@ class SpokeWatch(QObject):
         self._wake.set()
 
     def _run(self) -> None:
-        backoff, last = Backoff(*_BACKOFF_S), None
+        backoff, last = Backoff(*limits.SPOKE_RETRY_S), None
         while not self._stopped:
             seen = self._look()
             if (shown := _compared(seen)) != last:
@@ -148,7 +144,9 @@ class SpokeWatch(QObject):
                 self._background.post(lambda seen=seen: self._take(seen))  # type: ignore[misc]
             if seen.spoke is not None:
                 backoff.reset()
-                wait = _SHOWN_S if self.is_shown or seen.voice is not None else _HIDDEN_S
+                wait = (
+                    limits.LOOK_SHOWN_S if self.is_shown or seen.voice is not None else limits.LOOK_HIDDEN_S
+                )
             else:
                 wait = backoff.next()
             if self._wake.wait(wait):
@@ -161,14 +159,16 @@ class SpokeWatch(QObject):
     def _look(self) -> Seen:
         try:
             spoke = self._find()
-            return Seen(spoke.get("/api/spoke", SpokeSummary, timeout=_TIMEOUT_S), _voice_of(spoke))
+            return Seen(
+                spoke.get("/api/spoke", SpokeSummary, timeout=limits.SPOKE_TIMEOUT_S), _voice_of(spoke)
+            )
         except StrawberryError as error:
             return Seen(problem=error)
 
 
 def _voice_of(spoke: Spoke) -> VoiceSummary | None:
     try:
-        voice = spoke.get("/api/voice", VoiceSummary, timeout=_TIMEOUT_S)
+        voice = spoke.get("/api/voice", VoiceSummary, timeout=limits.SPOKE_TIMEOUT_S)
     except NotFound:
         return None
     return None if voice.state == "off" else voice

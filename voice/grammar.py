@@ -13,6 +13,7 @@ from hassil.expression import Expression
 from hassil.parser import ParseError
 
 from contracts.chat.vocabulary import SpokenSlot, Vocabulary
+from voice import limits
 
 _log = logging.getLogger(__name__)
 
@@ -24,10 +25,6 @@ _NESTED: Final = re.compile(r"(?<=[(\[|])(?:\(([\w' |]*)\)|\[([\w' |]*)\])(?=[)\
 """Alternatives that are one of other alternatives."""
 _STILL_GLUED: Final = re.compile(r"[\w'](?:[()\[\]]+[\w']|[(\[]+\{)|\}[)\]]+[\w']")
 """Letters that touch alternatives of more than letters, or too many of them."""
-_MOST_GLUED: Final = 50
-"""Ways of saying one word with alternatives inside it."""
-_MOST_COPIED: Final = 5_000
-"""Values of all references to lists: the decoder copies a list at each, with some 25 kB a value."""
 _REFERENCE: Final = re.compile(r"<\w+>")
 
 _ONES: Final = """
@@ -83,10 +80,10 @@ def grammar_of(vocabulary: Vocabulary, known: Known, *, before: str = "") -> str
     lead = _LEADS.get(language, "")
     lead = " ".join(part for part in lead.split() if all(map(known, _WORD.findall(part))))
     behind = names.sizes.get(anything, 0)
-    if behind > _MOST_COPIED / 2:
+    if behind > limits.MOST_COPIED_VALUES / 2:
         behind, anything = 0, ""
     where = f" [{lead} {anything}]" if anything else ""
-    sentences = _that_fit(sentences, names.sizes, _MOST_COPIED - behind)
+    sentences = _that_fit(sentences, names.sizes, limits.MOST_COPIED_VALUES - behind)
     if not sentences:
         return None
     utterance = f"{f'[{before}] ' if before else ''}<sentence>{where}"
@@ -248,7 +245,7 @@ def _written_out(glued: re.Match[str]) -> str:
     """Return a word with alternatives inside it in full: ``light[s]`` is ``(lights|light)``."""
     pieces = re.findall(_PIECE, glued[0])
     ways = [piece.strip("()[]").split("|") + [""] * (piece[0] == "[") for piece in pieces]
-    if len(pieces) == 1 or math.prod(map(len, ways)) > _MOST_GLUED:
+    if len(pieces) == 1 or math.prod(map(len, ways)) > limits.MOST_GLUED:
         return glued[0]
     return f"({'|'.join(map(''.join, product(*ways)))})"
 

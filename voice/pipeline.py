@@ -15,6 +15,7 @@ from typing import Final, Literal, Protocol, Self, TypeVar
 from chat.tasks import open_tasks
 from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.errors import SoundError, SpeechError, StrawberryError
+from voice import limits
 from voice.engines import Grammar, SpeechToText, TextToSpeech, Transcript
 from voice.opening import Engines
 from voice.settings import VoiceSettings
@@ -34,12 +35,6 @@ MayAnswer = Callable[[str, float], Awaitable[bool]]
 _OF_WAKE_WORD: Final = round(0.5 / FRAME_S)
 """Frames before a wake word is found that a grammar gets: a command said at once begins before that. With a
 second of them, more sentences were taken for another."""
-_ENGINE_S: Final = 30.0
-"""How long an engine may take to its next sound; a Wyoming server has shorter deadlines."""
-_TRIES: Final = 2
-"""How often a question is asked."""
-_MOST_FOLLOWING: Final = 3
-"""Answers in a row that are listened to because they end with a question."""
 
 
 class Chat(Protocol):
@@ -288,7 +283,7 @@ class Pipeline:
             for last in sentences.rest():
                 speech.say(last)
             await speech.finish()
-        if not last.endswith("?") or follows == _MOST_FOLLOWING:
+        if not last.endswith("?") or follows == limits.MOST_FOLLOWING:
             return None
         self._now = self._listen(follows=follows + 1)
         return self._now
@@ -296,7 +291,7 @@ class Pipeline:
     async def _confirm(self, wanted: ConfirmationWanted) -> None:
         """Ask whether a call may be made; silence and anything unclear is a no."""
         approve: bool | None = None
-        for _ in range(_TRIES):
+        for _ in range(limits.QUESTION_TRIES):
             await self._say(question(wanted, self._language))
             self._now = utterance = self._listen()
             self._tell("hearing")
@@ -413,7 +408,7 @@ class _Speech:
             has_begun = False
             try:
                 async with aclosing(engine.say(sentence, language=self._language)) as sounds:
-                    while (sound := await _within(_ENGINE_S, anext(sounds, None))) is not None:
+                    while (sound := await _within(limits.ENGINE_S, anext(sounds, None))) is not None:
                         has_begun = True
                         yield sound
             except SpeechError as error:

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from chat.tasks import open_tasks
 from contracts.chat.vocabulary import Vocabulary
@@ -14,6 +13,7 @@ from contracts.devices.presence import VoiceState, VoiceSummary
 from contracts.errors import ConfigError, Conflict, StrawberryError
 from contracts.rates import Backoff
 from identity.files import write_private
+from voice import limits
 from voice.engines import Grammar, Transcript
 from voice.opening import Engines, open_engines, open_loudspeaker, open_microphone
 from voice.pipeline import Activity, Chat, MayAnswer, Pipeline
@@ -22,9 +22,6 @@ from voice.satellite.satellite import Names, Satellite, listen
 from voice.settings import SatelliteSettings, VoiceSettings
 
 _log = logging.getLogger(__name__)
-
-_RETRY_S: Final = (1.0, 30.0)
-"""First and longest wait until something that was missing is looked for again."""
 
 
 class VoiceService:
@@ -70,7 +67,7 @@ class VoiceService:
         self._pipeline: Pipeline | None = None
         self._engines: Engines | None = None  # kept over retries: models are large
         self._switched = asyncio.Event()
-        self._backoff = Backoff(*_RETRY_S)
+        self._backoff = Backoff(*limits.SERVICE_RETRY_S)
         self.state: VoiceState = "off"
         self.satellite_port: int | None = None
 

@@ -12,17 +12,13 @@ from chat.tasks import open_tasks
 from contracts.addresses import is_loopback
 from contracts.errors import ConfigError, InvalidMessage
 from contracts.rates import Slots
+from voice import limits
 
 _log = logging.getLogger(__name__)
 
 MOST_LINE: Final = 1024 * 1024
 """Bytes that are buffered of one connection before it is read."""
-_EACH: Final = 4
-_MOST: Final = 16
-"""Connections from one address, and of all: Home Assistant has one or two."""
 
-_CLOSE_S: Final = 2.0
-"""How long a peer may take to read the rest; one that does not read is cut off."""
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Serves one connection; its end closes the connection."""
@@ -84,7 +80,7 @@ async def open_server(
     """
     allowed = Allowed(allow)
     allowed.check(host, protocol=protocol)
-    slots = Slots(each=_EACH, total=_MOST)
+    slots = Slots(each=limits.CONNECTIONS_PER_ADDRESS, total=limits.MOST_CONNECTIONS)
     async with open_tasks() as tasks:
 
         def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,7 +102,7 @@ async def open_server(
             finally:
                 writer.close()
                 try:
-                    async with asyncio.timeout(_CLOSE_S):
+                    async with asyncio.timeout(limits.CLOSE_S):
                         await writer.wait_closed()
                 except OSError:
                     pass

@@ -9,20 +9,18 @@ from typing import Final, Literal
 from contracts.chat import ConfirmationWanted, TurnError
 from contracts.errors import HubUnreachable, SpeechError, StrawberryError
 from contracts.wire import Json
+from voice import limits
 from voice.sound.audio import Sound
 
 _END: Final = re.compile(r"(?<=[.!?…])[\"')\]]*\s+(?=\S)|\n+")
 """Between two sentences; a dot within a number has no blank after it."""
 _ABBREVIATION: Final = re.compile(r"(?:^|\s)(?:\w|Mr|Mrs|Ms|Dr|St|e\.g|i\.e|z\.B|ca|bzw|Nr|No)\.$|\d\.$")
 _LONGEST_ABBREVIATION: Final = len(" z.B.")
-_MOST: Final = 400
-"""Characters of one sentence; a list without a full stop is spoken in pieces."""
 
 _CODE: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\([^)\[]*\)")
 _URL: Final = re.compile(r"https?://\S+")
 _MARK: Final = re.compile(r"[*_`#>|]+|^[ \t]*(?:[-•]|\d+\.)\s+", re.MULTILINE)
-_MOST_ARGUMENTS: Final = 6
 
 _TEXTS: Final[dict[str, dict[str, str]]] = {
     "en": {
@@ -95,7 +93,7 @@ class Sentences:
                 done.append(self._waiting[at : end.start()])
                 at = end.end()
         self._waiting = self._waiting[at:]
-        if len(self._waiting) > _MOST:
+        if len(self._waiting) > limits.MAX_SPOKEN_SENTENCE:
             done.append(self._waiting)
             self._waiting = ""
         return [said for each in done if (said := spoken(each))]
@@ -140,8 +138,8 @@ def _code(error: StrawberryError) -> str:
 def question(wanted: ConfirmationWanted, language: str) -> str:
     """Return the question whether a call may be made; no argument comes after its method and device."""
     arguments = [f"{_name(name)} {_value(value)}" for name, value in wanted.arguments.items()]
-    said = ", ".join(arguments[:_MOST_ARGUMENTS])
-    if wanted.cut or len(arguments) > _MOST_ARGUMENTS:
+    said = ", ".join(arguments[: limits.MOST_ARGUMENTS_SPOKEN])
+    if wanted.cut or len(arguments) > limits.MOST_ARGUMENTS_SPOKEN:
         said += phrase("cut", language)
     return phrase(
         "confirm",

@@ -6,18 +6,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
+from voice import limits
 from voice.installed import installed
 from voice.sound.audio import FRAME_S, RATE
 
 _CHUNK_BYTES: Final = 1_024
 """What the model takes at once: 32 ms."""
 _CHUNK_S: Final = _CHUNK_BYTES / 2 / RATE
-_SPEECH: Final = 0.5
-"""Probability from which a chunk is speech; what the model's authors recommend."""
-_SILENCE: Final = 0.35
-"""Probability below which speech has paused; between the two it goes on as it was."""
-_BEGIN_S: Final = 0.09
-"""A click or a cough is shorter."""
 _BEFORE: Final = round(0.4 / FRAME_S)
 """Frames before speech that belong to it: its first sound is soft."""
 
@@ -96,13 +91,13 @@ class Endpointer:
         self._heard_s += _CHUNK_S
         pauses = self._pauses
         if self.phase is Phase.BEFORE:
-            self._speech_s = self._speech_s + _CHUNK_S if probability >= _SPEECH else 0.0
-            if self._speech_s >= _BEGIN_S:
+            self._speech_s = self._speech_s + _CHUNK_S if probability >= limits.SPEECH_PROBABILITY else 0.0
+            if self._speech_s >= limits.SPEECH_BEGIN_S:
                 self.phase, self._heard_s = Phase.SPEECH, 0.0
             elif self._heard_s >= pauses.wait_s:
                 self.phase = Phase.NOTHING
             return
-        self._silent_s = self._silent_s + _CHUNK_S if probability < _SILENCE else 0.0
+        self._silent_s = self._silent_s + _CHUNK_S if probability < limits.SILENCE_PROBABILITY else 0.0
         if self._silent_s >= pauses.silence_s or self._heard_s >= pauses.longest_s:
             self.phase = Phase.ENDED
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from broker import limits
 from broker.limits import (
     MOSQUITTO_HEALTHY_S,
     MOSQUITTO_LOG_LINES,
@@ -37,7 +38,6 @@ __all__ = ["MosquittoListener", "MosquittoSettings", "RunningMosquitto", "open_m
 
 _log = logging.getLogger(__name__)
 
-_BETWEEN_S: Final = 0.02
 
 _LOOK: Final = "Start it again with --debug to see Mosquitto's log."
 
@@ -178,7 +178,7 @@ class RunningMosquitto:
                     while not await _listens(each):
                         if self._ended.is_set():
                             raise ConfigError(f"Mosquitto does not start: {self._cause()}", hint=_LOOK)
-                        await asyncio.sleep(_BETWEEN_S)
+                        await asyncio.sleep(limits.MOSQUITTO_LOOK_S)
         except TimeoutError:
             raise ConfigError(
                 f"Mosquitto does not listen after {MOSQUITTO_START_S:.0f} s", hint=_LOOK

@@ -8,11 +8,12 @@ import json
 import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from typing import Annotated, Any, Final, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from chat.http import limits
 from chat.http.errors import openai_error
 from chat.http.messages import ChatMessage, ForeignPart, OfferedTool, Stops, StopTexts, chat_request
 from chat.http.streams import DONE, event
@@ -28,9 +29,6 @@ from contracts.chat import (
     TurnFinal,
 )
 from contracts.wire import Json, Part
-
-_MAX_EVENTS: Final = 1024 * 1024
-"""Bytes of events in an answer that is no stream."""
 
 
 class StreamOptions(ForeignPart):
@@ -170,7 +168,7 @@ async def followed(turn: Turn) -> tuple[TurnFinal | TurnError, list[TurnEvent]]:
     async with aclosing(turn.events()) as source:
         async for last in source:
             size += len(repr(last))
-            if size <= _MAX_EVENTS:
+            if size <= limits.MAX_EVENT_BYTES:
                 events.append(last)
     assert isinstance(last, TurnFinal | TurnError), "a turn ends with one of them"
     return last, events

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 
+from chat.http import limits
 from chat.http.requests import Answer
 from contracts.errors import (
     PROBLEM_JSON,
@@ -33,8 +34,6 @@ _log = logging.getLogger(__name__)
 CLIENT_CLOSED_REQUEST: Final = 499
 """nginx's number for it; only logs show it."""
 
-_PAUSE_S: Final = 0.25
-"""Before a refusal for too many requests: a client that goes on at once made 270 a second, 0.5 ms each."""
 
 CALL_STATUS: Final[dict[ErrorCode, int]] = {
     ErrorCode.OFFLINE: 503,
@@ -134,7 +133,7 @@ def expected(path: str, error: StrawberryError) -> Answer[Never]:
 async def _expected(request: Request, error: Exception) -> Response:
     assert isinstance(error, StrawberryError)
     if isinstance(error, TooManyRequests):
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(limits.REFUSAL_PAUSE_S)
     return expected(request.url.path, error)
 
 

@@ -58,3 +58,40 @@ WITHOUT_TOKEN: Final = Budget(200, 16 * 1024)
 
 def _values(body: bytes) -> int:
     return body.count(b",") + body.count(b"[") + body.count(b"{")
+
+
+# What a request may hold, and what an answer and an error list.
+
+MAX_EVENT_BYTES: Final = 1024 * 1024
+"""Bytes of events in an answer that is no stream."""
+MAX_NOTES: Final = 4_000
+"""Characters of a client's own instructions that the model is shown."""
+MAX_CALLS: Final = 100
+"""Tool calls of one message; as many as a step of a request may have."""
+MOST_MISTAKES: Final = 20
+"""Mistakes of a request that its error lists."""
+MOST_NAMES_HINTED: Final = 6
+"""Names of fields that a hint lists; the rest are in the OpenAPI document."""
+CONVERSATIONS_LISTED: Final = 20
+"""How many conversations are listed where the request does not say."""
+TURNS_LISTED: Final = 100
+"""How many turns of a conversation are shown where the request does not say: the last ones."""
+MAX_QUESTION_LISTED: Final = 80
+"""Characters of a first question in the list of conversations."""
+MAX_SEARCH: Final = 200
+TURNS_EXPORTED_AT_ONCE: Final = 100
+"""Turns that are read at once for an export; a spoke takes answers of a bounded size from its hub."""
+MAX_DEVICE: Final = 64
+
+# What a connection waits for.
+
+REFUSAL_PAUSE_S: Final = 0.25
+"""Before a refusal for too many requests: a client that goes on at once made 270 a second, 0.5 ms each."""
+ANSWER_SLICE_S: Final = 0.02
+"""How long one answer may keep the event loop at a stretch."""
+SERVER_LOOK_S: Final = 0.01
+"""Between two looks whether the tasks of a server have ended; in its own server uvicorn looks each 0.1 s."""
+FRAMES_PIECE_BYTES: Final = 4 * 1024
+"""Bytes after which frames are counted: up to 682 of them."""
+CLIENT_WATCH_S: Final = 0.05
+"""Answers that come sooner need no task that looks whether the client has left."""

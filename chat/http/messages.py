@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
+from chat.http import limits
 from contracts.chat import (
     MAX_MESSAGE,
     ChatRequest,
@@ -24,10 +25,6 @@ from contracts.errors import InvalidMessage
 from contracts.validation import explain
 from contracts.wire import Json, Part
 
-_MAX_NOTES: Final = 4_000
-"""Characters of a client's own instructions that the model is shown."""
-_MAX_CALLS: Final = 100
-"""Tool calls of one message; as many as a step of a request may have."""
 _TEXTS: Final = ("text", "input_text", "output_text")
 
 Stops = Annotated[list[str], Field(max_length=16)] | str
@@ -123,7 +120,7 @@ def chat_request(
             message=question,
             agent=agent,
             history=tuple(history),
-            notes=f"The client program asks: {notes[:_MAX_NOTES]}" if notes.strip() else "",
+            notes=f"The client program asks: {notes[: limits.MAX_NOTES]}" if notes.strip() else "",
             tools=tuple(tools),
             steps=tuple(steps),
             **given,
@@ -142,8 +139,8 @@ def _steps(messages: Sequence[ChatMessage]) -> list[ClientStep] | None:
             continue
         if message.role != "assistant" or not message.tool_calls:
             return None
-        if len(message.tool_calls) > _MAX_CALLS:
-            raise InvalidMessage(f"a message may have {_MAX_CALLS} tool calls")
+        if len(message.tool_calls) > limits.MAX_CALLS:
+            raise InvalidMessage(f"a message may have {limits.MAX_CALLS} tool calls")
         calls = [_call(called, number) for number, called in enumerate(message.tool_calls)]
         results: dict[str, str] = {}
         while left and left[0].role == "tool":

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from chat.http import limits
 from chat.http.limits import WITH_TOKEN, Budget
 from contracts.errors import InvalidMessage
 from contracts.validation import check_numbers, explain_mistake, first_mistake, location
@@ -22,14 +23,8 @@ Model = TypeVar("Model", bound=BaseModel)
 Answered = TypeVar("Answered")
 Answers = TypeVar("Answers", covariant=True)
 
-_MOST_MISTAKES: Final = 20
-"""Mistakes of a request that its error lists."""
-_MOST_NAMES: Final = 6
-"""Names of fields that a hint lists; the rest are in the OpenAPI document."""
 _ENVELOPE: Final = ("v", "kind")
 """What bodies that are also messages of the bus have and no request needs."""
-_SLICE_S: Final = 0.02
-"""How long one answer may keep the event loop at a stretch."""
 
 
 class Answer(Response, Generic[Answers]):
@@ -155,12 +150,12 @@ async def paced(values: Iterable[Answered]) -> list[Answered]:
         values: Made as they are needed: hundreds of devices with all their problems take long.
     """
     made: list[Answered] = []
-    until = time.monotonic() + _SLICE_S
+    until = time.monotonic() + limits.ANSWER_SLICE_S
     for value in values:
         made.append(value)
         if time.monotonic() >= until:
             await asyncio.sleep(0)
-            until = time.monotonic() + _SLICE_S
+            until = time.monotonic() + limits.ANSWER_SLICE_S
     return made
 
 
@@ -173,7 +168,7 @@ def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidM
         return InvalidMessage("the body must be a JSON object", hint=_takes(kind, what))
     errors = [
         {"field": location(each["loc"]), "detail": explain_mistake(each, kind, what=what)}
-        for each in mistakes[:_MOST_MISTAKES]
+        for each in mistakes[: limits.MOST_MISTAKES]
     ]
     message = explain_mistake(first_mistake(mistakes), kind, what=what)
     return InvalidMessage(message, hint=_takes(kind, what), errors=errors)
@@ -189,5 +184,5 @@ def _takes(kind: type[BaseModel], what: str) -> str:
     ]
     if not names:
         return f"There are no {what}s here."
-    more = ", … (GET /api/openapi.json lists all)" if len(names) > _MOST_NAMES else ""
-    return f"The {what}s are {', '.join(names[:_MOST_NAMES])}{more}."
+    more = ", … (GET /api/openapi.json lists all)" if len(names) > limits.MOST_NAMES_HINTED else ""
+    return f"The {what}s are {', '.join(names[: limits.MOST_NAMES_HINTED])}{more}."

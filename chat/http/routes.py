@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from chat.export import Conversation, ConversationTitle, as_markdown, exported
+from chat.http import limits
 from chat.http.completions import (
     Completion,
     CompletionAnswer,
@@ -44,16 +45,6 @@ from contracts.wire import Part, Strict
 
 Caller = TypeVar("Caller")
 
-_CONVERSATIONS: Final = 20
-"""How many conversations are listed where the request does not say."""
-_TURNS: Final = 100
-"""How many turns of a conversation are shown where the request does not say: the last ones."""
-_ASKED_CHARS: Final = 80
-"""Characters of a first question in the list of conversations."""
-_SEARCH_CHARS: Final = 200
-_PAGE: Final = 100
-"""Turns that are read at once for an export; a spoke takes answers of a bounded size from its hub."""
-_DEVICE_CHARS: Final = 64
 _TRUE: Final = ("true", "1", "yes", "on")
 
 _TOKEN: TypeAdapter[str] = TypeAdapter(Token)
@@ -208,18 +199,20 @@ class ChatRoutes(Generic[Caller]):
         return farewell(client)
 
     async def _conversations(self, request: Request) -> Answer[list[ConversationSummary]]:
-        caller, limit = await self._authenticate(request), _limit(request, _CONVERSATIONS)
-        words = request.query_params.get("q", "").strip()[:_SEARCH_CHARS]
+        caller, limit = await self._authenticate(request), _limit(request, limits.CONVERSATIONS_LISTED)
+        words = request.query_params.get("q", "").strip()[: limits.MAX_SEARCH]
         known = await (await self._service()).conversations(caller, limit=limit, words=words)
         return answer(
             [
-                each.model_copy(update={"asked": shortened(_one_line(each.asked), _ASKED_CHARS)})
+                each.model_copy(
+                    update={"asked": shortened(_one_line(each.asked), limits.MAX_QUESTION_LISTED)}
+                )
                 for each in known
             ]
         )
 
     async def _conversation(self, request: Request) -> Answer[Conversation]:
-        caller, limit = await self._authenticate(request), _limit(request, _TURNS)
+        caller, limit = await self._authenticate(request), _limit(request, limits.TURNS_LISTED)
         conversation, before = _path_token(request, "conversation"), request.query_params.get("before")
         before = None if before is None else _token(before, "before")
         service = await self._service()
@@ -236,10 +229,10 @@ class ChatRoutes(Generic[Caller]):
         service = await self._service()
         turns: list[TurnRecord] = []
         while page := await service.turns(
-            conversation, caller, limit=_PAGE, before=turns[0].turn if turns else None
+            conversation, caller, limit=limits.TURNS_EXPORTED_AT_ONCE, before=turns[0].turn if turns else None
         ):
             turns[:0] = page
-            if len(page) < _PAGE:
+            if len(page) < limits.TURNS_EXPORTED_AT_ONCE:
                 break
         if not turns:
             raise unknown_conversation(conversation)
@@ -296,8 +289,8 @@ def _header(request: Request, name: str) -> str | None:
 
 def _device(request: Request) -> str | None:
     device = request.headers.get("x-strawberry-device")
-    if device is not None and len(device) > _DEVICE_CHARS:
-        raise InvalidMessage(f"x-strawberry-device: at most {_DEVICE_CHARS} characters")
+    if device is not None and len(device) > limits.MAX_DEVICE:
+        raise InvalidMessage(f"x-strawberry-device: at most {limits.MAX_DEVICE} characters")
     return device
 
 

@@ -5,12 +5,12 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
+from chat.http import limits
 from chat.http.connections import Acceptor, ConnectionBounds, DeadlineProtocol
 from chat.http.limits import MAX_SOCKET_MESSAGE
 from chat.tasks import open_tasks
@@ -18,8 +18,6 @@ from chat.tasks import open_tasks
 _GRACE_S = 3
 """How long requests that are under way may go on when the hub stops; turns are cancelled before."""
 
-_LOOK_S: Final = 0.01
-"""How often to look whether they have ended; in its own server uvicorn does so ten times a second."""
 
 _BOUNDS = ConnectionBounds()
 
@@ -86,7 +84,7 @@ async def _end(state: ServerState) -> None:
     try:
         async with asyncio.timeout(_GRACE_S):
             while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(limits.SERVER_LOOK_S)
     except TimeoutError:
         for task in state.tasks:
             task.cancel()

@@ -5,15 +5,13 @@ Imported with the first socket: servers without any do without it.
 
 import asyncio
 from asyncio.transports import BaseTransport
-from typing import Any, Final
+from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from chat.http import limits
 from chat.http.limits import SOCKET_FRAMES, SOCKET_FRAMES_PER_S
 from contracts.rates import TokenBucket
-
-_PIECE: Final = 4 * 1024
-"""Bytes after which frames are counted: up to 682 of them."""
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -44,10 +42,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what the client sent, a piece after the other."""
-        for at in range(0, len(data), _PIECE):
+        for at in range(0, len(data), limits.FRAMES_PIECE_BYTES):
             if self.transport.is_closing():
                 return
-            super().data_received(data[at : at + _PIECE])
+            super().data_received(data[at : at + limits.FRAMES_PIECE_BYTES])
 
     def handle_events(self) -> None:
         """Pass on the frames of a piece."""

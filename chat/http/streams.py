@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from chat.http import limits
 from chat.http.errors import CLIENT_CLOSED_REQUEST
 from chat.http.requests import Answer
 from contracts.errors import TooManyRequests
@@ -21,9 +22,6 @@ from identity import tokens
 STREAMS: Final = 64
 """Streams of one kind that a token has open at once: each page of a browser follows one, and a person has up
 to 64 pages, see `hub_web.sockets`."""
-
-_WATCH_S: Final = 0.05
-"""Answers that come sooner need no task that looks whether the client has left."""
 
 
 @dataclass(eq=False)
@@ -83,7 +81,9 @@ class Connections:
                 client, watch = Client(token, scope), None
                 self._clients.add(client)
                 if receive is not None:
-                    watch = asyncio.get_running_loop().call_later(_WATCH_S, self._watch, receive, client)
+                    watch = asyncio.get_running_loop().call_later(
+                        limits.CLIENT_WATCH_S, self._watch, receive, client
+                    )
                 try:
                     yield client
                 finally:

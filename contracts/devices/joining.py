@@ -6,13 +6,12 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from contracts import limits
 from contracts.names import DeviceId
 from contracts.wire import Json, Part
 
 _FINGERPRINT: Final = b"strawberry-join-1"
 _CA: Final = b"strawberry-ca-1"
-_SHOWN: Final = 16
-"""Characters of a joining fingerprint: 80 bits, more than can be searched in the life of a code."""
 
 
 class Login(Part):
@@ -182,8 +181,8 @@ def join_fingerprint(*, hub_key: str, device_key: str, ca: str | None) -> str:
     """
     parts = (_FINGERPRINT, hub_key.encode(), device_key.encode(), (ca or "").encode())
     digest = hashlib.sha256(b"\0".join(parts)).digest()
-    letters = base64.b32encode(digest).decode()[:_SHOWN]
-    return "-".join(letters[at : at + 4] for at in range(0, _SHOWN, 4))
+    letters = base64.b32encode(digest).decode()[: limits.FINGERPRINT_SHOWN]
+    return "-".join(letters[at : at + 4] for at in range(0, limits.FINGERPRINT_SHOWN, 4))
 
 
 def ca_document(*, hub_id: str, ca: str) -> bytes:

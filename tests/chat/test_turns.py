@@ -185,7 +185,7 @@ async def test_a_turn_does_nothing_before_its_client_knows_of_it(turns: Turns) -
 async def test_a_turn_whose_client_never_came_back_for_it_does_nothing(
     turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chat.turns._RELEASE_S", 0.0)
+    monkeypatch.setattr("chat.limits.RELEASE_S", 0.0)
     work = Work()
     work.go.set()
     turn = await turns.open(asks("1"), work.run)

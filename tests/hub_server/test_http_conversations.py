@@ -5,7 +5,6 @@ from datetime import datetime
 import httpx
 import pytest
 
-from chat.http import routes
 from contracts.chat import PushedTurns, TurnRecord
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import FeedSkill, LampSkill
@@ -161,7 +160,7 @@ async def test_a_conversation_is_renamed_by_its_person_and_its_device(home: Home
 async def test_all_of_a_conversation_is_exported_however_long_it_is(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "_PAGE", 2)
+    monkeypatch.setattr("chat.http.limits.TURNS_EXPORTED_AT_ONCE", 2)
     await home.device("Bedroom PC", LampSkill())
     async with home.client() as client:
         for message in ("turn on the lamp", "turn on lamp", "turn on the lamp", "turn on lamp"):

@@ -16,7 +16,7 @@ from contracts.errors import HubUnreachable, SpeechError
 from tests.hub_registry.spokes import eventually
 from tests.voice.room import SETTINGS, Notes, Room, ScriptedChat
 from tests.voice.spoken import frames, spoken
-from voice import pipeline, speaking
+from voice import speaking
 from voice.engines import Transcript
 from voice.engines.speech_to_text.pocketsphinx import PocketSphinx
 from voice.engines.text_to_speech.espeak import Espeak
@@ -346,7 +346,7 @@ class _Hanging:
     ("failing", "problem"), [(_Mute(), "no voice"), (_Hanging(), "the engine does not answer")]
 )
 async def test_another_voice_speaks_where_one_cannot(room, grammar, monkeypatch, failing, problem):
-    monkeypatch.setattr(pipeline, "_ENGINE_S", 0.1)
+    monkeypatch.setattr("voice.limits.ENGINE_S", 0.1)
     voices = {"wyoming": failing, "endless": _Endless()}
     async with listening(room, ANSWER, grammar, text_to_speech=voices) as (_chat, notes, _):
         await room.say("okay nabu", "what time is it")

@@ -18,7 +18,6 @@ from tests.hub_registry.spokes import eventually
 from tests.ports import free_port
 from tests.voice.spoken import frames, spoken
 from tests.voice.wyoming_server import ServerProcess, wyoming_server
-from voice import serving
 from voice.engines.speech_to_text.wyoming import WyomingSpeechToText
 from voice.engines.text_to_speech.wyoming import WyomingTextToSpeech, open_engine
 from voice.engines.wyoming import Deadlines
@@ -98,7 +97,7 @@ async def test_a_barge_in_ends_the_connection(address: Address) -> None:
 def test_the_doctor_tries_the_servers_of_the_settings(
     address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "_ANSWER_S", 60)
+    monkeypatch.setattr("voice.limits.DISCOVERY_ANSWER_S", 60)
     gone = Address("127.0.0.1", free_port())
     engines = f'speech_to_text = ["wyoming://{address}"]\ntext_to_speech = ["wyoming://{gone}"]\n'
     paths = f'microphone = "file:{tmp_path}"\nloudspeaker = "file:{tmp_path}"\n'
@@ -197,7 +196,7 @@ async def test_a_server_is_found_in_the_network(
 ) -> None:
     service = f"_wyo{os.getpid()}._tcp.local."  # another test may announce a server at the same time
     monkeypatch.setattr(discovery, "DNS_SD_SERVICE", service)
-    monkeypatch.setattr(discovery, "_ANSWER_S", 60.0)
+    monkeypatch.setattr("voice.limits.DISCOVERY_ANSWER_S", 60.0)
 
     def announced(name: str, host: str, port: int) -> ServiceInfo:
         return ServiceInfo(
@@ -255,7 +254,7 @@ def test_others_may_connect_only_where_they_are_named() -> None:
 
 
 async def test_a_peer_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_CLOSE_S", 0.01)
+    monkeypatch.setattr("voice.limits.CLOSE_S", 0.01)
     served: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

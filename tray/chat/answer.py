@@ -16,6 +16,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QWidget
 
+from tray import limits
 from tray.chat.theme import Theme, theme
 
 _FEATURES: Final = (
@@ -23,8 +24,6 @@ _FEATURES: Final = (
 )
 _INDENT: Final = 18
 _PADDING: Final = 5
-_REDRAW_MS: Final = 60
-"""Between two pictures of an answer that is coming: more often costs and shows no more."""
 
 
 class Answer(QTextBrowser):
@@ -45,7 +44,7 @@ class Answer(QTextBrowser):
             set_policy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setFixedHeight(0)
-        self._timer = QTimer(self, singleShot=True, interval=_REDRAW_MS)
+        self._timer = QTimer(self, singleShot=True, interval=limits.REDRAW_MS)
         self._timer.timeout.connect(self.redraw)
 
     def append_text(self, text: str) -> None:

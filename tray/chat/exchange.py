@@ -18,16 +18,13 @@ from contracts.chat import (
 )
 from contracts.text import escaped, shortened
 from contracts.wire import Json
+from tray import limits
 from tray.chat.answer import Answer
 from tray.chat.theme import named
 from tray.texts import Translator
 
-_MOST_STEPS: Final = 40
 _LINE: Final = 260
 """Pixels up to which a question is one line, and takes no more room than that."""
-_VALUE_CHARS: Final = 1_000
-"""Of one argument of a question; more would push its buttons out of sight."""
-_DETAIL_CHARS: Final = 120
 _MARKS: Final = {"called": "…", "progress": "…", "done": "✓", "failed": "✗"}
 
 
@@ -106,7 +103,7 @@ class ExchangeView(QWidget):
     def _step(self, id_: str, text: str) -> None:
         label = self._steps.get(id_)
         if label is None:
-            if len(self._steps) >= _MOST_STEPS:
+            if len(self._steps) >= limits.MOST_STEPS:
                 return
             label = self._steps[id_] = plain("", "doing")
             self._done.addWidget(label)
@@ -213,7 +210,7 @@ def call_of(event: ConfirmationWanted) -> str:
 
 def _written(value: Json) -> str:
     text = escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return shortened(text, _VALUE_CHARS)
+    return shortened(text, limits.MAX_VALUE_SHOWN)
 
 
 def _step_text(event: SkillCalled) -> str:
@@ -221,4 +218,4 @@ def _step_text(event: SkillCalled) -> str:
     if event.state != "progress" or event.detail is None:
         return said
     detail = escaped(json.dumps(event.detail, ensure_ascii=False))
-    return f"{said} {detail[:_DETAIL_CHARS]}"
+    return f"{said} {detail[: limits.MAX_DETAIL_SHOWN]}"

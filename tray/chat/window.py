@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 
 from contracts.chat import MAX_MESSAGE, ConfirmationWanted, TurnEvent
 from contracts.errors import StrawberryError
+from tray import limits
 from tray.background import Background
 from tray.chat.exchange import ExchangeView, ProblemCard, call_of, plain
 from tray.chat.theme import named, palette, style_sheet, theme
@@ -33,8 +34,6 @@ from tray.texts import Translator
 
 _WIDTH: Final = 460
 _HEIGHT: Final = 560
-_EXCHANGES: Final = 20
-"""Shown of an earlier conversation."""
 _ICON: Final = 28
 
 
@@ -211,7 +210,7 @@ class ChatWindow(QWidget):
                 view = self._add(str(each["question"]))
                 view.show_record(each.get("answer"), str(each.get("problem") or ""))
 
-        path = f"/api/conversations/{quote(id_, safe='')}?limit={_EXCHANGES}"
+        path = f"/api/conversations/{quote(id_, safe='')}?limit={limits.EXCHANGES_SHOWN}"
         self._background.run(
             lambda: self._find().request("GET", path), then=show, failed=self.say, name="conversation"
         )

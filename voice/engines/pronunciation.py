@@ -8,11 +8,10 @@ import unicodedata
 from collections.abc import Collection
 from typing import Final
 
+from voice import limits
+
 _log = logging.getLogger(__name__)
 
-_PATIENCE_S: Final = 60.0
-_LONGEST: Final = 60
-"""Most letters of a word."""
 
 _TABLE: Final = """
     ɑ=AA a=AA ɒ=AA æ=AE ʌ=AH ə=AH ɐ=AH ɜ=AH ɜː=ER ɚ=ER ɔ=AO aʊ=AW aɪ=AY ɔɪ=OY ɛ=EH e=EH eɪ=EY eː=EY ɪ=IH ᵻ=IH
@@ -37,7 +36,7 @@ def pronounced(words: Collection[str], *, language: str) -> dict[str, str]:
     Args:
         words: Each of letters alone.
     """
-    asked = [word for word in words if len(word) <= _LONGEST]
+    asked = [word for word in words if len(word) <= limits.MAX_WORD]
     program = shutil.which("espeak-ng")
     if program is None or not asked:
         return {}
@@ -45,7 +44,11 @@ def pronounced(words: Collection[str], *, language: str) -> dict[str, str]:
     command = [program, "-q", "--ipa", "-v", "en-us" if language == "en" else language]
     try:
         done = subprocess.run(
-            command, input="\n".join(asked).encode(), capture_output=True, timeout=_PATIENCE_S, check=True
+            command,
+            input="\n".join(asked).encode(),
+            capture_output=True,
+            timeout=limits.PRONUNCIATION_S,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
         _log.warning("espeak-ng does not say how words are pronounced: %s", type(error).__name__)

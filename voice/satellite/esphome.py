@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from chat.tasks import open_tasks
 from contracts.errors import InvalidMessage, SpeechError
+from voice import limits
 from voice.satellite.satellite import Names, Satellite, phrase_of
 from voice.serving import Serve, peer_of
 from voice.sound.audio import RATE, Sound
@@ -22,9 +23,6 @@ _log = logging.getLogger(__name__)
 
 _API: Final = (1, 10)
 """Version of the protocol with sound in its messages and wake words that are configured."""
-_MOST: Final = 256 * 1024
-"""Bytes of a message; sound comes in pieces of 1 kB."""
-_STALL_S: Final = 5.0
 
 _VOICE_ASSISTANT, _SPEAKER, _API_AUDIO = 1, 2, 4
 """Features: it listens; it plays sound that is sent; both over this connection."""
@@ -197,7 +195,7 @@ class _Server:
                         hint="Leave the encryption key of the integration empty." if encrypted else "",
                     )
                 size, number = await self._varint(), await self._varint()
-                if size > _MOST:
+                if size > limits.MAX_ESPHOME_BYTES:
                     raise InvalidMessage(f"an ESPHome message of {size:,} bytes")
                 data = await self._reader.readexactly(size)
                 if (kind := self._messages.by_number.get(number)) is not None:
@@ -220,7 +218,7 @@ class _Server:
         message = getattr(self._messages.by_name, kind)(**fields)
         data = message.SerializeToString()
         head = b"\0" + _varint(len(data)) + _varint(self._messages.numbers[kind])
-        async with asyncio.timeout(_STALL_S):
+        async with asyncio.timeout(limits.STALL_S):
             self._writer.write(head + data)
             await self._writer.drain()
 

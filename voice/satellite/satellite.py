@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple, Protocol
 
 from contracts.errors import InvalidMessage, SoundError
+from voice import limits
 from voice.engines import WakeWord
 from voice.pipeline import MayAnswer
 from voice.sound.audio import FRAME_S, LOUDNESS_FRAMES, Loudspeaker, Microphone, Sound, level
@@ -19,10 +20,6 @@ _log = logging.getLogger(__name__)
 
 _LONGEST: Final = round(30 / FRAME_S)
 """Frames after a wake word: a server that never finds the end of the speech does not listen on."""
-_MOST_UNPLAYED: Final = 64 * 1024 * 1024
-"""Bytes of an answer that wait for the loudspeaker: half an hour, sent at once."""
-_PIECE: Final = 128
-"""Bytes that a piece of it takes beside its sound: a server may send millions of empty ones."""
 
 
 class Names(NamedTuple):
@@ -170,8 +167,8 @@ class Satellite:
         """
         if self._pieces is None:
             return
-        self._unplayed += len(sound.samples) + _PIECE
-        if self._unplayed > _MOST_UNPLAYED:
+        self._unplayed += len(sound.samples) + limits.PIECE_BYTES
+        if self._unplayed > limits.MAX_UNPLAYED_BYTES:
             raise InvalidMessage("more sound than anybody listens to")
         self._pieces.put_nowait(sound)
 
@@ -189,7 +186,7 @@ class Satellite:
     async def _play(self, pieces: asyncio.Queue[Sound | None]) -> None:
         async def sounds() -> AsyncIterator[Sound]:
             while (sound := await pieces.get()) is not None:
-                self._unplayed -= len(sound.samples) + _PIECE
+                self._unplayed -= len(sound.samples) + limits.PIECE_BYTES
                 yield sound
 
         try:

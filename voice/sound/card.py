@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from contracts.errors import SoundError
+from voice import limits
 from voice.installed import installed
 from voice.sound.audio import FRAME_BYTES, RATE, Sound, resampled
 
@@ -15,16 +16,10 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_SILENT_S: Final = 2.0
-"""A microphone that gives no frame for so long is gone: a card that is pulled out says nothing."""
-_MOST_WAITING: Final = 250
-"""Frames that wait to be read, five seconds; the oldest go first."""
 _PLAY_RATE: Final = 22_050
 """What espeak-ng and Piper speak at."""
 _LATENCY_S: Final[dict[str, str | float]] = {"input": "low", "output": 0.1}
 """Less would leave gaps in speech on a busy machine."""
-_BLOCK_S: Final = 0.05
-"""How much is played at once: speech that is cut short is heard for that much longer at most."""
 
 _lock: Final = threading.Lock()
 """Held while devices are looked for, and while a stream is opened or closed."""
@@ -74,7 +69,7 @@ class CardMicrophone:
 
     def __init__(self, name: str = "") -> None:
         self._name = name
-        self._frames: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
+        self._frames: asyncio.Queue[bytes | None] = asyncio.Queue(limits.MOST_FRAMES_WAITING)
         self._stream: Any = None
         self._rate = RATE
 
@@ -117,7 +112,7 @@ class CardMicrophone:
         waiting = bytearray()
         while True:
             try:
-                async with asyncio.timeout(_SILENT_S):
+                async with asyncio.timeout(limits.MICROPHONE_SILENT_S):
                     block = await self._frames.get()
             except TimeoutError:
                 block = None
@@ -152,7 +147,7 @@ class CardLoudspeaker:
 
     async def play(self, sound: AsyncIterator[Sound]) -> None:
         """See `voice.sound.audio.Loudspeaker`."""
-        size = int(self._rate * _BLOCK_S) * 2
+        size = int(self._rate * limits.PLAYED_AT_ONCE_S) * 2
         try:
             async for piece in sound:
                 samples = resampled(piece, self._rate).samples

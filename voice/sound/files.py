@@ -11,14 +11,11 @@ import stat
 import wave
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 from contracts.errors import SoundError
+from voice import limits
 from voice.sound.audio import FRAME_BYTES, RATE, Sound, resampled
-
-_SILENCE_S: Final = 2.0
-"""What follows a file, so that its last words have an end."""
-_LOOK_S: Final = 0.01
 
 
 class FileMicrophone:
@@ -47,7 +44,7 @@ class FileMicrophone:
             async for frame in self._piped(self._pipe):
                 yield frame
             return
-        samples = read_wav(self._path).samples + bytes(int(_SILENCE_S * RATE) * 2)
+        samples = read_wav(self._path).samples + bytes(int(limits.FILE_SILENCE_S * RATE) * 2)
         for at in range(0, len(samples) - FRAME_BYTES + 1, FRAME_BYTES):
             yield samples[at : at + FRAME_BYTES]
             # A file has no pace of its own.
@@ -67,7 +64,7 @@ class FileMicrophone:
                     f"the microphone {self._path} is gone", hint="It is used again when it is back."
                 )
             else:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(limits.FILE_LOOK_S)
 
 
 class FileLoudspeaker:
@@ -111,7 +108,7 @@ class FileLoudspeaker:
                 except BlockingIOError:
                     if not self._path.exists():
                         raise SoundError(f"the loudspeaker {self._path} is gone") from None
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(limits.FILE_LOOK_S)
 
 
 def read_wav(path: Path) -> Sound:

@@ -16,15 +16,10 @@ from wyoming.event import Event, Eventable, async_write_event
 
 from contracts.addresses import bracketed
 from contracts.errors import ConfigError, InvalidMessage
+from voice import limits
 from voice.serving import MOST_LINE, peer_of
 from voice.sound.audio import Sound
 
-_MOST_DATA: Final = 1024 * 1024
-"""A server with all voices of Piper describes itself in 300 kB."""
-_MOST_PAYLOAD: Final = 4 * 1024 * 1024
-"""A minute of sound, by servers that send an answer in one piece."""
-_STALL_S: Final = 5.0
-"""How long the other side may take nothing of what is sent."""
 _RATES: Final = range(8_000, 96_001)
 
 _Kind = TypeVar("_Kind", bound=Eventable)
@@ -84,9 +79,9 @@ class WyomingConnection:
                 return None
             head = _object(line)
             data = head.get("data") or {}
-            if (size := _length(head, "data_length", _MOST_DATA)) > 0:
+            if (size := _length(head, "data_length", limits.MAX_DATA_BYTES)) > 0:
                 data = {**data, **_object(await self._reader.readexactly(size))}
-            size = _length(head, "payload_length", _MOST_PAYLOAD)
+            size = _length(head, "payload_length", limits.MAX_PAYLOAD_BYTES)
             payload = await self._reader.readexactly(size) if size else None
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
@@ -100,7 +95,7 @@ class WyomingConnection:
         Raises:
             OSError: If the other side is gone, or takes nothing (`TimeoutError`).
         """
-        async with self._lock, asyncio.timeout(_STALL_S):
+        async with self._lock, asyncio.timeout(limits.STALL_S):
             for event in events:
                 await async_write_event(event.event(), self._writer)
 

@@ -14,6 +14,7 @@ from zeroconf import Error, InterfaceChoice, IPVersion, ServiceStateChange, Zero
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from contracts.errors import InvalidMessage, SpeechError
+from voice import limits
 from voice.wyoming.connection import Address, connected, read_as
 
 DNS_SD_SERVICE: Final = "_wyoming._tcp.local."
@@ -21,16 +22,11 @@ DNS_SD_SERVICE: Final = "_wyoming._tcp.local."
 Domain = Literal["asr", "tts"]
 """Speech to text, or text to speech."""
 
-_LISTEN_S: Final = 5.0
-_ANSWER_S: Final = 2.0
-_MOST: Final = 32
-"""Announcements that are looked at."""
-
 
 async def discover(
     domain: Domain,
     *,
-    listen_s: float = _LISTEN_S,
+    listen_s: float = limits.DISCOVERY_S,
     interfaces: list[str] | InterfaceChoice = InterfaceChoice.All,
 ) -> Address:
     """Return the first server found that offers a service.
@@ -38,7 +34,7 @@ async def discover(
     Raises:
         SpeechError: If there is none.
     """
-    names: asyncio.Queue[str] = asyncio.Queue(_MOST)
+    names: asyncio.Queue[str] = asyncio.Queue(limits.MOST_ANNOUNCEMENTS)
 
     def hear(zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if state_change is ServiceStateChange.Added and not names.full():
@@ -67,7 +63,7 @@ async def discover(
 async def offers(address: Address, domain: Domain) -> bool:
     """Return whether a server says that it has a service ready."""
     try:
-        async with asyncio.timeout(_ANSWER_S), connected(address) as server:
+        async with asyncio.timeout(limits.DISCOVERY_ANSWER_S), connected(address) as server:
             await server.send(Describe())
             while (event := await server.read()) is not None:
                 if Info.is_type(event.type):
@@ -85,6 +81,6 @@ async def _addresses(network: AsyncZeroconf, name: str) -> list[Address]:
         info = AsyncServiceInfo(DNS_SD_SERVICE, name)
     except Error:
         return []
-    await info.async_request(network.zeroconf, _ANSWER_S * 1_000)
+    await info.async_request(network.zeroconf, limits.DISCOVERY_ANSWER_S * 1_000)
     found = info.parsed_addresses(IPVersion.V4Only)
     return [Address(host, info.port) for host in found if info.port and ip_address(host).is_private]

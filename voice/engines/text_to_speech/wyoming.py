@@ -8,13 +8,11 @@ from wyoming.audio import AudioChunk, AudioStop
 from wyoming.tts import Synthesize, SynthesizeVoice
 
 from contracts.errors import InvalidMessage
+from voice import limits
 from voice.engines.wyoming import Deadlines, WyomingServer, server_of
 from voice.settings import VoiceSettings
 from voice.sound.audio import Sound
 from voice.wyoming.connection import WyomingConnection, sound_of
-
-_MOST_SOUND: Final = 64 * 1024 * 1024
-"""Bytes of one answer: ten minutes. A server that never stops is cut off."""
 
 _DEADLINES: Final = Deadlines(connect_s=3, answer_s=4, retry_s=30, retry_max_s=300)
 """Each second is one of silence before the answer, and another engine can speak at once."""
@@ -40,7 +38,7 @@ class WyomingTextToSpeech(WyomingServer):
                     return
                 within_s = self.deadlines.pause_s
                 size += len(sound.samples)
-                if size > _MOST_SOUND:
+                if size > limits.MAX_SOUND_BYTES:
                     raise InvalidMessage("more sound than anybody listens to")
                 yield sound
 

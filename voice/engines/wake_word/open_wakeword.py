@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
+from voice import limits
 from voice.engines.wake_word import load_models
 from voice.installed import installed
 from voice.settings import VoiceSettings
-
-_THRESHOLD: Final = 0.5
-"""Probability from which a wake word counts; what the authors of the models recommend."""
 
 _CHUNK_BYTES: Final = 2 * 1_280
 """What the models take at once: 80 ms."""
@@ -49,7 +47,7 @@ class OpenWakeWords:
         for embeddings in self._features.process_streaming(chunk):
             for name, model in self._models.items():
                 for probability in model.process_streaming(embeddings):
-                    if probability > _THRESHOLD:
+                    if probability > limits.WAKE_WORD_THRESHOLD:
                         found = found or name
         return found
 

@@ -1,0 +1,25 @@
+"""Limits of turns: what is waited for, and what is kept of them."""
+
+from typing import Final
+
+# Turns.
+
+CANCEL_S: Final = 5.0
+"""How long a cancel waits for the turn to end; a skill that does not stop by then is given up."""
+RELEASE_S: Final = 10.0
+"""How long a turn waits until its client is being answered; a client that left by then leaves no trace."""
+STORE_S: Final = 5.0
+"""How long a turn waits until its end is recorded; after that it is recorded in the background."""
+STORE_RETRY_S: Final = (1.0, 60.0)
+"""Shortest and longest wait until recording is tried again: a full disk takes a person minutes."""
+MOST_UNRECORDED: Final = 1_000
+"""Turns that ran on a full disk and are kept in memory until they are recorded."""
+MAX_UNREAD_BYTES: Final = 1024 * 1024
+"""Bytes of events that wait for a client. One that leaves more unread does not read, and counts as gone."""
+
+# Questions and lasting work.
+
+MOST_ANSWERED_KEPT: Final = 1_000
+"""Answered questions that are kept to tell a repetition from an unknown id."""
+TASK_RETRY_S: Final = (1.0, 60.0)
+"""First and longest wait before lasting work that failed runs again."""

@@ -1,0 +1,22 @@
+"""Limits of what is read from JSON, and of what is shown of it."""
+
+from typing import Final
+
+# Texts and names.
+
+FINGERPRINT_SHOWN: Final = 16
+"""Characters of a joining fingerprint: 80 bits, more than can be searched in the life of a code."""
+MAX_KEY: Final = 32
+MAX_PHRASE_DEPTH: Final = 4
+"""Phrases inside each other that are read from JSON."""
+MAX_VALUE_SHOWN: Final = 60
+MAX_NAME_COMPARED: Final = 100
+"""Of a name that is compared with others: one of 20,000 letters took 20 ms."""
+LEAST_ABBREVIATION: Final = 4
+"""Letters from which on a name that begins so is near, however much longer it is."""
+
+# Traces.
+
+MAX_SPAN_DETAIL: Final = 4_000
+"""Characters of one detail: a program of a hundred lines."""
+MAX_SPAN_NAME: Final = 200
