@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from chat.operations import Resource
+from hub_agent.agents.operations import agents
 from hub_live.captures.operations import captures
 from hub_live.events.operations import events
 from hub_live.memory.operations import memory
@@ -17,8 +18,14 @@ from hub_registry.http.sessions import sessions
 from hub_registry.http.skills import skills
 from hub_registry.http.tokens import tokens
 from hub_registry.http.users import users
+from hub_server.http.audit import audit
+from hub_server.http.sentences import sentences
+from hub_server.http.turns import turns
 
 RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
+    turns,
+    sentences,
+    agents,
     bus,
     skills,
     captures,
@@ -33,4 +40,5 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     joining,
     tokens,
     clients,
+    audit,
 )

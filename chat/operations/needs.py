@@ -13,6 +13,7 @@ class Needs:
     Attributes:
         scopes: The token has one of these.
         devices: Whether a device may ask, too; most answers are for people alone.
+        people: Whether people may ask.
         writes: Whether people with read-only access may not ask.
         admin: Whether an admin's own token or session is needed.
         confirms: Whether only a token may ask through which a person confirms calls.
@@ -21,6 +22,7 @@ class Needs:
 
     scopes: tuple[Scope, ...] = ()
     devices: bool = False
+    people: bool = True
     writes: bool = False
     admin: bool = False
     confirms: bool = False
@@ -32,6 +34,7 @@ class Needs:
         names = ["admin"] if self.admin else [f"`{scope}`" for scope in self.scopes]
         is_any = self.scopes == TOKEN.scopes and not self.admin
         words = "any" if is_any else " or ".join(names)
+        words += "" if self.people else ", device"
         return words + (", password" if self.password else "") + (", `confirm`" if self.confirms else "")
 
 

@@ -73,8 +73,8 @@ class Operation(Generic[P, Answer]):
 
     Its parameters after the service and the one who asks are those that its path names, and the others: those
     come in the query of ``GET`` and ``DELETE``, and in the body of other requests, where a single pydantic
-    model is the body itself. One of type `Request` is the request as it came; such an operation has no face
-    but HTTP, and so does one that returns a `Response`.
+    model is the body itself. One of type `Request` is the request as it came, with the others in its query;
+    such an operation has no face but HTTP, and so does one that returns a `Response`.
 
     Attributes:
         function: Called with the service, the one who asks, and the parameters.
@@ -163,7 +163,7 @@ class Operation(Generic[P, Answer]):
     @property
     def is_in_query(self) -> bool:
         """Whether the fields come in the query."""
-        return self.method in _IN_QUERY
+        return self.method in _IN_QUERY or self.takes_request is not None
 
     @cached_property
     def body(self) -> type[BaseModel] | None:

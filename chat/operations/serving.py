@@ -172,17 +172,16 @@ async def _given(
     operation: Operation[Any, Any], request: Request, switched: Stream[Any, Any] | None
 ) -> dict[str, Any]:
     """Return what a request gives beside its path."""
-    if operation.takes_request is not None:
-        return {operation.takes_request: request}
+    whole = {} if operation.takes_request is None else {operation.takes_request: request}
     if operation.body is None:
-        return {}
+        return whole
     if not operation.is_in_query:
         optional = operation.may_be_empty
         return operation.arguments(
             await read(request, operation.body, optional=optional, budget=operation.budget)
         )
     switch = switched.switch if switched is not None else ""
-    arguments = operation.arguments(read_query(request, operation.body, without=switch))
+    arguments = whole | operation.arguments(read_query(request, operation.body, without=switch))
     last = request.headers.get("last-event-id") if isinstance(operation, Stream) and operation.ids else None
     if last is not None:
         if not (last.isascii() and last.isdecimal() and len(last) < 19):

@@ -110,6 +110,8 @@ class Bearer:
             raise _lacks(needs.scopes)
         if self.device is not None and not needs.devices:
             raise Forbidden("the token of a device may not do that", hint="Use the token of a user.")
+        if self.device is None and not needs.people:
+            raise Forbidden("only a device may do that", hint="Use the token of a device.")
         if needs.writes:
             self.user.require_writer()
         if needs.confirms and not self.may_confirm:

@@ -17,7 +17,7 @@ from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from chat.operations import Operations
 from contracts.errors import Forbidden, Unauthorized
-from hub_agent.agents.http import agent_routes
+from hub_agent.agents.operations import agents as agent_operations
 from hub_agent.bus.connection import LinkHealth
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import Assistant
@@ -30,14 +30,14 @@ from hub_live.topics.operations import PublishBody
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_routes as make_registry_routes
-from hub_server.http.audit import audit_routes
+from hub_server.http.audit import Audit, audit
 from hub_server.http.chat_socket import ChatSockets
 from hub_server.http.ollama import KeyInPath, OllamaRoutes
 from hub_server.http.openapi import OpenApi, openapi_document
 from hub_server.http.pages import Pages
-from hub_server.http.sentences import sentence_routes
+from hub_server.http.sentences import sentences
 from hub_server.http.skills import DirectCalls
-from hub_server.http.turns import turn_routes
+from hub_server.http.turns import Turns, turns
 from hub_server.live import Live
 from hub_server.mcp.clients import McpClients
 from hub_server.mcp.http import Mcp
@@ -110,7 +110,6 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
     )
     chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
     registry, log = assistant.registry, AuditLog(assistant.registry.store, assistant.trail)
-    turns = turn_routes(assistant.record, assistant.traces, log, registry.directory, services.gate)
     live = services.live.routes(
         services.gate, operations, connections=services.connections, may_confirm=assistant.may_confirm
     )
@@ -127,19 +126,19 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
                 assistant, services.gate, connections=services.connections, tasks=services.tasks
             ).route(),
             *OllamaRoutes(assistant, services.gate, services.connections).routes(),
-            *sentence_routes(assistant, services.gate),
-            *turns,
+            *operations.mount(sentences, assistant),
+            *operations.mount(turns, Turns(assistant.record, assistant.traces, log, registry.directory)),
             prompt_route(
                 assistant.prompter, assistant.agents, services.gate, problems=services.live.problems
             ),
-            *agent_routes(assistant.agents, services.gate, may_confirm=assistant.may_confirm),
+            *operations.mount(agent_operations, assistant.agents),
             *members,
             *live,
             *home_assistant_routes(services.outward, assistant.registry.directory, services.gate),
             *models.routes(),
             *services.mcp_servers.routes(services.gate),
             *services.metrics.routes(),
-            *audit_routes(log, registry, services.gate, connections=services.connections),
+            *operations.mount(audit, Audit(log, registry, services.connections)),
             *(services.system.routes() if services.system is not None else ()),
             Route("/api/health", health),
             Route("/api/openapi.json", openapi),

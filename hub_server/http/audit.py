@@ -1,39 +1,48 @@
-"""``/api/audit``: who called what, and what was refused."""
+"""The audit log: ``/api/audit``, who called what, and what was refused; and its page."""
 
 from contextlib import suppress
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Answer, Download, answer, read_query
+from chat.http.requests import Download
 from chat.http.streams import Connections, EventStream
+from chat.operations import Needs, Resource
 from contracts.errors import CallError, NotFound
 from hub_agent.calls.audit_log import AuditFilter, AuditLog, AuditPage, ExportFormat, Seer
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
 
+_LOOK: Final = Needs(("chat", "call", "admin"))
 
-class _Page(AuditFilter):
+
+class AuditQuery(AuditFilter):
+    """Which records a page of the log has."""
+
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
 
 
-class _Export(AuditFilter):
+class AuditExport(AuditFilter):
+    """Which records a document has."""
+
     format: ExportFormat = "jsonl"
 
 
-def audit_routes(
-    log: AuditLog, registry: Registry, gate: Gate, *, connections: Connections
-) -> list[BaseRoute]:
-    """Make the routes: admins read all, others what they called and what was called on their devices."""
-    may_look = gate.require_user("chat", "call", "admin")
+@dataclass(frozen=True)
+class Audit:
+    """The log, of which admins read all, others what they called and what was called on their devices."""
 
-    async def chosen(bearer: Bearer, query: AuditFilter) -> tuple[AuditFilter, Seer | None]:
-        user, directory = query.user, registry.directory
+    log: AuditLog
+    registry: Registry
+    connections: Connections
+
+    async def chosen(self, bearer: Bearer, query: AuditFilter) -> tuple[AuditFilter, Seer | None]:
+        """Return what is asked for with ids in place of names, and who asks, where that limits it."""
+        user, directory = query.user, self.registry.directory
         if user is not None:
             try:
-                user = (await registry.accounts.find(user, or_removed=True)).id
+                user = (await self.registry.accounts.find(user, or_removed=True)).id
             except NotFound:
                 # Others learn nothing of who lives here.
                 if bearer.is_admin:
@@ -47,20 +56,26 @@ def audit_routes(
         seer = None if bearer.is_admin else Seer(bearer.user.id, own)
         return query.model_copy(update={"user": user, "device": device}), seer
 
-    async def look(request: Request) -> Answer[AuditPage]:
-        bearer, query = await may_look(request), read_query(request, _Page)
-        return answer(await log.page(*await chosen(bearer, query), limit=query.limit))
 
-    async def export(request: Request) -> Download:
-        bearer, query = await may_look(request), read_query(request, _Export)
-        chunks = log.export(*await chosen(bearer, query), query.format)
-        headers = {"content-disposition": f'attachment; filename="audit.{query.format}"'}
-        return EventStream(
-            chunks,
-            connections=connections,
-            headers=headers,
-            token=bearer.claims.jti,
-            media_type="application/octet-stream",
-        )
+audit: Resource[Audit, Bearer] = Resource("audit", "/api/audit")
 
-    return [Route("/api/audit", look), Route("/api/audit/export", export)]
+
+@audit.get(_LOOK)
+async def look(audit: Audit, asking: Bearer, query: AuditQuery) -> AuditPage:
+    """List records, newest first; `before` is for the next page, null at the end.
+
+    `outcome` is `result` or the code of an error; `since` and `until` are durations before now or times.
+    """
+    return await audit.log.page(*await audit.chosen(asking, query), limit=query.limit)
+
+
+@audit.get(_LOOK, "/export")
+async def export(audit: Audit, asking: Bearer, query: AuditExport) -> Download:
+    """Return all records, without pages, as `jsonl` (default) or `csv`, where no cell is a formula."""
+    return EventStream(
+        audit.log.export(*await audit.chosen(asking, query), query.format),
+        connections=audit.connections,
+        headers={"content-disposition": f'attachment; filename="audit.{query.format}"'},
+        token=asking.claims.jti,
+        media_type="application/octet-stream",
+    )

@@ -3,34 +3,17 @@
 from typing import Annotated
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.routing import Route
 
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
-from chat.http.requests import Answer, answer, read_query
+from chat.operations import Needs, Resource
 from contracts.chat.vocabulary import Vocabulary
-from contracts.wire import Json, Part, Strict
+from contracts.wire import Json, Part
 from hub_agent.chat.assistant import Assistant
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Entry
 
-
-class _Query(Strict):
-    """Query parameters.
-
-    Attributes:
-        device: On which it would be said; the token of a device implies it.
-        language: In which, where that is not the language of the user.
-    """
-
-    q: Annotated[str, Field(min_length=1, max_length=1_000)]
-    device: Annotated[str | None, Field(max_length=64)] = None
-    language: Annotated[str | None, Field(max_length=35)] = None
-
-
-class _VocabularyQuery(Strict):
-    language: Annotated[str | None, Field(max_length=35)] = None
+Language = Annotated[str | None, Field(max_length=35)]
 
 
 class CallOfSentence(Part):
@@ -54,40 +37,52 @@ class SentenceTried(Part):
     examples: list[str]
 
 
-def sentence_routes(assistant: Assistant, gate: Gate) -> list[Route]:
-    """Make the routes: what a sentence would call, and what can be said on the device that asks."""
-    may_look, may_chat = gate.require("chat", "call"), gate.require("chat")
-    registry = assistant.registry
+# What is said is no one resource: a sentence is of the skills, the vocabulary of the device that asks.
+sentences: Resource[Assistant, Bearer] = Resource("sentences", "/api")
 
-    async def try_sentence(request: Request) -> Answer[SentenceTried]:
-        bearer, query = await may_look(request), read_query(request, _Query)
-        user, directory = bearer.user.id, registry.directory.seen_by(bearer.user.id)
-        device = bearer.device
-        if device is None and query.device is not None:
-            device = directory.resolve(query.device).id
-        language = query.language or assistant.prompter.household(bearer.user).language
-        await registry.search.catch_up()
-        matched = registry.search.match(query.q, language=language, current=device, user=user)
-        calls = (
-            matched.calls if isinstance(matched, SentenceChoice) else () if matched is None else (matched,)
-        )
-        return answer(
-            SentenceTried(
-                language=language,
-                calls=[_shown(each, directory.get(each.target.device)) for each in calls],
-                question=matched.question if isinstance(matched, SentenceChoice) else None,
-                examples=[] if calls else registry.search.examples(language, user),
-            )
-        )
 
-    async def vocabulary(request: Request) -> Answer[Vocabulary]:
-        bearer, query = await may_chat(request), read_query(request, _VocabularyQuery)
-        language = query.language or assistant.prompter.household(bearer.user).language
-        await registry.search.catch_up()
-        device = bearer.device
-        return answer(registry.search.vocabulary(language, current=device, user=bearer.user.id))
+@sentences.get(Needs(("chat",), devices=True), "/vocabulary")
+async def vocabulary(assistant: Assistant, asking: Bearer, language: Language = None) -> Vocabulary:
+    """Return what can be said on the device that asks, for speech to text."""
+    search = assistant.registry.search
+    await search.catch_up()
+    return search.vocabulary(
+        language or assistant.prompter.household(asking.user).language,
+        current=asking.device,
+        user=asking.user.id,
+    )
 
-    return [Route("/api/skills/sentence", try_sentence), Route("/api/vocabulary", vocabulary)]
+
+@sentences.get(Needs(("chat", "call"), devices=True), "/skills/sentence")
+async def attempt(
+    assistant: Assistant,
+    asking: Bearer,
+    q: Annotated[str, Field(min_length=1, max_length=1_000)],
+    device: Annotated[str | None, Field(max_length=64)] = None,
+    language: Language = None,
+) -> SentenceTried:
+    """Return what a sentence would call, which is not called.
+
+    Several calls come with the question that would be asked, none with examples that work.
+
+    Args:
+        device: On which it would be said; the token of a device implies it.
+        language: In which, where that is not the language of the user.
+    """
+    registry, user = assistant.registry, asking.user.id
+    directory, current = registry.directory.seen_by(user), asking.device
+    if current is None and device is not None:
+        current = directory.resolve(device).id
+    language = language or assistant.prompter.household(asking.user).language
+    await registry.search.catch_up()
+    matched = registry.search.match(q, language=language, current=current, user=user)
+    calls = matched.calls if isinstance(matched, SentenceChoice) else () if matched is None else (matched,)
+    return SentenceTried(
+        language=language,
+        calls=[_shown(each, directory.get(each.target.device)) for each in calls],
+        question=matched.question if isinstance(matched, SentenceChoice) else None,
+        examples=[] if calls else registry.search.examples(language, user),
+    )
 
 
 def _shown(call: SentenceCall, entry: Entry | None) -> CallOfSentence:

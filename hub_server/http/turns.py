@@ -1,18 +1,16 @@
-"""``/api/turns``: the turns of people, where their time went; and those that a device hands in."""
+"""Turns: ``/api/turns``, where the time of people's turns went, and those that a device hands in."""
 
-from starlette.requests import Request
-from starlette.routing import Route
+from dataclasses import dataclass
 
-from chat.http.requests import Answer, answer, read, read_query
+from chat.operations import LOOK, Needs, Resource
 from contracts.chat import PushedTurns
-from contracts.errors import Forbidden
 from contracts.wire import Part, Timestamp
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import key_of
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.chat.traces import Traces, TurnFilter, TurnPage, TurnShown
-from hub_registry.access.bearer import Gate
-from hub_registry.devices.directory import Directory, Entry
+from hub_registry.access.bearer import Bearer
+from hub_registry.devices.directory import Directory
 from hub_registry.storage.tables import AuditRow
 
 
@@ -39,48 +37,62 @@ class TurnChanges(Part):
     changes: list[TurnChange]
 
 
-def turn_routes(
-    record: ConversationRecord, traces: Traces, log: AuditLog, directory: Directory, gate: Gate
-) -> list[Route]:
-    """Make the routes."""
-    may_chat, may_look = gate.require("chat"), gate.require_user("chat")
+@dataclass(frozen=True)
+class Turns:
+    """What is known of turns."""
 
-    async def push(request: Request) -> Answer[RecordedTurns]:
-        caller = await may_chat(request)
-        device, key = caller.device, key_of(caller)
-        if device is None or key is None:
-            raise Forbidden("only devices hand in turns", hint="Use the token of a device.")
-        body = await read(request, PushedTurns)
-        recorded = await record.take(caller.user.id, device, key, body.turns)
-        return answer(RecordedTurns(recorded=recorded))
+    record: ConversationRecord
+    traces: Traces
+    log: AuditLog
+    directory: Directory
 
-    async def look(request: Request) -> Answer[TurnPage]:
-        bearer, wanted = await may_look(request), read_query(request, TurnFilter)
-        return answer(await traces.page(wanted, user=bearer.user.id, all_people=bearer.is_admin))
 
-    async def one(request: Request) -> Answer[TurnShown]:
-        bearer, turn = await may_look(request), request.path_params["turn"]
-        return answer(await traces.get(turn, user=bearer.user.id, all_people=bearer.is_admin))
+turns: Resource[Turns, Bearer] = Resource("turns", "/api/turns")
 
-    async def changes(request: Request) -> Answer[TurnChanges]:
-        user = (await may_look(request)).user.id
-        found = await log.changes(user, await record.from_on(user, request.path_params["turn"]))
-        return answer(TurnChanges(changes=[shown(each) for each in found]))
 
-    def shown(row: AuditRow) -> TurnChange:
-        entry: Entry | None = directory.get(row.device)
-        return TurnChange(
-            device=row.device,
-            skill=row.skill,
-            method=row.method,
-            outcome=row.outcome,
-            at=row.at,
-            device_name=row.device if entry is None else entry.display_name,
-        )
+@turns.post(Needs(("chat",), devices=True, people=False))
+async def push(turns: Turns, asking: Bearer, pushed: PushedTurns) -> RecordedTurns:
+    """Record turns that the device answered without the hub, at most 100.
 
-    return [
-        Route("/api/turns", push, methods=["POST"]),
-        Route("/api/turns", look),
-        Route("/api/turns/{turn}", one),
-        Route("/api/turns/{turn}/changes", changes),
-    ]
+    They are `TurnRecord`s, see `contracts/chat/messages.py`. Sending them again changes nothing.
+    """
+    device, key = asking.device, key_of(asking)
+    # As the rights say that it needs.
+    assert device is not None
+    assert key is not None
+    return RecordedTurns(recorded=await turns.record.take(asking.user.id, device, key, pushed.turns))
+
+
+@turns.get(LOOK)
+async def look(turns: Turns, asking: Bearer, wanted: TurnFilter) -> TurnPage:
+    """List turns, newest first; see [Turns](#turns)."""
+    return await turns.traces.page(wanted, user=asking.user.id, all_people=asking.is_admin)
+
+
+@turns.get(LOOK, "/{turn}")
+async def show(turns: Turns, asking: Bearer, turn: str) -> TurnShown:
+    """Return one turn, with where its time went."""
+    return await turns.traces.get(turn, user=asking.user.id, all_people=asking.is_admin)
+
+
+@turns.get(LOOK, "/{turn}/changes")
+async def changes(turns: Turns, asking: Bearer, turn: str) -> TurnChanges:
+    """List the calls of a turn and of those after it in its conversation that changed something, or may have.
+
+    `outcome` is `result`, or why it is not known.
+    """
+    user = asking.user.id
+    found = await turns.log.changes(user, await turns.record.from_on(user, turn))
+    return TurnChanges(changes=[_shown(each, turns.directory) for each in found])
+
+
+def _shown(row: AuditRow, directory: Directory) -> TurnChange:
+    entry = directory.get(row.device)
+    return TurnChange(
+        device=row.device,
+        skill=row.skill,
+        method=row.method,
+        outcome=row.outcome,
+        at=row.at,
+        device_name=row.device if entry is None else entry.display_name,
+    )

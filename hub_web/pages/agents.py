@@ -6,8 +6,8 @@ from typing import Final
 from nicegui import ui
 
 from contracts.phrases import Phrase
-from hub_agent.agents.files import ListedFile
-from hub_agent.agents.http import AgentFile, AgentProblem, AgentSummary, CheckedProfile
+from hub_agent.agents import operations as profiles
+from hub_agent.agents.operations import AgentProblem, AgentSummary
 from hub_web.api import part
 from hub_web.parts.files import FileField, download_link, size
 from hub_web.parts.forms import text_field
@@ -38,7 +38,7 @@ _LEAST_LINES: Final = 12
 @page("/agents", title="Agents", icon="smart_toy", menu=70)
 async def agents() -> None:
     """Show the agents of the home."""
-    found = await view.api.get("/api/agents", list[AgentSummary])
+    found = await view.api(profiles.list_agents)
     with row():
         note(text("Assistants with their own instructions, files and rights."))
         ui.element("div").classes("sb-grow")
@@ -84,7 +84,7 @@ def _card(agent: AgentSummary) -> None:
 async def _ask() -> None:
 
     async def make() -> None:
-        made = await view.api.post("/api/agents", {"name": name.value}, AgentSummary)
+        made = await view.api(profiles.add, name.value)
         view.go(f"/agents/{part(made.name)}")
 
     with view.form(text("New agent"), make, yes=text("Write its file")):
@@ -107,7 +107,7 @@ class _Editor:
 
     async def open(self) -> None:
         """Build the page."""
-        shown = await view.api.get(self._path, AgentFile)
+        shown = await view.api(profiles.show, self._name)
         self._saved = shown.source
         with card(text("Profile"), icon="description"):
             note(text("What you save counts from the next message on; with a mistake it is not saved."))
@@ -127,8 +127,8 @@ class _Editor:
         await self._show_files(is_usable=not shown.problems)
 
     async def _check(self) -> None:
-        source = {"source": self._source.value or ""}
-        self._say((await view.api.post(f"{self._path}/check", source, CheckedProfile)).problems)
+        source = self._source.value or ""
+        self._say((await view.api(profiles.check, self._name, source)).problems)
 
     def _say(self, problems: list[AgentProblem]) -> None:
         wrong = {each.line for each in problems}
@@ -145,7 +145,7 @@ class _Editor:
                 dot("good", text("No mistake."))
 
     async def _save(self) -> None:
-        written = await view.api.put(self._path, {"source": self._source.value or ""}, AgentSummary)
+        written = await view.api(profiles.change, self._name, self._source.value or "")
         self._saved = self._source.value
         self._say(written.problems)
         view.notify(text("Saved"))
@@ -157,14 +157,14 @@ class _Editor:
     async def _delete(self) -> None:
         question = text("Delete the agent {name}?", name=self._name)
         if await view.ask(question, text("Its files stay."), yes=text("Delete"), danger=True):
-            await view.api.delete(self._path)
+            await view.api(profiles.remove, self._name)
             view.go("/agents")
 
     async def _show_files(self, *, is_usable: bool = True) -> None:
         if not is_usable:
             self._files.clear()  # which folder is its own, only a profile without mistakes says
             return
-        found = await view.api.get(f"{self._path}/files", list[ListedFile])
+        found = await view.api(profiles.list_files, self._name)
         with refilled(self._files), card(text("Its files"), icon="folder_open"):
             note(text("What it reads and writes with its file tools, and nothing else of this machine."))
             with row():
@@ -198,5 +198,5 @@ class _Editor:
 
     async def _drop(self, name: str) -> None:
         if await view.ask(text("Delete {name}?", name=name), yes=text("Delete"), danger=True):
-            await view.api.delete(self._file_path(name))
+            await view.api(profiles.remove_file, self._name, name)
             await self._show_files()

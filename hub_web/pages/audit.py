@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from nicegui import ui
 
 from hub_agent.calls.audit_log import AuditEntry, AuditPage
+from hub_server.http import audit as operations
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, refilled, row, stack
 from hub_web.parts.names import load_names
@@ -29,6 +30,9 @@ async def audit() -> None:
     def query() -> dict[str, str]:
         given = {name: str(each.value or "") for name, each in {"q": words, **filters}.items()}
         return {name: value for name, value in given.items() if value}
+
+    async def look(asked: Mapping[str, Any]) -> AuditPage:
+        return await view.api(operations.look, operations.AuditQuery.model_construct(**asked))
 
     def show(answer: AuditPage, is_first: bool) -> int | None:
         if is_first:
@@ -63,7 +67,7 @@ async def audit() -> None:
         columns = [text("Time"), text("Person"), text("Call"), text("Device"), text("Through")]
         table = Table([*columns, text("Outcome")], label=text("Calls and changes"))
         nothing = stack()
-        pages = Paged("/api/audit", AuditPage, query, show)
+        pages = Paged(look, query, show)
     search = view.showing(pages.search)
     words.on_value_change(search)
     for each in filters.values():

@@ -10,10 +10,10 @@ from chat.export import Conversation, ConversationTitle, ConversationTurn
 from contracts.chat import ConversationSummary
 from contracts.errors import Forbidden, NotFound
 from contracts.text import shortened
-from hub_agent.agents.http import AgentSummary
+from hub_agent.agents.operations import list_agents
 from hub_registry.http.devices import list_devices
-from hub_server.http.sentences import SentenceTried
-from hub_server.http.turns import TurnChanges
+from hub_server.http import sentences
+from hub_server.http.turns import changes as turn_changes
 from hub_server.system.models import ModelStates
 from hub_web.api import part
 from hub_web.feeds import Feed
@@ -91,7 +91,7 @@ class _Chat:
 
     async def _welcome(self) -> None:
         models = await view.api.get("/api/models", ModelStates)
-        tried = await view.api.get("/api/skills/sentence", SentenceTried, q="?", language=view.language)
+        tried = await view.api(sentences.attempt, "?", language=view.language)
         with self._thread:
             # Above the examples, where the place to write does not cover it on a phone.
             if not models.models:
@@ -181,7 +181,7 @@ class _Chat:
     # -- saying something ---------------------------------------------------------------------------
 
     async def _build_composer(self) -> None:
-        found = await view.api.get("/api/agents", list[AgentSummary])
+        found = await view.api(list_agents)
         agents = ["assistant", *(each.name for each in found if each.models is not None)]
         devices: list[str] = []
         with suppress(Forbidden):
@@ -315,7 +315,7 @@ class _Chat:
         """Return what a turn and those after it have changed, a line for each call."""
         if not box.is_kept:
             return []
-        found = await view.api.get(f"/api/turns/{part(box.turn)}/changes", TurnChanges)
+        found = await view.api(turn_changes, box.turn)
         return [
             f"{view.at(each.at)} · {each.device_name} · {each.skill}.{each.method}"
             + ("" if each.outcome == "result" else f" ({text('perhaps')})")

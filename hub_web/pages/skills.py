@@ -9,6 +9,7 @@ from contracts.text import escaped
 from hub_registry.http.devices import list_devices
 from hub_registry.http.skills import ResultBody, describe_skill, list_methods, search_skills
 from hub_server.http.sentences import CallOfSentence, SentenceTried
+from hub_server.http.sentences import attempt as attempt_sentence
 from hub_web.pages.device import method_row
 from hub_web.parts.calls import call, flag_legend, flags, show_result
 from hub_web.parts.forms import choice, text_field
@@ -41,7 +42,7 @@ async def skills() -> None:
 
     async def attempt() -> None:
         if said := (sentence.value or "").strip():
-            answer = await view.api.get("/api/skills/sentence", SentenceTried, q=said, device=here.value)
+            answer = await view.api(attempt_sentence, said, here.value)
             with refilled(meant):
                 _understood(answer)
 

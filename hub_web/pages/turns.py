@@ -1,16 +1,17 @@
 """Turns: what was asked, how it ended, and where the time went."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from nicegui import ui
 
 from contracts.errors import StrawberryError
 from contracts.text import shortened
 from contracts.trace import TurnSpan
-from hub_agent.chat.traces import TurnPage, TurnShown, TurnSummary
+from hub_agent.chat.traces import TurnFilter, TurnPage, TurnShown, TurnSummary
+from hub_server.http import turns as operations
 from hub_web.api import part
 from hub_web.parts.forms import choice
 from hub_web.parts.layout import Tone, Words, badge, card, cut, empty, facts, note, problem, row, stack
@@ -60,6 +61,9 @@ async def turns() -> None:
     def query() -> dict[str, str | None]:
         return {"outcome": outcome.value or None, "since": since.value or None}
 
+    async def look(asked: Mapping[str, Any]) -> TurnPage:
+        return await view.api(operations.look, TurnFilter.model_construct(**asked))
+
     def show(answer: TurnPage, is_first: bool) -> str | None:
         if is_first:
             found.clear()
@@ -76,7 +80,7 @@ async def turns() -> None:
                     view.button(text("Ask something"), lambda: view.go("/chat"), kind="primary", icon="chat")
         return answer.next
 
-    pages = Paged("/api/turns", TurnPage, query, show)
+    pages = Paged(look, query, show)
     outcome.on_value_change(view.showing(pages.search))
     since.on_value_change(view.showing(pages.search))
     await pages.search()
@@ -116,7 +120,7 @@ def _kinds(turn: TurnSummary) -> dict[str, float]:
 async def turn(turn: str) -> None:
     """Show one turn as a timeline."""
     names = await load_names()
-    shown = await view.api.get(f"/api/turns/{part(turn)}", TurnShown)
+    shown = await view.api(operations.show, turn)
     content = stack().classes("sb-turn-page")
     with content:
         _whole(shown, names)
@@ -126,7 +130,7 @@ async def turn(turn: str) -> None:
         while shown.outcome is None:
             await asyncio.sleep(_AGAIN_S)
             try:
-                again = await view.api.get(f"/api/turns/{part(turn)}", TurnShown)
+                again = await view.api(operations.show, turn)
             except StrawberryError:
                 continue  # the hub stops; the page is loaded again when it is back
             if _progress(again) != _progress(shown):

@@ -1,6 +1,6 @@
 """Long lists, read a page at a time from the newest entry on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -14,30 +14,28 @@ _PAGE: Final = 50
 
 
 class Paged(Generic[T]):
-    """What a route lists as filters ask for it, with a button for the next page below.
+    """What the hub lists as filters ask for it, with a button for the next page below.
 
     Args:
-        path: Of the route, which takes ``before`` and ``limit``.
-        kind: What it answers.
+        look: Asks for a page, by what the query says, ``before`` and ``limit``.
         query: Returns what the filters ask for now.
         show: Shows an answer, the first page or a further one, and returns where the next page begins.
     """
 
     def __init__(
         self,
-        path: str,
-        kind: type[T],
+        look: Callable[[Mapping[str, Any]], Awaitable[T]],
         query: Callable[[], Mapping[str, Any]],
         show: Callable[[T, bool], str | int | None],
     ) -> None:
-        self._path, self._kind, self._query, self._show = path, kind, query, show
+        self._look, self._query, self._show = look, query, show
         self._end = row().classes("sb-centre")
         self._lists = 0
         self.search = one_at_a_time(partial(self._read, None))
 
     async def _read(self, before: str | int | None) -> None:
         asked, beginning = self._query(), self._lists
-        answer = await view.api.get(self._path, self._kind, **asked, before=before, limit=_PAGE)
+        answer = await self._look({**asked, "before": before, "limit": _PAGE})
         if asked != self._query() or beginning != self._lists:
             return  # what is asked for now is searched already, or a new list has begun
         if before is None:

@@ -21,8 +21,8 @@ from contracts.chat import (
     TurnRecord,
 )
 from contracts.trace import TurnSpan
-from hub_agent.chat.traces import TurnShown
 from hub_registry.http.devices import allow_method
+from hub_server.http.turns import show as show_turn
 from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
 from hub_web.parts.calls import as_question, show_call
@@ -108,7 +108,7 @@ class Steps:
         self.conclude(did)
 
         async def load() -> None:
-            found = await view.api.get(f"/api/turns/{turn}", TurnShown)
+            found = await view.api(show_turn, turn)
             # Two quick toggles may both have asked.
             if self._list.default_slot.children:
                 return
