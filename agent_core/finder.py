@@ -382,7 +382,6 @@ class DirectoryCatalogue:
         return self.finder.seen_by(self.user)
 
     async def search(self, query: str) -> SearchPage:
-        """See ``agent_core.search.catalogue.Catalogue``."""
         return await self.finder.find(query, current=self.current, user=self.user)
 
     async def resolve(self, path: str) -> Target:

@@ -106,7 +106,6 @@ class Probe:
 
     @property
     def accepted(self) -> bool:
-        """Return whether it is logged in."""
         return self._answered.is_set() and self.refusal is None
 
     async def connect(self) -> None:

@@ -355,11 +355,9 @@ class Turns:
         return len(self._turns)
 
     def all(self) -> tuple[Turn, ...]:
-        """Return all open turns."""
         return tuple(self._turns.values())
 
     def get(self, user: str, turn: str) -> Turn | None:
-        """Return an open turn."""
         return self._turns.get((user, turn))
 
     def cancel_where(self, concerned: Callable[[Turn], bool]) -> None:

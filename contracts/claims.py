@@ -80,10 +80,8 @@ class Claims(Part):
 
     @property
     def expires_at(self) -> datetime:
-        """When it ends."""
         return datetime.fromtimestamp(self.exp, UTC)
 
     @property
     def scopes(self) -> frozenset[str]:
-        """The scopes as a set."""
         return frozenset(self.scope.split())

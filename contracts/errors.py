@@ -269,7 +269,6 @@ class CallError(StrawberryError):
 
     @property
     def detail(self) -> str:
-        """Return the message with the class of the exception, for a model."""
         return f"{self.exception}: {self.message}" if self.exception else self.message
 
 

@@ -39,7 +39,6 @@ class TokenBucket:
 
     @property
     def empty(self) -> bool:
-        """Return whether there is none left at present."""
         return not self.has(1)
 
     def reserve(self, amount: float = 1.0) -> float:

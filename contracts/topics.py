@@ -72,7 +72,6 @@ class Topic(Generic[Payload]):
 
     @cached_property
     def levels(self) -> tuple[str, ...]:
-        """The levels of the template."""
         return tuple(self.template.split("/"))
 
     @cached_property

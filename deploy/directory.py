@@ -71,7 +71,6 @@ class Home:
 
     @property
     def enrolment_file(self) -> Path:
-        """Enrolment and data of the spoke of this machine."""
         return self.spoke / "enrolment.json"
 
     @property
@@ -91,7 +90,6 @@ class Home:
 
     @property
     def skills(self) -> Path:
-        """The skills that the user wrote."""
         return self.directory / "skills"
 
     @property
@@ -121,7 +119,6 @@ class Home:
 
     @property
     def spoke_token_file(self) -> Path:
-        """The token for it."""
         return self.spoke / "http.token"
 
     @property
@@ -136,7 +133,6 @@ class Home:
 
     @property
     def chat_history_file(self) -> Path:
-        """Input history of ``strawberry chat``."""
         return self.directory / "chat_history"
 
 

@@ -98,12 +98,10 @@ class HttpSettings(HttpTable):
 
     @property
     def has_proxy(self) -> bool:
-        """Return whether any setting names a proxy in front of it."""
         return bool(self.base_path or self.names or self.trusted_proxies)
 
 
 def _taken_for_ours() -> bool:
-    """Trust the settings."""
     return True
 
 
@@ -373,5 +371,4 @@ class HubSettings(_Settings):
 
     @property
     def database(self) -> Path:
-        """The hub's one database."""
         return self.directory / "hub.db"

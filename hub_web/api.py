@@ -158,7 +158,6 @@ class Api:
     async def put(self, path: str, body: Any, kind: type[T], /) -> T: ...
 
     async def put(self, path: str, body: Any, kind: type[Any] | None = None, /) -> Any:
-        """Send a body; see `post`."""
         return await self._send("PUT", path, body, kind)
 
     @overload
@@ -168,7 +167,6 @@ class Api:
     async def patch(self, path: str, body: Any, kind: type[T], /) -> T: ...
 
     async def patch(self, path: str, body: Any, kind: type[Any] | None = None, /) -> Any:
-        """Send a body; see `post`."""
         return await self._send("PATCH", path, body, kind)
 
     @overload
@@ -178,7 +176,6 @@ class Api:
     async def delete(self, path: str, kind: type[T], /) -> T: ...
 
     async def delete(self, path: str, kind: type[Any] | None = None, /) -> Any:
-        """Delete what is at a path; see `get`."""
         return await self._send("DELETE", path, None, kind)
 
     @asynccontextmanager

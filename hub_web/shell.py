@@ -66,11 +66,9 @@ class _Page(ui.page):
     """NiceGUI's page, whose theme and language are those of its person."""
 
     def resolve_dark(self) -> bool | None:
-        """Return whether it is dark; None is what the device says."""
         return {"auto": None, "light": False, "dark": True}[view.theme]
 
     def resolve_language(self) -> Any:
-        """Return the language of the page and of the controls in it."""
         return "en-US" if view.language == "en" else view.language
 
 

@@ -158,7 +158,6 @@ class Sockets:
                 await send({"type": "websocket.close", "code": 1000})
 
     async def end(self, revocation: Revocation) -> None:
-        """End the sockets and the pages of tokens that were revoked."""
         self._end(lambda session: session.id in revocation.tokens)
 
     def close(self) -> None:

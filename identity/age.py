@@ -63,7 +63,6 @@ class AgeWriter(io.RawIOBase):
         self._chunks = _Chunks(file_key, nonce)
 
     def writable(self) -> bool:
-        """Return that it can be written to."""
         return True
 
     def write(self, data: "ReadableBuffer") -> int:
@@ -121,7 +120,6 @@ class AgeReader(io.RawIOBase):
         self._ended = False
 
     def readable(self) -> bool:
-        """Return that it can be read."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:

@@ -153,7 +153,6 @@ class Directory:
             raise
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
         with suppress(FileNotFoundError):
             os.unlink(self._target(name), dir_fd=self._handle)
 

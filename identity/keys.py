@@ -65,16 +65,13 @@ class PublicKey:
 
     @cached_property
     def raw(self) -> bytes:
-        """The 32 bytes of RFC 8032."""
         return self._key.public_bytes_raw()
 
     @cached_property
     def kid(self) -> str:
-        """The RFC 7638 thumbprint."""
         return thumbprint(self.raw)
 
     def jwk(self) -> dict[str, str]:
-        """Return the key as a JWK with its ``kid``."""
         return {"kty": "OKP", "crv": "Ed25519", "x": _encode(self.raw), "kid": self.kid}
 
     def verify(self, signature: bytes, data: bytes) -> bool:
@@ -153,11 +150,9 @@ class KeyPair:
 
     @property
     def kid(self) -> str:
-        """The thumbprint of the public part."""
         return self.public.kid
 
     def sign(self, data: bytes) -> bytes:
-        """Sign; 64 bytes (RFC 8032)."""
         return crypto_sign(data, self._secret)[:SIGNATURE_BYTES]
 
     def secret(self, purpose: str) -> SecretStr:

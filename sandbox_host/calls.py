@@ -81,11 +81,9 @@ class Calls:
         task.add_done_callback(self._open.discard)
 
     def refuse(self, call: Call, code: ErrorCode, message: str, hint: str = "") -> None:
-        """Answer a call without making it."""
         self._answer(CallAnswer(id=call.id, body=error_body(CallError(code, message, hint=hint))))
 
     def cancel(self) -> None:
-        """Cancel every call that is open."""
         for task in self._open:
             task.cancel()
 

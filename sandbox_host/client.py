@@ -324,7 +324,6 @@ class _Running:
         )
 
     def stop(self, status: RunStatus, problem: str) -> None:
-        """Settle the result of a program that was stopped."""
         self._settle(RunResult(status, stdout=self._stdout(), problem=problem, truncated=self._cut))
 
     def _settle(self, result: RunResult) -> None:

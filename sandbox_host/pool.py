@@ -110,7 +110,6 @@ class Session:
 
     @property
     def resting(self) -> bool:
-        """Return whether it has a process that could be taken from it."""
         return self._process is not None and not self.busy
 
     async def run(

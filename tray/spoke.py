@@ -61,7 +61,6 @@ class Seen:
 
     @property
     def is_muted(self) -> bool:
-        """Return whether the microphone is closed."""
         return self.voice is not None and (self.voice.muted or self.voice.state == "muted")
 
     @property
@@ -123,7 +122,6 @@ class SpokeWatch(QObject):
         self._thread = threading.Thread(target=self._run, name="spoke watch", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -132,7 +130,6 @@ class SpokeWatch(QObject):
         self._wake.set()
 
     def look(self) -> None:
-        """Look now."""
         self._wake.set()
 
     def _run(self) -> None:

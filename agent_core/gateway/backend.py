@@ -50,7 +50,6 @@ class Failure:
 
     @property
     def message(self) -> str:
-        """The reason after the name of the model."""
         return Phrase("{model} {reason}", model=self.model, reason=self.reason)
 
 

@@ -85,7 +85,6 @@ class LiveGateway:
 
     @property
     def models(self) -> Models:
-        """The models that are asked now."""
         return self._current.models
 
     @property
@@ -152,7 +151,6 @@ class ChosenModels:
         return self.gateway.models.only(self.names)
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
-        """Ask; see ``protocol.Gateway.stream``."""
         return self.gateway.stream(replace(request, models=self.names))
 
 
@@ -186,12 +184,10 @@ class _Generation:
         self._close_if_idle()
 
     def close(self) -> None:
-        """Close the gateway now."""
         self._gateway.close()
 
     @property
     def opened(self) -> FallbackGateway | None:
-        """The gateway, if it is open."""
         return self._gateway.opened
 
     def _close_if_idle(self) -> None:

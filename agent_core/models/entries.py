@@ -102,7 +102,6 @@ class ModelEntry(BaseModel):
 
     @property
     def about(self) -> Provider:
-        """Return the table row of its provider."""
         return PROVIDERS[self.provider]
 
     @property

@@ -106,7 +106,6 @@ class SearchPage:
 
     @property
     def more(self) -> int:
-        """Return how many further results there are."""
         return self.total - len(self.results)
 
 

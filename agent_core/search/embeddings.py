@@ -68,7 +68,6 @@ class Embeddings:
 
     @property
     def missing(self) -> list[str]:
-        """The texts that have no vector yet."""
         return [text for text in dict.fromkeys(self._texts.values()) if text not in self._vectors]
 
     def keep(self, texts: Mapping[int, str]) -> None:

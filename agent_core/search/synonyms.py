@@ -27,7 +27,6 @@ class Stemmer:
         self._db.executescript(_TABLES)
 
     def close(self) -> None:
-        """Free the memory."""
         self._db.close()
 
     def stems(self, texts: Sequence[str]) -> list[list[str]]:

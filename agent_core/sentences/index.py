@@ -281,7 +281,6 @@ class SentenceIndex:
 
     @property
     def languages(self) -> list[str]:
-        """Return the languages that there are sentences in."""
         return [language for language, known in self._languages.items() if known.by_word]
 
     def examples(

@@ -67,7 +67,6 @@ class Probe:
 
     @property
     def answers(self) -> bool:
-        """Return whether it answered."""
         return not self.problem
 
     @property

@@ -86,7 +86,6 @@ class LoadedMethod:
 
     @property
     def contract(self) -> Method:
-        """Return what is registered of it."""
         return self.schema.contract
 
     @cached_property
@@ -428,7 +427,6 @@ def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..
         return {}
 
     def get_settings() -> Any:
-        """Return the settings of this skill."""
         return stored.value
 
     def change_settings(**given: Any) -> Any:

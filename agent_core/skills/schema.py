@@ -51,7 +51,6 @@ class _PlainJsonSchema(GenerateJsonSchema):
         return {kind: getattr(self, name) for kind, name in _generator_methods().items()}
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Leave out the titles of fields."""
         return False
 
     def _update_class_schema(self, json_schema: dict[str, Any], cls: type[Any], config: Any) -> None:

@@ -175,7 +175,6 @@ class Unit:
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Add the unit to the JSON Schema of the number."""
         return {**handler(core_schema), "unit": self.name}
 
 

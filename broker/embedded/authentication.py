@@ -120,11 +120,9 @@ class CompiledRights:
         self._receive = _pattern(self._rights, "receive")
 
     def may_publish(self, topic: str) -> bool:
-        """Return whether a message may be published on the topic."""
         return self._publish.fullmatch(topic) is not None
 
     def may_receive(self, topic: str) -> bool:
-        """Return whether a message on the topic may be delivered."""
         return self._receive.fullmatch(topic) is not None
 
     def may_subscribe(self, filter_: str) -> bool:
@@ -160,12 +158,10 @@ class VerifiedLogin:
 
     @cached_property
     def rights(self) -> CompiledRights:
-        """Return the rights of the client on topics."""
         return CompiledRights(access.rights(self.principal))
 
     @property
     def name(self) -> str:
-        """Its name in logs."""
         return f"{self.principal.kind} {self.principal.id}"
 
     @staticmethod

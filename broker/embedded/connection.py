@@ -84,7 +84,6 @@ class Connection(BrokerProtocolHandler):
 
     @property
     def name(self) -> str:
-        """Its name in logs."""
         return self.login.name
 
     @property

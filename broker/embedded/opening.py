@@ -166,17 +166,14 @@ class EmbeddedBroker:
 
     @property
     def port(self) -> int:
-        """Of its first listener."""
         return self.ports[0]
 
     @property
     def url(self) -> str:
-        """Of its first listener."""
         return self.urls[0]
 
     @property
     def clients(self) -> int:
-        """Return how many clients are logged in."""
         return len(self._broker.sessions)
 
 

@@ -74,7 +74,6 @@ class RetainedStore:
             self._keep(message)
 
     def get(self, topic: str) -> Retained | None:
-        """Return the message retained on a topic."""
         return self._tree.get(topic)
 
     def matching(self, filter_: str) -> list[Retained]:

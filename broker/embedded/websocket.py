@@ -84,7 +84,6 @@ class WebSocketPeer:
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait in memory."""
         return self._outbox_size + self._stream.waiting
 
     async def drain(self) -> None:

@@ -112,7 +112,6 @@ class WantedClient:
 
     @cached_property
     def role(self) -> Role:
-        """Return the role of the client."""
         return role_of(self.principal)
 
     @cached_property

@@ -75,7 +75,6 @@ class Client(_Json):
     groups: tuple[GroupUse, ...] = ()
 
     def has(self, rolename: str) -> bool:
-        """Return whether it has this role itself."""
         return any(each.rolename == rolename for each in self.roles)
 
 

@@ -117,7 +117,6 @@ class DynamicSecurity:
         return DynsecState({each.username: each for each in clients}, {each.rolename: each for each in roles})
 
     async def groups(self) -> list[Group]:
-        """Read all groups with their roles."""
         return [each async for each in self._pages("listGroups", "groups", _GROUPS)]
 
     async def default_access(self) -> dict[str, bool]:

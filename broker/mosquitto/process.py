@@ -116,7 +116,6 @@ class RunningMosquitto:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Its ports, in the order of the listeners."""
         return tuple(each.port for each in self._settings.listeners)
 
     @property

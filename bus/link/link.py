@@ -95,7 +95,6 @@ class Link:
 
     @property
     def last_error(self) -> LinkError | None:
-        """Why there is no connection, or None."""
         return self._reconnection.last_error
 
     @property
@@ -109,7 +108,6 @@ class Link:
         return self._reconnection.protocol
 
     async def wait_connected(self) -> None:
-        """Wait for the first connection."""
         await self._first.wait()
 
     async def publish(

@@ -85,7 +85,6 @@ class Subscriptions:
         return number is not None and any(one.qos >= qos for one in self._by_number[number])
 
     def number(self, filter_: str) -> int:
-        """Return the number of a filter that is subscribed; from 1."""
         return self._numbers[filter_]
 
     def wanted(self) -> dict[str, int]:

@@ -46,7 +46,6 @@ class IncomingCall:
     cancelled: bool = False
 
     def message(self, reply: bytes) -> Message:
-        """Make the message of a signed reply."""
         return Message(self.reply_topic, reply, correlation=self.id.encode())
 
 
@@ -72,7 +71,6 @@ class DedupCache:
         return len(self._active)
 
     def find(self, call_id: str) -> IncomingCall | None:
-        """Return a call, if it is remembered."""
         return self._active.get(call_id) or self._done.get(call_id)
 
     def forgot(self, issued_at: float) -> bool:
@@ -97,5 +95,4 @@ class DedupCache:
             self.floor = max(self.floor, forgotten.issued_at)
 
     def unfinished(self) -> list[IncomingCall]:
-        """Return the calls that are reserved or running."""
         return list(self._active.values())

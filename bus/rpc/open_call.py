@@ -77,7 +77,6 @@ class OpenCall:
 
     @property
     def may_have_run(self) -> bool:
-        """Return whether the device may have begun it."""
         return self.phase in (Phase.PLAIN, Phase.STARTED)
 
     # What the hub does
@@ -167,7 +166,6 @@ class OpenCall:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the deadline."""
         return self.deadline - self.outcome.get_loop().time()
 
     def timed_out(self) -> bool:

@@ -37,11 +37,9 @@ class Replies:
         self._tasks = tasks
 
     def topic(self, instance: str, call_id: str) -> str:
-        """Return the topic that the replies to a call go to."""
         return topics.RESULT.build(device=self._device, instance=instance, call=call_id)
 
     def accepted(self, incoming: IncomingCall) -> bytes:
-        """Make the reply that a call is reserved."""
         return self._seal.seal(incoming.reply_topic, Accepted(id=incoming.id, epoch=self._epoch))
 
     def progress(self, incoming: IncomingCall, value: Json) -> bytes:

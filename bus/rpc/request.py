@@ -29,7 +29,6 @@ class EpochClock:
         self._zero = time.time() - self._passed()
 
     def now(self) -> float:
-        """Return the present time."""
         return self._zero + self._passed()
 
     def _passed(self) -> float:
@@ -65,12 +64,10 @@ class CallRequest:
 
     @property
     def name(self) -> str:
-        """Return what the device is called."""
         return self.names.get(self.device, self.device)
 
     @property
     def path(self) -> str:
-        """For people: ``device.Skill.method``."""
         return f"{self.name}.{self.skill}.{self.method}"
 
 

@@ -91,7 +91,6 @@ class CallSender:
         )
 
     def start(self, open_call: OpenCall) -> Message:
-        """Make the ``start`` of a reserved call."""
         return self._control(open_call.request.device, open_call.call, "start")
 
     def cancel(self, device: str, call: Call) -> Message:

@@ -117,7 +117,6 @@ class Operation(Generic[P, Answer]):
 
     @property
     def name(self) -> str:
-        """The name of the function."""
         return self.function.__name__
 
     @property
@@ -142,12 +141,10 @@ class Operation(Generic[P, Answer]):
 
     @cached_property
     def in_path(self) -> Sequence[str]:
-        """Names of the parameters that the path has."""
         return [part.strip("{}").partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
 
     @cached_property
     def takes_request(self) -> str | None:
-        """The parameter that is the request itself."""
         return next((name for name, kind in self.hints.items() if kind is Request), None)
 
     @cached_property
@@ -162,7 +159,6 @@ class Operation(Generic[P, Answer]):
 
     @property
     def is_in_query(self) -> bool:
-        """Whether the fields come in the query."""
         return self.method in _IN_QUERY or self.takes_request is not None
 
     @cached_property

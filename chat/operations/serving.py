@@ -83,7 +83,6 @@ class Operations(Generic[AskerT]):
 
     @property
     def resources(self) -> list[Resource[Any, AskerT]]:
-        """Those that are mounted."""
         return [resource for resource, _ in self._services.values()]
 
     async def call(

@@ -85,12 +85,10 @@ class Method(Part):
 
     @cached_property
     def result_json(self) -> str:
-        """The schema of the result as text."""
         return json.dumps(self.result, sort_keys=True)
 
     @property
     def digest(self) -> str:
-        """Digest of what the method is, by which it is allowed from now on."""
         return shown_digest([self.name, list(self.parameters.get("properties", ())), self.flags.model_dump()])
 
     @property

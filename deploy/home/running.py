@@ -43,7 +43,6 @@ class Reporter:
         return self._manager.address is not None
 
     def say(self, *lines: str) -> None:
-        """Print lines for a person."""
         if not self._as_json:
             self._print(visible("\n".join(lines)))
 
@@ -104,7 +103,6 @@ class Restart:
         self._is_stopped = True
 
     async def requested(self) -> None:
-        """Wait until it is requested."""
         await self._wanted.wait()
 
     def follow(self) -> None:

@@ -60,7 +60,6 @@ class ServiceManager:
         self._send(_status(text))
 
     def stopping(self) -> None:
-        """Report that it is stopping."""
         self._send("STOPPING=1", _status("ending what runs"))
 
     @asynccontextmanager

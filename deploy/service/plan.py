@@ -52,17 +52,14 @@ class ServicePlan:
 
     @property
     def name(self) -> str:
-        """The service's name."""
         return name_of(self.kind)
 
     @property
     def about(self) -> str:
-        """Return its description for people."""
         return _ABOUT[self.kind]
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The whole command line."""
         return (*self.program, *COMMANDS[self.kind], *self.options)
 
 

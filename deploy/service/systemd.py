@@ -55,7 +55,6 @@ class Systemd:
     system: bool
 
     def path_of(self, kind: Kind) -> Path:
-        """Return where the unit of a service lies."""
         return self._units / f"{name_of(kind)}.service"
 
     def unit(self, plan: ServicePlan) -> tuple[str, tuple[str, ...]]:
@@ -133,7 +132,6 @@ class Systemd:
         }
 
     def restart_command(self, kind: Kind) -> str:
-        """Return the command that restarts a service, for a person."""
         return f"{'sudo systemctl' if self.system else 'systemctl --user'} restart {name_of(kind)}"
 
     def log_command(self, kinds: Iterable[Kind], *, lines: int, follow: bool, as_json: bool) -> list[str]:

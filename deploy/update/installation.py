@@ -91,7 +91,6 @@ class Installation:
 
     @property
     def about(self) -> str:
-        """Return the kind of installation in words."""
         return _ABOUT[self.kind]
 
 

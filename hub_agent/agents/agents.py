@@ -85,7 +85,6 @@ class Agents:
         return ChosenModels(self._own, (agent.name,))
 
     def models(self, agent: Agent) -> Models:
-        """See ``models_of``."""
         return models_of(agent, self.home)
 
     async def tools(self, agent: Agent) -> Tools | None:

@@ -132,7 +132,6 @@ class PythonTool(_Flags):
 
     @property
     def name(self) -> str:
-        """Return the name that the model sees."""
         return self.python.partition(":")[2]
 
 
@@ -178,7 +177,6 @@ class HttpTool(_Flags):
 
     @property
     def name(self) -> str:
-        """Return the name that the model sees."""
         return self.http
 
     @property

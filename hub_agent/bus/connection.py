@@ -62,7 +62,6 @@ class Bus:
     service: RegistryService
 
     def health(self) -> BusHealth:
-        """Return the kind of the broker and whether it is connected."""
         return BusHealth(kind=self.settings.kind, **vars(link_health(self.link)))
 
 

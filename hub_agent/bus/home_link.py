@@ -105,7 +105,6 @@ class HomeLink:
         self._availability = availability
 
     def health(self) -> LinkHealth:
-        """Return whether the broker is connected."""
         return link_health(self.link)
 
     async def publish(self, topic: str, payload: bytes, *, confirmed: bool = False) -> None:

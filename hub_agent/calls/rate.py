@@ -177,7 +177,6 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
-        """Return the number of waiting entries."""
         return sum(map(len, self._waiting.values()))
 
     def _wake(self) -> None:

@@ -146,7 +146,6 @@ class Assistant:
         return turn
 
     async def cancel(self, turn: str, caller: Bearer) -> TurnState:
-        """See `chat.service.ChatService`."""
         return await self.running.cancel(caller.user.id, turn, through=key_of(caller))
 
     async def confirm(self, turn: str, question: str, caller: Bearer, *, approve: bool) -> None:
@@ -167,7 +166,6 @@ class Assistant:
         return self.registry.directory.may_confirm(caller.claims)
 
     async def agent_names(self, caller: Bearer) -> Sequence[str]:
-        """See `chat.service.ChatService`."""
         return self.agents.names()
 
     async def conversations(
@@ -186,7 +184,6 @@ class Assistant:
         return await self.record.turns(user, conversation, limit=limit, before=before, through=key)
 
     async def title(self, conversation: str, caller: Bearer) -> str | None:
-        """See `chat.service.ChatService`."""
         return await self.record.title(caller.user.id, await self._recorded_as(conversation, caller))
 
     async def rename(self, conversation: str, title: str | None, caller: Bearer) -> None:
@@ -385,5 +382,4 @@ def _place(conversation: str, agent: Agent) -> str:
 
 
 def _names(agent: Agent) -> tuple[str, ...]:
-    """Return the names under which an agent was asked."""
     return (*AGENTS, "") if agent is ASSISTANT else (agent.name,)

@@ -81,7 +81,6 @@ class Reader:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The primary key of its summary."""
         return self.user, self.conversation, f"{self._view or ''} {self.agents[0]}"
 
     @property

@@ -314,7 +314,6 @@ class ConversationRecord:
         return await self._store.read(work)
 
     async def title(self, user: str, conversation: str) -> str | None:
-        """Return the title that a person gave a conversation."""
         return await self._store.read(lambda session: title_of(session, user, conversation))
 
     # Changes by people and devices

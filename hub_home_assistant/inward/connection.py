@@ -108,7 +108,6 @@ class HomeAssistantConnection:
         await self._ask(number, kind, _ANSWER_S, fields)
 
     async def closed(self) -> None:
-        """Wait until the connection ends."""
         await self._closed.wait()
 
     async def _ask(self, number: int, kind: str, within_s: float, fields: dict[str, Json]) -> Any:

@@ -60,12 +60,10 @@ class Place:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names."""
         return (self.name, *self.aliases)
 
     @cached_property
     def said(self) -> frozenset[str]:
-        """All its spoken names, its floor included."""
         return frozenset(map(spoken, self.names)) | (self.floor.said if self.floor else frozenset())
 
 
@@ -90,12 +88,10 @@ class Entity:
 
     @property
     def domain(self) -> str:
-        """Return its domain: ``light``, ``sensor``."""
         return self.id.partition(".")[0]
 
     @property
     def area(self) -> str | None:
-        """Name of its area."""
         return self.place.name if self.place else None
 
     @property

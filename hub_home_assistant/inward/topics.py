@@ -86,7 +86,6 @@ class StateTopics:
 
     @property
     def entities(self) -> list[str]:
-        """Ids of the entities that have a topic."""
         return [topic.replace("/", ".", 1) for topic in self._payloads]
 
     async def subscribe(self, topic_filter: str, handler: Handler) -> Callable[[], Awaitable[None]]:

@@ -57,7 +57,6 @@ class Zigbee:
             await self._feed.publish(f"{thing.topic}/set", payload, link="home", qos=1)
 
     async def services_of(self, script: str) -> frozenset[str]:
-        """See `House`: there are no scripts."""
         return frozenset()
 
     async def history(self, entity: Entity, since: float) -> list[State]:

@@ -108,11 +108,9 @@ class Place:
 
     @classmethod
     def of(cls, hub_id: str, instance: str, device: str) -> "Place":
-        """Return the place of a device of a hub."""
         return cls(instance, device, f"strawberry_{hub_id[-8:]}_{device}")
 
     def topic(self, kind: Literal["availability", "state", "set"], name: str = "") -> str:
-        """Return a topic of it."""
         return topics.home_topic(self.instance, self.device, kind, name)
 
 

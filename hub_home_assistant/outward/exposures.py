@@ -23,7 +23,6 @@ class Exposures:
         self._known = {each.path: each for each in rows}
 
     def all(self) -> Sequence[ExposureRow]:
-        """List all, by their path."""
         return sorted(self._known.values(), key=lambda each: each.path)
 
     def names(self, path: str) -> bool:

@@ -55,7 +55,6 @@ class HubParts:
         self._one = asyncio.Lock()
 
     def watchers(self) -> list[tuple[str, str]]:
-        """List the path and the name of each watcher."""
         return [(f"{WATCHERS}.{each}", state.name) for each, state in sorted(self._watchers.items())]
 
     def extend(self, made: Announcement) -> None:

@@ -85,7 +85,6 @@ class Publishing:
 
     @property
     def entities(self) -> int:
-        """Return the number of published entities."""
         return sum(len(each.components) for each in self._made.values())
 
     def entities_of(self, entry: Entry) -> Iterable[tuple[str, Entity]]:
@@ -180,7 +179,6 @@ class Publishing:
                 self.send_event(device, entity.object, told)
 
     def send_event(self, device: str, name: str, payload: dict[str, Any]) -> None:
-        """Queue an event, which is not retained."""
         self.tasks.create_task(self._send_event(device, name, payload), name="home assistant: event")
 
     async def _send_event(self, device: str, name: str, payload: dict[str, Any]) -> None:

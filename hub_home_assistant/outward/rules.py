@@ -79,12 +79,10 @@ class Entity:
 
     @property
     def component(self) -> Component:
-        """Return the component of Home Assistant."""
         return self.appearance.component or "none"
 
     @property
     def object(self) -> str:
-        """Return its object id on the device."""
         return object_name(self.skill, self.name)
 
     @property

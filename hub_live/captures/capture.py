@@ -77,7 +77,6 @@ class Capture:
 
     @property
     def kept(self) -> Kept:
-        """Return the part that is kept with its files."""
         return Kept(self.series, self.state == "active", self.spec.max_files, self.spec.keep_days)
 
     def news(self, change: Change, problem: str) -> list[EventData]:

@@ -61,7 +61,6 @@ class CaptureRows:
             await self._try(lambda session: [session.merge(row) for row in given])
 
     async def delete(self, capture: str) -> None:
-        """Delete a capture, if it is there."""
         await self._try(lambda session: session.exec(delete(CaptureRow).where(col(CaptureRow.id) == capture)))
 
     async def _try(self, work: Callable[[Session], object]) -> None:

@@ -41,7 +41,6 @@ class Event(Part, Generic[Data]):
     data: Data
 
     def having(self, kind: type[Kept]) -> "Event[Kept]":
-        """Return it with data of this kind."""
         return Event[Kept].model_construct(**{**vars(self), "data": kind.model_validate(self.data)})
 
 

@@ -69,7 +69,6 @@ class Memory:
         self._one = asyncio.Lock()
 
     def close(self) -> None:
-        """Free the memory of the index."""
         self._ranking.close()
 
     @property

@@ -118,7 +118,6 @@ class SampleMemory:
         self._rings: dict[tuple[LinkName, str], Ring] = {}
 
     def get(self, link: LinkName, topic: str) -> Ring | None:
-        """Return the ring of a topic, if there is one."""
         return self._rings.get((link, topic))
 
     def make(self, link: LinkName, topic: str) -> Ring:
@@ -130,7 +129,6 @@ class SampleMemory:
         return ring
 
     def topics(self, link: LinkName) -> Iterator[str]:
-        """Iterate over the topics that have a ring."""
         return (topic for of, topic in self._rings if of == link)
 
     def add(self, ring: Ring, sample: Sample) -> bool:

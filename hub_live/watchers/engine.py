@@ -51,7 +51,6 @@ class Engine:
     _kick: asyncio.Event = field(default_factory=asyncio.Event)
 
     def get(self, name: str) -> Watched | None:
-        """Return an active watcher."""
         return self._watched.get(name)
 
     async def follow(

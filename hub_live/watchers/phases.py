@@ -65,7 +65,6 @@ class Phase(StrEnum):
 
     @property
     def is_asking(self) -> bool:
-        """Whether the model is being asked."""
         return self in _ASKING
 
     def stored(self, until: datetime | None = None) -> dict[str, Any]:

@@ -122,7 +122,6 @@ class Timers:
         return TimerSummary.model_validate(found[0])
 
     async def forget_person(self, user: str) -> None:
-        """Remove the timers of a person who was removed."""
         for row in [row for row in self._rows.values() if row.owner == user]:
             await self._drop(row)
 

@@ -241,7 +241,6 @@ class Watchers:
         await self.evaluations.announcer.change(row, "removed", by=by.user.id)
 
     async def forget_person(self, user: str) -> None:
-        """Delete the watchers of a person who was removed."""
         for row in [row for row in self.rows.values() if row.owner == user]:
             await self._remove(row)
 

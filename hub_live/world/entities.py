@@ -192,7 +192,6 @@ class Entities:
             state.enter_context(self._feed.follow(topic, self.hear_state, link="home"))
 
     def hear_state(self, sample: Sample) -> None:
-        """Note that a state is new."""
         # The feed keeps the last sample of each topic that is followed.
         self._on_change(sample.topic)
 

@@ -52,12 +52,10 @@ class Thing:
 
     @property
     def is_entity(self) -> bool:
-        """Return whether it has a state that changes by itself."""
         return self.kind == "state" or self.kind not in OWN_KINDS
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The words of its name and place."""
         return naming_words(self.name) | naming_words(self.device or "") | naming_words(self.area or "")
 
     @property

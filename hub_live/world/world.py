@@ -69,7 +69,6 @@ class World:
         return lambda: self._listeners.remove(listener)
 
     def changed(self, topic: str = "") -> None:
-        """Notify the listeners."""
         for listener in tuple(self._listeners):
             listener(topic)
 

@@ -81,7 +81,6 @@ class Bearer:
 
     @property
     def source(self) -> str:
-        """Where the request comes from; see `source_of`."""
         return source_of(self.connection)
 
     def hub_url(self, for_others: str | None) -> str:

@@ -63,11 +63,9 @@ class HubPresence:
         return Message(self.topic, b"", row.qos, row.retained)
 
     def online(self) -> Message:
-        """Make the ``online`` status."""
         return self._message("online")
 
     def offline(self) -> Message:
-        """Make the ``offline`` status."""
         return self._message("offline")
 
     def renamed(self, device: str, *, epoch: int) -> Message:

@@ -81,7 +81,6 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """The device's id."""
         return self.device.id
 
     @property
@@ -91,7 +90,6 @@ class Entry:
 
     @property
     def display_name(self) -> str:
-        """The device's name for people."""
         return self.device.display_name
 
     @property
@@ -101,7 +99,6 @@ class Entry:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Area and floor, where they are known."""
         return tuple(place for place in (self.device.area, self.device.floor) if place)
 
     @property
@@ -111,7 +108,6 @@ class Entry:
 
     @property
     def revoked(self) -> bool:
-        """Return whether it was locked out."""
         return self.device.revoked
 
     @property

@@ -110,15 +110,12 @@ class Ingest:
         return lambda: self._listeners.remove(listener)
 
     def status(self, message: Message) -> None:
-        """Handle a message on ``devices/+/status``."""
         self._take(message, topics.STATUS, self._bounds.status_bytes, self._status)
 
     def heartbeat(self, message: Message) -> None:
-        """Handle a message on ``devices/+/heartbeat``."""
         self._take(message, topics.HEARTBEAT, self._bounds.heartbeat_bytes, self._heartbeat)
 
     def registration(self, message: Message) -> None:
-        """Handle a message on ``devices/+/skills/#``."""
         self._take(message, topics.SKILL, self._bounds.registration_bytes, self._registration)
 
     async def run(self) -> None:

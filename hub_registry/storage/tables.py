@@ -66,7 +66,6 @@ class Moment(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
-        """Write the moment as text."""
         return None if value is None else rfc3339(value)
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:

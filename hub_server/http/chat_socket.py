@@ -169,7 +169,6 @@ class ChatSockets:
         self._open = Slots(each=_SOCKETS, total=assistant.settings.http.connections * 2 // 3)
 
     def route(self) -> WebSocketRoute:
-        """Make the route."""
         return WebSocketRoute(_PATH, self._serve)
 
     def follow(self, turn: Turn) -> _Followed:

@@ -34,12 +34,10 @@ class Lan:
 
     @property
     def host(self) -> str:
-        """Its configured address."""
         return self._settings.host
 
     @property
     def port(self) -> int:
-        """The port that it really has."""
         return int(self.listener.getsockname()[1])
 
     @property

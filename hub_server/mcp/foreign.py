@@ -45,7 +45,6 @@ class ForeignMethod:
     names: Mapping[str, str]
 
     def arguments(self, given: Mapping[str, Json]) -> dict[str, Json]:
-        """Return the arguments as the server names them."""
         return {self.names[name]: value for name, value in given.items()}
 
 

@@ -82,7 +82,6 @@ class ToolRuns:
         return run
 
     def answer(self, run: ToolRun, question: str, *, approve: bool) -> None:
-        """Answer a question; one that has expired meanwhile was answered with no."""
         with suppress(Conflict, NotFound):
             self._questions.answer(run.user, run.id, question, approve=approve)
 

@@ -52,7 +52,6 @@ class MetricsRoute:
     open_here: bool = False
 
     def routes(self) -> list[BaseRoute]:
-        """Make the route."""
         return [Route("/metrics", self._answer)]
 
     async def _answer(self, request: Request) -> Response:

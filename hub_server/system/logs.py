@@ -74,7 +74,6 @@ class LogRing(logging.Handler):
         return self._next - 1
 
     def lines(self, *, after: int = 0, level: int = logging.NOTSET) -> list[LogLine]:
-        """Return the lines that are kept, the oldest first, after one of this id."""
         with self._guard:
             return [line for line in self._kept if line.id > after and line.level >= level]
 

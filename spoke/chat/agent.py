@@ -118,7 +118,6 @@ class Agent:
         return await self._turns.open(turn, self._answer)
 
     async def cancel(self, turn: str, caller: None) -> TurnState:
-        """See `chat.service.ChatService`."""
         return await self._turns.cancel(_OWNER, turn)
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
@@ -132,7 +131,6 @@ class Agent:
         return [] if self._local is None else self._local.states()
 
     def cancel_all(self) -> None:
-        """Stop every turn."""
         self._turns.cancel_where(lambda _: True)
 
     async def confirm(self, turn: str, question: str, caller: None, *, approve: bool) -> None:

@@ -69,7 +69,6 @@ class HubHealth:
 
     @property
     def bearer(self) -> SecretStr:
-        """The device token."""
         # Not a renewed one that was not used yet: its first use is for `membership` to time.
         return self._enrolment().token
 

@@ -97,7 +97,6 @@ class HubTurns:
         self._running: dict[str, Hub] = {}
 
     def has(self, turn: str) -> bool:
-        """Return whether the hub is answering this turn."""
         return turn in self._running
 
     async def run(self, turn: Turn, emit: Emit, *, began: Callable[[], Awaitable[None]]) -> None:

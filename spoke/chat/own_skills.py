@@ -41,17 +41,14 @@ class OwnDevice:
 
     @property
     def display_name(self) -> str:
-        """The device's name for people."""
         return self.profile.name
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Display name and aliases."""
         return (self.profile.name, *self.profile.aliases)
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Area and floor, where they are known."""
         return tuple(place for place in (self.profile.area, self.profile.floor) if place)
 
 

@@ -70,7 +70,6 @@ class SpokenChat:
         self._spoken_at = time.monotonic()
 
     async def answer(self, wanted: ConfirmationWanted, *, approve: bool) -> None:
-        """See `voice.pipeline.Chat`."""
         await (await self._agent()).confirm(wanted.turn, wanted.id, None, approve=approve)
 
 
@@ -125,7 +124,6 @@ class Speech:
 
     @property
     def state(self) -> VoiceState | None:
-        """Return what it does; None where it is off."""
         return self._service.state if self._service is not None else None
 
     async def run(self) -> None:

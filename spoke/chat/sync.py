@@ -56,7 +56,6 @@ class Sync:
         self._one = asyncio.Lock()
 
     def wake(self) -> None:
-        """Make `run` sync soon."""
         self._wanted.set()
 
     async def push(self) -> None:

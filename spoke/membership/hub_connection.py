@@ -202,7 +202,6 @@ class HubConnection:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the hub has not closed the connection meanwhile."""
         return not self._reader.at_eof() and not self._writer.is_closing()
 
     def close(self) -> None:

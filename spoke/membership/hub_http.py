@@ -70,7 +70,6 @@ class HubAnswer:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the hub is up and cannot answer now."""
         return self.status in TRY_LATER
 
     def read(self, kind: type[T] | TypeAdapter[T]) -> T:

@@ -72,7 +72,6 @@ class Manifest(Strict):
 
     @property
     def variables(self) -> dict[str, str]:
-        """``env`` as a process gets it."""
         return {name: str(value) for name, value in self.env.items()}
 
 

@@ -233,7 +233,6 @@ class Nodes:
             self._begin(name)
 
     def all(self) -> list[NodeStatus]:
-        """List all nodes by name."""
         return [self._status(name) for name in sorted(self.names())]
 
     def names(self) -> set[str]:

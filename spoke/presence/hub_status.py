@@ -38,7 +38,6 @@ class HubPresence:
 
     @property
     def is_online(self) -> bool:
-        """Return whether any process of the hub is online."""
         return any(instance.is_online for instance in self._instances.values())
 
     def hear(self, message: Message) -> bool:

@@ -28,7 +28,6 @@ class Turn:
         self._is_over = False
 
     def start(self, message: str, conversation: str) -> None:
-        """Send a message."""
         self._background.run(lambda: self._follow(message, conversation), failed=self._fail, name="turn")
 
     def stop(self) -> None:

@@ -120,7 +120,6 @@ class Satellite:
             server.close()
 
     def is_run_by(self, server: Server) -> bool:
-        """Return whether this is the one server that has it."""
         return self._server is server
 
     def run_for(self, server: Server) -> None:

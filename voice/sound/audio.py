@@ -41,7 +41,6 @@ class _Opened(Protocol):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close it."""
         return
 
 

@@ -32,7 +32,6 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Return it as it is written in the settings."""
         return f"{bracketed(self.host)}:{self.port}"
 
     @classmethod

@@ -57,7 +57,6 @@ class Series:
 
     @property
     def path(self) -> Path:
-        """The first file."""
         return self.root.joinpath(*self.parts[:-1], self.file(1))
 
     def file(self, number: int) -> str:

@@ -158,5 +158,4 @@ def check_room(rows: Mapping[str, WatcherRow], name: str, user: User, *, as_draf
 
 
 def _name_taken(name: str) -> Conflict:
-    """Return the error for a name that another watcher has."""
     return Conflict("there is a watcher {name!r} already", name=name, hint="Choose another name.")

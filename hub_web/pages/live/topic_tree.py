@@ -39,7 +39,6 @@ class TopicState:
 
     @property
     def value(self) -> Any:
-        """Its last value."""
         return self.last.value
 
 
@@ -119,7 +118,6 @@ class TopicTree:
         self.shape += 1
 
     def matching(self) -> int:
-        """Return how many topics are wanted."""
         return sum(map(self._matches, self.topics)) if self._wanted else len(self.topics)
 
     def lines(self, most: int) -> tuple[list[Line], bool]:

@@ -145,7 +145,6 @@ class PocketSphinx:
         return Transcript(heard, certain=fit >= _REJECTED_BELOW)
 
     def of(self, texts: Sequence[str], *, safe: Collection[str] = ()) -> "Choice":
-        """See `voice.engines.Grammar`."""
         return Choice(self, tuple(texts), safe)
 
     async def choose(
@@ -384,7 +383,6 @@ class Choice:
         self._safe = safe
 
     async def transcribe(self, frames: AsyncIterator[bytes], *, language: str) -> Transcript:
-        """See `voice.engines.SpeechToText`."""
         return await self._engine.choose(self._texts, self._safe, frames, language=language)
 
 
