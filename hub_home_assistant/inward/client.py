@@ -13,6 +13,7 @@ from contracts.errors import Disconnected, LinkError, LoginRefused, NotFound
 from contracts.rates import Backoff
 from contracts.wire import Json, Part, rfc3339
 from hub_agent.settings import HomeAssistantAccess
+from hub_home_assistant import limits
 from hub_home_assistant.inward.connection import HomeAssistantConnection, Refused, open_connection
 from hub_home_assistant.inward.entities import UNKNOWN, Entity, EntityIndex, State
 from hub_home_assistant.inward.registry import Registries, changed_states, read_exposed, read_registries
@@ -20,17 +21,6 @@ from hub_home_assistant.inward.topics import StateTopics
 
 _log = logging.getLogger(__name__)
 
-_BACKOFF_S: Final = (0.5, 60.0)
-_STEADY_S: Final = 60.0
-"""A connection that lasted so long was good: the next attempts begin with short waits again."""
-_REFUSED_S: Final = 300.0
-"""After a refused token: Home Assistant may lock out an address that tries again and again."""
-_SETTLE_S: Final = 0.3
-"""How long further changes are awaited before they are shown: they come many at once."""
-_FIRST_S: Final = 30.0
-_SERVICE_S: Final = 60.0
-_EXPOSED_S: Final = 60.0
-"""Of entities without a unique id, Home Assistant does not report that they are exposed or withheld."""
 _CHANGES: Final = (
     "area_registry_updated",
     "floor_registry_updated",
@@ -119,7 +109,9 @@ class HomeAssistant:
             {"target": {"entity_id": [each.id for each in entities]}} if entities else {}
         )
         connection = self._connected()
-        await connection.call_service(domain, service, within_s=_SERVICE_S, service_data=dict(data), **target)
+        await connection.call_service(
+            domain, service, within_s=limits.SERVICE_S, service_data=dict(data), **target
+        )
 
     async def notify(self, name: str, data: Mapping[str, Json]) -> None:
         """Send a notification by ``notify.NAME``: in newer versions that may be an entity.
@@ -184,7 +176,7 @@ class HomeAssistant:
         return self._connection
 
     async def _stay_connected(self, settings: HomeAssistantAccess) -> None:
-        backoff, loop = Backoff(*_BACKOFF_S), asyncio.get_running_loop()
+        backoff, loop = Backoff(*limits.RECONNECT_S), asyncio.get_running_loop()
         while True:
             began = loop.time()
             error = LinkError("the connection was lost")
@@ -197,7 +189,7 @@ class HomeAssistant:
                 _log.exception("what Home Assistant sends cannot be read")
                 error = LinkError("what it sends cannot be read")
             finally:
-                if self._connection is not None and loop.time() - began >= _STEADY_S:
+                if self._connection is not None and loop.time() - began >= limits.STEADY_S:
                     backoff.reset()
                 self._connection = None
                 self._topics.disconnect()
@@ -207,7 +199,9 @@ class HomeAssistant:
             self._tried.set()
             self._try_now.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_REFUSED_S if isinstance(error, LoginRefused) else backoff.next()):
+                async with asyncio.timeout(
+                    limits.REFUSED_S if isinstance(error, LoginRefused) else backoff.next()
+                ):
                     await self._try_now.wait()
 
     async def _follow(self, connection: HomeAssistantConnection) -> None:
@@ -228,10 +222,12 @@ class HomeAssistant:
 
         await connection.subscribe(hear, "subscribe_entities")
         try:
-            async with asyncio.timeout(_FIRST_S):
+            async with asyncio.timeout(limits.FIRST_ENTITIES_S):
                 await first.wait()
         except TimeoutError:
-            raise LinkError("Home Assistant sends no states within {within:.0f} s", within=_FIRST_S) from None
+            raise LinkError(
+                "Home Assistant sends no states within {within:.0f} s", within=limits.FIRST_ENTITIES_S
+            ) from None
         if not self._is_outdated:
             self._changed.clear()
         await self._show()
@@ -252,14 +248,14 @@ class HomeAssistant:
         """Show other entities and names; while it starts, thousands come one by one."""
         while True:
             try:
-                async with asyncio.timeout(_EXPOSED_S):
+                async with asyncio.timeout(limits.EXPOSED_LOOK_S):
                     await self._changed.wait()
             except TimeoutError:
                 exposed = await read_exposed(connection, self._registries.entries)
                 if exposed == self._registries.exposed:
                     continue
                 self._registries = replace(self._registries, exposed=exposed)
-            await asyncio.sleep(_SETTLE_S)
+            await asyncio.sleep(limits.CHANGES_SETTLE_S)
             self._changed.clear()
             if self._is_outdated:
                 self._is_outdated = False

@@ -19,16 +19,12 @@ from chat.tasks import open_tasks
 from contracts.errors import CallError, Disconnected, ErrorCode, LinkError, LoginRefused
 from contracts.wire import Json
 from hub_agent.settings import HomeAssistantAccess
+from hub_home_assistant import limits
 from hub_home_assistant.inward.entities import clean
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-_CONNECT_S: Final = 10.0
-_ANSWER_S: Final = 30.0
-"""For what only reads. A service may take longer: a script that waits."""
-_MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of one message: the registry entries of 2,000 entities are 2 MB, and their states 1 MB."""
 _SILENT: Final = logging.getLogger(f"{__name__}.frames")
 """Of the library, which would log the token at its lowest level."""
 _SILENT.setLevel(logging.CRITICAL)
@@ -68,7 +64,7 @@ class HomeAssistantConnection:
         self._listeners: dict[int, Callable[[Any], None]] = {}
         self._closed = asyncio.Event()
 
-    async def ask(self, kind: str, *, within_s: float = _ANSWER_S, **fields: Json) -> Any:
+    async def ask(self, kind: str, *, within_s: float = limits.ANSWER_S, **fields: Json) -> Any:
         """Send a command and return its result.
 
         Raises:
@@ -105,7 +101,7 @@ class HomeAssistantConnection:
         """
         number = next(self._ids)
         self._listeners[number] = listener
-        await self._ask(number, kind, _ANSWER_S, fields)
+        await self._ask(number, kind, limits.ANSWER_S, fields)
 
     async def closed(self) -> None:
         await self._closed.wait()
@@ -172,9 +168,9 @@ async def open_connection(settings: HomeAssistantAccess) -> AsyncIterator[HomeAs
             url,
             ssl=trust,
             proxy=None,
-            open_timeout=_CONNECT_S,
+            open_timeout=limits.CONNECT_S,
             close_timeout=1,
-            max_size=_MAX_BYTES,
+            max_size=limits.MAX_MESSAGE_BYTES,
             logger=_SILENT,
         )
     except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ConnectionClosed) as error:
@@ -196,7 +192,7 @@ async def open_connection(settings: HomeAssistantAccess) -> AsyncIterator[HomeAs
 async def _log_in(socket: "ClientConnection", settings: HomeAssistantAccess) -> str:
     """Show the token; return the version."""
     try:
-        async with asyncio.timeout(_CONNECT_S):
+        async with asyncio.timeout(limits.CONNECT_S):
             await socket.recv()
             token = settings.token.get_secret_value()
             await socket.send(json.dumps({"type": "auth", "access_token": token}))

@@ -10,6 +10,7 @@ from contracts.errors import Forbidden, InvalidMessage
 from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_agent.calls.own_skills import Asking
+from hub_home_assistant import limits
 from hub_home_assistant.inward.entities import UNKNOWN, Entity, House, clean
 
 _ALWAYS: Final = frozenset({"lock", "alarm_control_panel"})
@@ -32,8 +33,6 @@ _CONVERSATIONS: Final = frozenset({"ai_task", "assist_pipeline", "assist_satelli
 _TRIGGER: Final = "automation.trigger"
 _SCRIPT_SERVICES: Final = frozenset({"turn_on", "turn_off", "toggle", "reload"})
 """Those of the domain ``script`` that are no scripts themselves."""
-_MOST_SCRIPTS: Final = 32
-"""Scripts that call each other and are looked at."""
 _TARGETS: Final = frozenset({"entity_id", "device_id", "area_id", "floor_id", "label_id"})
 _TURNS: Final = 256
 
@@ -152,10 +151,10 @@ async def _check_conversation(house: House, services: Collection[str], scripts: 
         waiting = [each for each in waiting if each not in seen]
         if not waiting:
             return
-        if len(seen) >= _MOST_SCRIPTS:
+        if len(seen) >= limits.MOST_SCRIPTS:
             raise Forbidden(
                 "it calls more than {most} scripts, so whether one asks an assistant is not known",
-                most=_MOST_SCRIPTS,
+                most=limits.MOST_SCRIPTS,
             )
         seen.add(script := waiting.pop())
         services = await house.services_of(script)

@@ -16,9 +16,8 @@ from agent_core.search.words import naming_words
 from agent_core.sentences.matching import spoken
 from contracts.errors import InvalidMessage, NotFound
 from contracts.wire import Json
+from hub_home_assistant import limits
 
-_MAX_NAME: Final = 100
-_MAX_ALIASES: Final = 20
 _UNSEEN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]+"
 )
@@ -27,13 +26,13 @@ _UNSEEN: Final = re.compile(
 
 def clean(name: object) -> str:
     """Return a name of foreign origin on one line, without what is not seen; empty where there is none."""
-    return " ".join(_UNSEEN.sub(" ", name).split())[:_MAX_NAME] if isinstance(name, str) else ""
+    return " ".join(_UNSEEN.sub(" ", name).split())[: limits.MAX_ENTITY_NAME] if isinstance(name, str) else ""
 
 
 def clean_all(names: object) -> tuple[str, ...]:
     """Return those of foreign names that are names."""
     given = names if isinstance(names, list) else ()
-    return tuple(filter(None, map(clean, given[:_MAX_ALIASES])))
+    return tuple(filter(None, map(clean, given[: limits.MAX_ALIASES])))
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from hub_agent.settings import HomeAssistantAccess
+from hub_home_assistant import limits
 from hub_home_assistant.inward.connection import HomeAssistantConnection, Refused
 from hub_home_assistant.inward.entities import Entity, EntityIndex, Place, State, clean, clean_all
 
 _ENTITY_ID: Final = re.compile(r"[a-z0-9_]{1,64}\.[a-z0-9_]{1,128}\Z")
-_MOST: Final = 10_000
-"""Entities that are taken in; the largest homes have some thousands."""
 _OURS: Final = ("strawberry_", "strawberry-")
 """What the unique ids begin with that Strawberry gives what it announces to Home Assistant."""
 
@@ -90,7 +89,7 @@ async def read_registries(connection: HomeAssistantConnection) -> Registries:
     }
     devices = {each["id"]: each for each in await connection.ask("config/device_registry/list")}
     listed = await connection.ask("config/entity_registry/list")
-    ids = [each["entity_id"] for each in listed if is_entity_id(each["entity_id"])][:_MOST]
+    ids = [each["entity_id"] for each in listed if is_entity_id(each["entity_id"])][: limits.MOST_ENTITIES]
     # Only these have the aliases.
     full = await connection.ask("config/entity_registry/get_entries", entity_ids=ids) if ids else {}
     entries = {id_: entry for id_, entry in full.items() if entry is not None}
@@ -140,7 +139,7 @@ def changed_states(states: dict[str, State], event: Mapping[str, Any]) -> tuple[
     changed: list[str] = []
     is_other = False
     for id_, made in (event.get("a") or {}).items():
-        if is_entity_id(id_) and (id_ in states or len(states) < _MOST):
+        if is_entity_id(id_) and (id_ in states or len(states) < limits.MOST_ENTITIES):
             states[id_] = State(made.get("s"), made.get("a") or {}, _seconds(made.get("lc")))
             changed.append(id_)
             is_other = True

@@ -10,6 +10,7 @@ from agent_core.times import parse_since
 from contracts.errors import Disconnected, InvalidMessage, NotFound
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.own_skills import HubSkill
+from hub_home_assistant import limits
 from hub_home_assistant.inward.control import ANY, Control, Rules
 from hub_home_assistant.inward.entities import Entity, EntityIndex, House
 from hub_home_assistant.inward.topics import number_or_text
@@ -33,13 +34,6 @@ from hub_home_assistant.inward.words import (
     said_state,
     wanted_state,
 )
-
-_TIMEOUT_S: Final = 75.0
-"""Home Assistant answers when a service is done, or after a minute."""
-_MAX_FOUND: Final = 200
-_MAX_HISTORY: Final = 1_000
-_MAX_TEXT: Final = 500
-"""Characters of one attribute: a picture or a list of effects is no state."""
 
 _SWITCHED: Final = frozenset(
     {
@@ -137,7 +131,7 @@ class HomeAssistantSkill(HubSkill):
         """
         house = self._house()
         found = house.entities.find(name=name, area=area, floor=floor, domain=domain)
-        shown = found[: max(1, min(limit, _MAX_FOUND))]
+        shown = found[: max(1, min(limit, limits.MAX_FOUND))]
         return {"entities": [_row(house, each) for each in shown], "more": len(found) - len(shown)}
 
     @skill_method(read_only=True, untrusted_output=True, **STATE)
@@ -207,10 +201,10 @@ class HomeAssistantSkill(HubSkill):
         states = await house.history(entity, start)
         return [
             {"at": _moment(each.changed), "state": number_or_text(each)}
-            for each in states[-max(1, min(limit, _MAX_HISTORY)) :]
+            for each in states[-max(1, min(limit, limits.MAX_HISTORY)) :]
         ]
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=_TIMEOUT_S, **TURN_ON)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **TURN_ON)
     async def turn_on(
         self, name: Switched = None, area: OptionalArea = None, domain: str = "light"
     ) -> dict[str, Any]:
@@ -223,21 +217,21 @@ class HomeAssistantSkill(HubSkill):
         """
         return await self._switch("turn_on", name, area, domain)
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=_TIMEOUT_S, **TURN_OFF)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **TURN_OFF)
     async def turn_off(
         self, name: Switched = None, area: OptionalArea = None, domain: str = "light"
     ) -> dict[str, Any]:
         """Turn off lights, switches, fans, media players, climate; see turn_on."""
         return await self._switch("turn_off", name, area, domain)
 
-    @skill_method(untrusted_output=True, timeout_s=_TIMEOUT_S, **TOGGLE)
+    @skill_method(untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **TOGGLE)
     async def toggle(
         self, name: Switched = None, area: OptionalArea = None, domain: str = "light"
     ) -> dict[str, Any]:
         """Turn on what is off, and off what is on; see turn_on."""
         return await self._switch("toggle", name, area, domain)
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=_TIMEOUT_S, **SET_LEVEL)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **SET_LEVEL)
     async def set_level(
         self, percent: float, name: Leveled = None, area: OptionalArea = None
     ) -> dict[str, Any]:
@@ -257,7 +251,7 @@ class HomeAssistantSkill(HubSkill):
             by_service[domain, service] = {argument: percent if scale == 1 else round(percent * scale, 4)}
         return await self._call(entities, by_service)
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=_TIMEOUT_S, **SET_TEMPERATURE)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **SET_TEMPERATURE)
     async def set_temperature(
         self, degrees: float, name: Climates = None, area: OptionalArea = None
     ) -> dict[str, Any]:
@@ -272,7 +266,7 @@ class HomeAssistantSkill(HubSkill):
         data: dict[str, Json] = {"temperature": degrees}
         return await self._call(entities, {(each.domain, "set_temperature"): data for each in entities})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=_TIMEOUT_S, **OPEN)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **OPEN)
     async def open_cover(self, name: Covers = None, area: OptionalArea = None) -> dict[str, Any]:
         """Open blinds, shutters, curtains, garage doors, gates, valves.
 
@@ -283,23 +277,23 @@ class HomeAssistantSkill(HubSkill):
         entities = self._meant(name, area, _COVERS, "cover")
         return await self._call(entities, {(each.domain, f"open_{each.domain}"): {} for each in entities})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=_TIMEOUT_S, **CLOSE)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **CLOSE)
     async def close_cover(self, name: Covers = None, area: OptionalArea = None) -> dict[str, Any]:
         """Close blinds, shutters, curtains, garage doors, gates, valves; see open_cover."""
         entities = self._meant(name, area, _COVERS, "cover")
         return await self._call(entities, {(each.domain, f"close_{each.domain}"): {} for each in entities})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=_TIMEOUT_S, **LOCK)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **LOCK)
     async def lock(self, name: Locks) -> dict[str, Any]:
         """Lock a door; the user confirms it."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "lock"): {}})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=_TIMEOUT_S, **UNLOCK)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **UNLOCK)
     async def unlock(self, name: Locks) -> dict[str, Any]:
         """Unlock a door; the user confirms it."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "unlock"): {}})
 
-    @skill_method(destructive=True, open_world=True, untrusted_output=True, timeout_s=_TIMEOUT_S)
+    @skill_method(destructive=True, open_world=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
     async def call_service(
         self, service: str, name: Names = None, data: dict[str, Json] | None = None
     ) -> dict[str, Any]:
@@ -405,7 +399,7 @@ def _row(house: House, entity: Entity) -> dict[str, Any]:
 
 def _short(value: Any) -> Json:
     text = value if isinstance(value, str) else str(value)
-    return value if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+    return value if len(text) <= limits.MAX_ATTRIBUTE else f"{text[: limits.MAX_ATTRIBUTE]}…"
 
 
 def _moment(seconds: float | None) -> str | None:

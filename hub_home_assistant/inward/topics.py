@@ -9,16 +9,13 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
 
 from bus.link import Message
 from contracts.access import covers
 from contracts.errors import Forbidden
 from contracts.wire import Json, rfc3339
+from hub_home_assistant import limits
 from hub_home_assistant.inward.entities import State
-
-_MAX_PAYLOAD: Final = 16 * 1024
-"""A list of effects or sources is a few kB; a longer one is no state."""
 
 Handler = Callable[[Message], None]
 
@@ -128,6 +125,6 @@ def _payload(state: State) -> bytes:
     changed = rfc3339(datetime.fromtimestamp(state.changed, UTC)) if state.changed is not None else None
     made = {"state": number_or_text(state), "attributes": dict(state.attributes), "changed": changed}
     payload = json.dumps(made, ensure_ascii=False).encode()
-    if len(payload) > _MAX_PAYLOAD:
+    if len(payload) > limits.MAX_TOPIC_PAYLOAD_BYTES:
         payload = json.dumps({**made, "attributes": {}}, ensure_ascii=False).encode()
-    return payload[:_MAX_PAYLOAD]
+    return payload[: limits.MAX_TOPIC_PAYLOAD_BYTES]

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
 
 from pydantic_core import from_json
 
@@ -21,17 +20,12 @@ from contracts.rates import Clock, Slots, TokenBucket, TokenBuckets, complaint_l
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.chat.assistant import Assistant
+from hub_home_assistant import limits
 from hub_home_assistant.outward.configs import Command, is_number
 from hub_home_assistant.outward.publishing import Publishing
 from hub_home_assistant.outward.rules import parameter
 
 _log = logging.getLogger(__name__)
-
-_MOST_BYTES: Final = 16 * 1024
-_MOST_WAITING: Final = 8
-"""Commands of one skill that run or wait at once."""
-_STALE_S: Final = 10.0
-"""How long a command may wait for those before it: a person who pressed a button has given up by then."""
 
 
 class Commands:
@@ -49,7 +43,7 @@ class Commands:
         self._publishing = publishing
         self._tasks = publishing.tasks
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._slots = Slots(each=_MOST_WAITING)
+        self._slots = Slots(each=limits.MOST_COMMANDS_WAITING)
         # A slider that is moved sends some values a second, an automation that went wild hundreds.
         self._rates = TokenBuckets(burst=20, per_second=2, clock=clock)
         self._rate = TokenBucket(burst=100, per_second=20, clock=clock)
@@ -107,7 +101,7 @@ class Commands:
             Forbidden: If it is not exposed any more.
             StrawberryError: If there is no result.
         """
-        if self._clock() - arrived > _STALE_S:
+        if self._clock() - arrived > limits.STALE_COMMAND_S:
             raise TooManyRequests("it waited too long for those before it")
         exposure = self._publishing.exposures.find(command.path)
         device = command.path.partition(".")[0]
@@ -161,8 +155,8 @@ def read_command(command: Command, text: str) -> tuple[str, dict[str, Json]]:
 
 
 def _text(payload: bytes) -> str:
-    if len(payload) > _MOST_BYTES:
-        raise InvalidMessage(f"a command has at most {_MOST_BYTES:,} bytes")
+    if len(payload) > limits.MAX_COMMAND_BYTES:
+        raise InvalidMessage(f"a command has at most {limits.MAX_COMMAND_BYTES:,} bytes")
     try:
         return payload.decode()
     except UnicodeDecodeError:

@@ -12,6 +12,7 @@ from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
 from contracts.rates import TokenBucket
 from contracts.text import shortened
 from hub_agent.chat.assistant import Assistant
+from hub_home_assistant import limits
 from hub_home_assistant.outward.configs import MAX_STATE, Announcement
 from hub_home_assistant.outward.publishing import HUB, Publishing
 from hub_live.events import Events, NotificationData
@@ -27,15 +28,6 @@ WATCHERS: Final = "hub.watchers"
 _DECISIONS: Final = [name for name, kind in KINDS.items() if kind.is_decision]
 _NOTES: Final = "The message came from Home Assistant, over the MQTT broker of the home."
 """With notes a turn has text of strangers: any client of that broker can write there."""
-_MOST_CHATS: Final = 4
-"""Messages that wait for an answer at once."""
-_AT_ONCE: Final = 20
-_PER_SECOND: Final = 0.1
-"""Messages in the long run, more than a person writes: an automation that writes one whenever what the
-assistant did triggers it would go round for ever."""
-_QUESTION_CHARS: Final = 1_000
-_ANSWER_CHARS: Final = 3_000
-"""Home Assistant stores no attributes above 16 KiB; a character has four bytes at most."""
 
 
 class HubParts:
@@ -51,7 +43,7 @@ class HubParts:
         self._said = ""
         self._answer: dict[str, str] = {}
         self._waiting = 0
-        self._rate = TokenBucket(burst=_AT_ONCE, per_second=_PER_SECOND)
+        self._rate = TokenBucket(burst=limits.CHATS_AT_ONCE, per_second=limits.CHATS_PER_SECOND)
         self._one = asyncio.Lock()
 
     def watchers(self) -> list[tuple[str, str]]:
@@ -135,7 +127,7 @@ class HubParts:
         message, exposure = text.strip(), self._exposures.find(CHAT)
         if exposure is None or not 0 < len(message) <= MAX_MESSAGE:
             raise InvalidMessage("there is no message")
-        if self._waiting >= _MOST_CHATS:
+        if self._waiting >= limits.MOST_CHATS:
             raise TooManyRequests("too many messages wait for their answers")
         if not self._rate.take():
             raise TooManyRequests(
@@ -159,8 +151,8 @@ class HubParts:
         finally:
             self._waiting -= 1
         self._answer = {
-            "question": shortened(message, _QUESTION_CHARS),
-            "answer": shortened(answer, _ANSWER_CHARS),
+            "question": shortened(message, limits.MAX_QUESTION),
+            "answer": shortened(answer, limits.MAX_ANSWER),
         }
         self._publishing.refresh(HUB)
 

@@ -20,6 +20,7 @@ from contracts.errors import Disconnected, InvalidMessage, StrawberryError
 from contracts.rates import complaint_limit
 from contracts.wire import rfc3339
 from hub_agent.bus.home_link import HomeLink
+from hub_home_assistant import limits
 from hub_home_assistant.outward.configs import ON, Announcement, Command, Discovery, Handler, Place
 from hub_home_assistant.outward.exposures import Exposures
 from hub_home_assistant.outward.rules import Entity, entities_of, object_name
@@ -31,20 +32,8 @@ _log = logging.getLogger(__name__)
 
 HUB: Final = "hub"
 """Level of the hub itself among the devices."""
-_SETTLE_S: Final = 0.1
-"""How long changes are gathered: a device comes with many of them."""
-_SEEN_S: Final = 60.0
-"""How often it learns when a device was last seen."""
 _LEARNED: Final = frozenset({"binary_sensor", "event", "sensor"})
 """What is known only once the skill has published it, which may be long after the start of the hub."""
-_EVENTS: Final = 32
-"""Names of events of one skill that become entities."""
-_STATES: Final = 1_000
-"""Properties of one device that are remembered, which may publish any number of names."""
-_MAX_PAYLOAD: Final = 64 * 1024
-"""Bytes of one of them; Home Assistant stores no attributes above 16 KiB."""
-_AWAY_S: Final = 0.5
-"""How long Home Assistant has to remove what is taken back, before anything else happens on its topics."""
 
 
 @dataclass(eq=False)
@@ -139,14 +128,18 @@ class Publishing:
         size = len(sample.payload)
         try:
             # A value that is too large is none, and not the one before it.
-            state = topics.STATE.parse(sample.payload) if 0 < size <= _MAX_PAYLOAD else None
+            state = topics.STATE.parse(sample.payload) if 0 < size <= limits.MAX_STATE_PAYLOAD_BYTES else None
         except InvalidMessage:
             return
-        if size > _MAX_PAYLOAD and self._complaints.take(device):
+        if size > limits.MAX_STATE_PAYLOAD_BYTES and self._complaints.take(device):
             _log.warning("Home Assistant does not show %s: it has %d bytes", sample.topic, size)
         if name not in self._values.get(place, ()) and not self._has_room(device):
             if self._complaints.take(device):
-                _log.warning("Home Assistant does not show %s: it has %d others", sample.topic, _STATES)
+                _log.warning(
+                    "Home Assistant does not show %s: it has %d others",
+                    sample.topic,
+                    limits.STATES_PER_DEVICE,
+                )
             return
         self._values[place][name] = state
         if device in self._made:
@@ -155,11 +148,11 @@ class Publishing:
     def _has_room(self, device: str) -> bool:
         """Return whether a property of a device can be remembered; those that went make room."""
         own = [known for (of, _), known in self._values.items() if of == device]
-        if sum(map(len, own)) >= _STATES:
+        if sum(map(len, own)) >= limits.STATES_PER_DEVICE:
             for known in own:
                 for gone in [name for name, state in known.items() if state is None]:
                     del known[gone]
-        return sum(map(len, own)) < _STATES
+        return sum(map(len, own)) < limits.STATES_PER_DEVICE
 
     def hear_event(self, sample: Sample) -> None:
         """Publish an event of a device as one of its entities, if that is exposed; for `Feed.follow`."""
@@ -169,7 +162,7 @@ class Publishing:
             return
         device, name = names["device"], names["name"]
         known = self._events[device, skill]
-        if name not in known and len(known) < _EVENTS:
+        if name not in known and len(known) < limits.EVENTS_PER_SKILL:
             known.add(name)
             self.refresh(device)
         told = {"event_type": name, "data": payload_field(sample.value, "data")}
@@ -200,11 +193,11 @@ class Publishing:
         """Publish changes as they come, until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(_SEEN_S):
+                async with asyncio.timeout(limits.SEEN_LOOK_S):
                     await self._wake.wait()
             except TimeoutError:
                 self._changed |= self._made.keys()
-            await asyncio.sleep(_SETTLE_S)
+            await asyncio.sleep(limits.PUBLISH_SETTLE_S)
             self._wake.clear()
             try:
                 await self._publish()
@@ -311,7 +304,7 @@ class Publishing:
         await self.home.retract(announced)
         if len(announced) not in (0, len(empty)):
             # An entity that still listens would complain about an empty state.
-            await asyncio.sleep(_AWAY_S)
+            await asyncio.sleep(limits.TAKEN_BACK_S)
         await self.home.retract([topic for topic in empty if topic not in announced])
         for topic in empty:
             self._sent.pop(topic, None)
@@ -341,7 +334,7 @@ class Publishing:
         for topic in made.messages(self.discovery, set()):
             await self.home.link.publish(topic, b"", retain=True, confirmed=True)
             self._sent.pop(topic, None)
-        await asyncio.sleep(_AWAY_S)
+        await asyncio.sleep(limits.TAKEN_BACK_S)
 
 
 def _add_presence(made: Announcement, entry: Entry) -> None:

@@ -12,6 +12,7 @@ from contracts.errors import Conflict, Forbidden, InvalidMessage
 from contracts.names import device_key
 from contracts.validation import Language, TimeZone
 from contracts.wire import Strict
+from hub_registry import limits
 from hub_registry.storage.queries import client_names, no_user, require_user
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import HubRow, Role, UserRow, now
@@ -22,7 +23,6 @@ admin, and never removed, so that a home is never without one."""
 OwnLanguage = Language | Literal[""] | None
 OwnTimeZone = TimeZone | Literal[""] | None
 """Of a person; an empty text stands for the household's."""
-_MAX_NAME: Final = 64
 _UNSEEN: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0]")
 """Letters and marks that are printable, and show nothing."""
 _TOGETHER: Final = frozenset({"LATIN", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})
@@ -243,11 +243,17 @@ def rename_row(session: Session, row: UserRow, name: str) -> None:
 
 def _free_name(session: Session, name: str, *, but: str = "") -> str:
     name = unicodedata.normalize("NFC", name.strip())
-    if not name or len(name) > _MAX_NAME or not name.isprintable() or _UNSEEN.search(name) or _is_mixed(name):
+    if (
+        not name
+        or len(name) > limits.MAX_ACCOUNT_NAME
+        or not name.isprintable()
+        or _UNSEEN.search(name)
+        or _is_mixed(name)
+    ):
         raise InvalidMessage(
             "a person cannot be called {name!r}",
             name=name[:20],
-            most=_MAX_NAME,
+            most=limits.MAX_ACCOUNT_NAME,
             hint="A name is one line of up to {most} letters, all of one script.",
         )
     # Nor may a name be the id of another: both log in. Of two that look alike, people take one for the other.

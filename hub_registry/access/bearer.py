@@ -17,6 +17,7 @@ from contracts.addresses import is_loopback
 from contracts.claims import Claims, Scope
 from contracts.errors import Forbidden, NotFound, TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets
+from hub_registry import limits
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.tokens import TokenAuthority
 from identity.keys import PublicKey
@@ -29,8 +30,6 @@ _PROOF: Final = (
 
 SESSION_COOKIE: Final = "strawberry_session"
 """Holds the token of a browser's session."""
-_HOLDERS: Final = 10_000
-_TOKENS: Final = 4
 _AT_ONCE, _PER_S = 200, 20
 """Bodies without a token from one address: forty devices that wait to join ask so often. Each takes 2 ms."""
 _NONE: Final = HTTPConnection({"type": "http", "path": "/", "query_string": b"", "headers": []})
@@ -159,10 +158,14 @@ class Gate:
         self._may_confirm = may_confirm
         self._proofs = ProofCheck()
         burst, per_second = per_minute / 2, per_minute / 60
-        self._holders = TokenBuckets(burst=burst, per_second=per_second, most=_HOLDERS)
+        self._holders = TokenBuckets(burst=burst, per_second=per_second, most=limits.MOST_HOLDERS)
         # A person whose program floods the hub goes on in the browser, and gains nothing by a hundred tokens.
-        self._people = TokenBuckets(burst=_TOKENS * burst, per_second=_TOKENS * per_second, most=_HOLDERS)
-        self._addresses = TokenBuckets(burst=_AT_ONCE, per_second=_PER_S, most=_HOLDERS)
+        self._people = TokenBuckets(
+            burst=limits.TOKENS_PER_HOLDER * burst,
+            per_second=limits.TOKENS_PER_HOLDER * per_second,
+            most=limits.MOST_HOLDERS,
+        )
+        self._addresses = TokenBuckets(burst=_AT_ONCE, per_second=_PER_S, most=limits.MOST_HOLDERS)
 
     async def bearer(self, request: Request) -> Bearer:
         """Return the bearer of a request.

@@ -16,6 +16,7 @@ from contracts.devices.joining import JoinAsked, JoinRequest, join_fingerprint
 from contracts.errors import InvalidMessage, NotFound, TooManyRequests
 from contracts.rates import Clock, SourceLimit
 from contracts.wire import Strict, Timestamp, check_shown
+from hub_registry import limits
 from hub_registry.access.codes import LETTERS
 from hub_registry.access.enrolment import Enrolment, Joined, key_taken
 from hub_registry.access.tokens import TokenAuthority
@@ -27,8 +28,6 @@ from identity.keys import PublicKey
 _LENGTH: Final = 8
 """Letters of a code: 40 bits."""
 _SECRET_BYTES: Final = 16
-_SOONER: Final = 0.5
-"""Part of the interval after which the next question is let pass: networks bunch messages."""
 
 _State = Literal["waiting", "deciding", "approved", "refused"]
 
@@ -176,7 +175,7 @@ class Joining:
             self._wrong_secrets.count(source)
             raise NotFound("no device is waiting with this secret", hint="Ask to join again.")
         present = self._clock()
-        if present - found.asked < self._bounds.interval_s * _SOONER:
+        if present - found.asked < self._bounds.interval_s * limits.POLL_SOONER_SHARE:
             interval_s = self._bounds.interval_s
             raise TooManyRequests(
                 "polled too soon",

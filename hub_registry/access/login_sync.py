@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from broker.logins import BrokerLogins, BusLogin
 from chat.tasks import supervise
@@ -11,16 +10,10 @@ from contracts.access import Principal
 from contracts.devices.presence import Revocation
 from contracts.errors import Disconnected, LinkError, StorageError, StrawberryError
 from contracts.rates import Backoff
+from hub_registry import limits
 from hub_registry.access.tokens import TokenAuthority
 
 _log = logging.getLogger(__name__)
-
-_LOOK_S: Final = 1.0
-"""Seconds between two looks for tokens that have expired, as the embedded broker itself looks."""
-_AGAIN_S: Final = 1.0
-_AGAIN_MAX_S: Final = 60.0
-_SETTLE_S: Final = 60.0
-"""How long a broker may take to be told everything: five hundred devices at Mosquitto took 2.6 s."""
 
 
 class LoginSync:
@@ -90,7 +83,7 @@ class LoginSync:
             try:
                 # Not what is remembered: an act that was cut short may have reached the database.
                 await self._authority.load()
-                async with asyncio.timeout(_SETTLE_S):
+                async with asyncio.timeout(limits.LOGIN_SETTLE_S):
                     await self._broker_logins.sync(
                         self._authority.bus_logins(), self._authority.unexpired_revocations()
                     )
@@ -117,10 +110,10 @@ class LoginSync:
                 await self._authority.end_expired()
             except StrawberryError as error:
                 _log.error("%s", error)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(limits.LOGIN_LOOK_S)
 
     async def _repeat(self) -> None:
-        backoff, told = Backoff(_AGAIN_S, _AGAIN_MAX_S, jitter=0), ""
+        backoff, told = Backoff(limits.LOGIN_RETRY_S, limits.LOGIN_RETRY_MAX_S, jitter=0), ""
         while True:
             await self._outdated.wait()
             await asyncio.sleep(backoff.next())

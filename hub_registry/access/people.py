@@ -16,6 +16,7 @@ from sqlmodel import Session, col, delete, select
 from contracts.claims import Claims, Scope
 from contracts.errors import Conflict, Forbidden, TooManyRequests, Unauthorized
 from contracts.rates import Clock, TokenBuckets
+from hub_registry import limits
 from hub_registry.access.accounts import (
     Accounts,
     User,
@@ -45,10 +46,6 @@ _SCOPES: Final[Mapping[Role, tuple[Scope, ...]]] = MappingProxyType(
     {"admin": (*_PERSON, "admin", "metrics"), "member": _PERSON, "guest": _PERSON}
 )
 """What a session may do; a guest then calls ``read_only`` methods only."""
-_MOST_SESSIONS: Final = 20
-"""Sessions of one person; a further one ends the oldest. Each may have pages and streams of its own."""
-_LOGINS: Final = 100
-"""Logins of one person at once, and in a day: each is a row for two months."""
 _LATER: Final = "Wait a minute. 'strawberry users code NAME' lets a person choose a new password."
 
 
@@ -92,7 +89,9 @@ class People:
         most = settings.login_failures
         self._sources = TokenBuckets(burst=most, per_second=most / 60, clock=clock)
         self._names = TokenBuckets(burst=most, per_second=1 / 60, clock=clock)
-        self._logins = TokenBuckets(burst=_LOGINS, per_second=_LOGINS / (24 * 60 * 60), clock=clock)
+        self._logins = TokenBuckets(
+            burst=limits.LOGINS, per_second=limits.LOGINS / (24 * 60 * 60), clock=clock
+        )
         self._listeners: list[OnRemoved] = []
 
     def on_removed(self, listener: OnRemoved) -> Callable[[], None]:
@@ -253,7 +252,7 @@ class People:
         )
         self._authority.confirm(self._authority.check(token).jti)
         sessions = [row for row in await self._authority.good_of(user.id) if row.is_session]
-        await self._authority.revoke(row.jti for row in sessions[_MOST_SESSIONS:])
+        await self._authority.revoke(row.jti for row in sessions[limits.MOST_SESSIONS :])
         return token
 
     async def end_session(self, claims: Claims) -> None:

@@ -20,6 +20,7 @@ from contracts.access import Principal
 from contracts.claims import SCOPES, Claims, PrincipalKind, device_scopes
 from contracts.devices.presence import Revocation
 from contracts.errors import NotFound, PasswordNeeded, StrawberryError, Unauthorized
+from hub_registry import limits
 from hub_registry.access.token_rows import (
     TokenRequest,
     claims_of,
@@ -40,14 +41,10 @@ _log = logging.getLogger(__name__)
 OnRevoked = Callable[[Revocation], Awaitable[None]]
 """Called with every revocation, and with the tokens of a device whose rights change: streams are closed."""
 
-_VERIFIED: Final = 1_000
-"""Tokens whose signature is checked once only; more than the devices and programs of a home."""
 _REMEMBERED: Final = timedelta(days=30)
 """How long a token that has expired is still listed."""
 _RIGHTS: Final = select(DeviceRow.id, DeviceRow.owner, DeviceRow.scope)
 """Of each device, what its tokens are good for now."""
-_FRESH_S: Final = 5 * 60.0
-"""How long a session may hand over control of the home, after its person typed the password."""
 _ON_BUS: Final = ("device", "client")
 """Who logs in on the bus, each with one token at a time. A user's tokens are for HTTP."""
 
@@ -221,7 +218,7 @@ class TokenAuthority:
         claims = self._verified.get(digest)
         if claims is None or claims.exp <= time.time():
             claims = tokens.verify(token, key=self.key.public, hub_id=self.hub_id, audience="http")
-            if len(self._verified) >= _VERIFIED:
+            if len(self._verified) >= limits.VERIFIED_TOKENS:
                 self._verified.clear()
             self._verified[digest] = claims
         self._refuse_revoked(claims)
@@ -349,7 +346,9 @@ class TokenAuthority:
     def confirm(self, jti: str) -> None:
         """Note that the person of a session has typed their password just now."""
         present = time.monotonic()
-        self._confirmed = {each: at for each, at in self._confirmed.items() if present - at < _FRESH_S}
+        self._confirmed = {
+            each: at for each, at in self._confirmed.items() if present - at < limits.FRESH_SESSION_S
+        }
         self._confirmed[jti] = present
 
     async def require_password(self, claims: Claims) -> None:
@@ -358,7 +357,10 @@ class TokenAuthority:
         Raises:
             PasswordNeeded: If they have not: the browser may be one that was left open.
         """
-        is_fresh = time.monotonic() - self._confirmed.get(claims.jti, -_FRESH_S) < _FRESH_S
+        is_fresh = (
+            time.monotonic() - self._confirmed.get(claims.jti, -limits.FRESH_SESSION_S)
+            < limits.FRESH_SESSION_S
+        )
         if not is_fresh and (await self.get(claims.jti)).is_session:
             raise PasswordNeeded("this needs your password again", hint="POST /api/session/confirm")
 

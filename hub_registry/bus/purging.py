@@ -5,24 +5,14 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
 
 from bus.link import Link, Message
 from contracts import topics
 from contracts.errors import Disconnected
+from hub_registry import limits
 from hub_registry.bus.hub_presence import HubPresence
 
 _log = logging.getLogger(__name__)
-
-_RECONNECT_S: Final = 15.0
-_LOOK_S: Final = 30.0
-"""How long a broker may take to send all that it retains: tens of thousands of topics."""
-_ASK_S: Final = 2.0
-"""How long is waited for the marker before it is asked for again: a full queue may have dropped it."""
-_ROUNDS: Final = 1_000
-"""How often is looked again at most: a broker with a short queue gives only a thousand topics at a time."""
-_STUBBORN: Final = 3
-"""How often a topic may come back before it counts as left."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +104,7 @@ async def connect_again(link: Link) -> None:
     forget = link.on_connected(note)
     try:
         link.reconnect()
-        async with asyncio.timeout(_RECONNECT_S):
+        async with asyncio.timeout(limits.PURGE_RECONNECT_S):
             await again.wait()
     except TimeoutError:
         raise Disconnected(
@@ -171,7 +161,7 @@ class _RetainedTopics:
             for filter_ in filters:
                 stack.push_async_callback(await self._link.subscribe(filter_, collect, again=True))
             try:
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(limits.PURGE_LOOK_S):
                     while not done.is_set():
                         await self._ask_for_marker(finish, done)
             except TimeoutError:
@@ -184,7 +174,7 @@ class _RetainedTopics:
     async def _ask_for_marker(self, finish: Callable[[Message], None], done: asyncio.Event) -> None:
         stop = await self._link.subscribe(self._presence.topic, finish, again=True)
         try:
-            async with asyncio.timeout(_ASK_S):
+            async with asyncio.timeout(limits.MARKER_RETRY_S):
                 await done.wait()
         except TimeoutError:
             _log.debug("the broker has not sent all that it retains yet")
@@ -230,11 +220,11 @@ class _RetainedTopics:
         emptied: set[str] = set()
         left: set[str] = set()
         stubborn = 0
-        for _ in range(_ROUNDS):
+        for _ in range(limits.MOST_PURGE_ROUNDS):
             found = await self.gather(*filters)
             left = {topic for topic in found if topics.has_place(topic) and not spare(topic)}
             stubborn = stubborn + 1 if left <= emptied else 0
-            if not left or stubborn > _STUBBORN:
+            if not left or stubborn > limits.STUBBORN_RETURNS:
                 break
             await self.empty(left)
             emptied |= left

@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Final
 
 from broker.logins import BrokerLogins
 from bus.link import Link, Message
@@ -13,6 +12,7 @@ from chat.tasks import supervise
 from contracts import topics
 from contracts.access import Principal
 from contracts.errors import Disconnected, NotFound, StorageError, StrawberryError
+from hub_registry import limits
 from hub_registry.access.login_sync import LoginSync
 from hub_registry.bus.hub_presence import HubPresence
 from hub_registry.bus.published import PublishedTopics
@@ -21,17 +21,6 @@ from hub_registry.devices.ingest import Ingest, OnPresence
 from hub_registry.registry import INDEX_SLICE_S, Registry
 
 _log = logging.getLogger(__name__)
-
-_GATHER_S: Final = 0.05
-"""What arrives within this time becomes one transaction: a thousand devices, a few commits."""
-_EXPIRE_S: Final = 0.5
-"""How late an ``online`` that was retained and not confirmed may count as offline."""
-_WORDS_S: Final = 2.0
-"""Least time between two statuses of the hub that tell that something else can be said."""
-_FORGET_S: Final = 60.0
-"""How late skills without a sign of life may leave the search; they leave after half an hour."""
-_STOP_S: Final = 2.0
-"""How long stopping may wait for a broker that no longer answers."""
 
 
 class RegistryService:
@@ -88,8 +77,8 @@ class RegistryService:
             flush = self._registry.journal.flush_alive
             alive = partial(_every, self._registry.settings.heartbeat_flush_s, flush)
             supervise(tasks, alive, name="registry: write signs of life")
-            supervise(tasks, partial(_every, _EXPIRE_S, self._expire), name="registry: expire presence")
-            supervise(tasks, partial(_every, _FORGET_S, self._forget), name="registry: expire skills")
+            supervise(tasks, partial(_every, limits.EXPIRE_S, self._expire), name="registry: expire presence")
+            supervise(tasks, partial(_every, limits.FORGET_S, self._forget), name="registry: expire skills")
             supervise(tasks, self._published.run, name="registry: empty topics")
             if self._logins is not None:
                 supervise(tasks, self._logins.run, name="registry: logins")
@@ -205,7 +194,7 @@ class RegistryService:
         leave = self._presence.cleared if self._presence.silent else self._presence.offline
 
         async def publish() -> None:
-            async with asyncio.timeout(_STOP_S):
+            async with asyncio.timeout(limits.BUS_STOP_S):
                 await self._link.send(leave(), confirmed=True)
 
         try:
@@ -223,7 +212,7 @@ class RegistryService:
     async def _write(self) -> None:
         while True:
             await self._heard.wait()
-            await asyncio.sleep(_GATHER_S)
+            await asyncio.sleep(limits.GATHER_S)
             self._heard.clear()
             try:
                 await self._registry.directory.approvals.flush(self._registry.store)
@@ -260,7 +249,7 @@ class RegistryService:
                 self._presence.words = words
                 with suppress(Disconnected):  # the next connect does it
                     await self._link.send(self._presence.online())
-            await asyncio.sleep(_WORDS_S)
+            await asyncio.sleep(limits.WORDS_STATUS_S)
 
     async def _expire(self) -> None:
         self._ingest.expire()

@@ -12,14 +12,12 @@ from sqlmodel import Session, col, delete, select
 
 from agent_core.search.directory import RegisteredSkill
 from contracts.errors import StorageError
+from hub_registry import limits
 from hub_registry.devices.review import Item, Known, Reviewed, approved, review, with_allowed
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import ApprovalRow, DeviceRow
 
 _log = logging.getLogger(__name__)
-
-_MOST_KNOWN: Final = 4_000
-"""Skills and methods of one device that are remembered, about four times what it may have at once."""
 
 
 _REPLACED: Final = delete(ApprovalRow).where(
@@ -86,7 +84,7 @@ class Approvals:
     def review(self, device: str, skill: RegisteredSkill, *, trusted: bool) -> Reviewed:
         """Return what of a registration counts now, and remember what has to be."""
         there = self._known.get(device, {})
-        room = sum(1 + len(known.flags) for known in there.values()) < _MOST_KNOWN
+        room = sum(1 + len(known.flags) for known in there.values()) < limits.MOST_KNOWN_METHODS
         room = room and (device, skill.name) not in self._lost
         reviewed = review(
             skill,

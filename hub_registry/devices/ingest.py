@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from agent_core.search.directory import RegisteredSkill
 from bus.link import Message
@@ -16,6 +16,7 @@ from contracts import topics
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.phrases import Phrase
 from contracts.rates import Clock, TokenBucket, complaint_limit
+from hub_registry import limits
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal
 from hub_registry.devices.presence import PresenceChange, PresenceState
@@ -27,13 +28,6 @@ from identity.keys import PublicKey
 
 _log = logging.getLogger(__name__)
 
-_LARGE: Final = 16 * 1024
-"""Bytes of a registration that is read in a thread; a smaller one takes less than a millisecond."""
-
-_LONGEST_VERSION: Final = 64
-
-_SLICE_S: Final = 0.02
-"""How long reading may keep the event loop at a stretch."""
 
 OnPresence = Callable[[PresenceChange], None]
 
@@ -127,11 +121,11 @@ class Ingest:
 
     async def settle(self) -> None:
         """Read the registrations that have arrived."""
-        until = time.monotonic() + _SLICE_S
+        until = time.monotonic() + limits.READ_SLICE_S
         while self._unread:
             if time.monotonic() >= until:
                 await asyncio.sleep(0)
-                until = time.monotonic() + _SLICE_S
+                until = time.monotonic() + limits.READ_SLICE_S
             device = next(iter(self._unread))
             del self._unread[device]
             sender = self._senders.get(device)
@@ -253,7 +247,7 @@ class Ingest:
         else:
             self._journal.high_water(entry.id, sender.key.kid, presence.high)
             if status.state == "online":
-                entry.version = status.version[:_LONGEST_VERSION]
+                entry.version = status.version[: limits.MAX_VERSION]
                 self._manifest(entry, sender, dict(status.skills))
                 if not message.retain:
                     self._on_manifest(entry.id, status.skills)
@@ -312,7 +306,7 @@ class Ingest:
         topic = topics.SKILL.build(device=device, skill=payload.skill)
         try:
             read = partial(parse_registration, payload.document, payload.content, skill=payload.skill)
-            if len(payload.content) > _LARGE:
+            if len(payload.content) > limits.LARGE_REGISTRATION_BYTES:
                 skill = await asyncio.to_thread(read)
             else:
                 # A thread would take longer to begin than this takes to read.

@@ -1,17 +1,14 @@
 """Registrations: one skill of one device, read from the bytes that the device signed."""
 
 import hashlib
-from typing import Final
 
 from agent_core.search.directory import RegisteredSkill
 from contracts import topics
 from contracts.errors import InvalidMessage
 from contracts.names import HUB_SKILLS
+from hub_registry import limits
 from identity.envelope import unseal
 from identity.keys import PublicKey
-
-_MAX_SENTENCES: Final = 2_000
-"""Sentences of one skill: each is reviewed on the event loop. Some hundreds of a device are ever used."""
 
 
 def read_registration(
@@ -49,8 +46,10 @@ def parse_registration(document: bytes, payload: bytes, *, skill: str) -> Regist
     if skill in HUB_SKILLS:
         raise InvalidMessage("the name {skill} is reserved for the hub's own skill", skill=skill)
     sentences = sum(len(texts) for method in registration.methods for texts in method.sentences.values())
-    if sentences > _MAX_SENTENCES:
+    if sentences > limits.MAX_SENTENCES:
         raise InvalidMessage(
-            "{sentences} sentences are more than the {most} allowed", sentences=sentences, most=_MAX_SENTENCES
+            "{sentences} sentences are more than the {most} allowed",
+            sentences=sentences,
+            most=limits.MAX_SENTENCES,
         )
     return RegisteredSkill.of(registration, hashlib.sha256(payload).hexdigest(), payload)

@@ -20,6 +20,7 @@ from agent_core.search.targets import strictest
 from agent_core.sentences.templates import free_sentences
 from contracts.devices.registration import Method, MethodFlags
 from contracts.wire import Part, shown_digest
+from hub_registry import limits
 
 Kind = Literal["flags", "sentence", "provider", "documentation"]
 
@@ -51,7 +52,6 @@ _OTHER_RANK: Final = 2_000
 """Ranks below are the places in the owner's own order of providers."""
 
 _STRICTEST: Final = MethodFlags(destructive=True, open_world=True, confirm=True, untrusted_output=True)
-_LONGEST_SIGNATURE: Final = 300
 _PROSE: Final = re.compile(r"[#\n\r\\]")
 _WORD: Final = re.compile(r"[\w.+%-]{0,32}")
 
@@ -260,7 +260,7 @@ def _flags_text(flags: MethodFlags) -> str:
 @functools.lru_cache(maxsize=4_096)
 def _is_plain(signature: str) -> bool:
     """Return whether a signature is Python and has no text in it but names and single words."""
-    if len(signature) > _LONGEST_SIGNATURE or _PROSE.search(signature):
+    if len(signature) > limits.MAX_SIGNATURE or _PROSE.search(signature):
         return False
     try:
         tree = ast.parse(f"def {signature}: ...")

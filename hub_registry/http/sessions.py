@@ -14,28 +14,29 @@ from chat.operations import TOKEN, Needs, Resource
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
 from contracts.validation import Language
 from contracts.wire import Strict, Timestamp
+from hub_registry import limits
 from hub_registry.access.accounts import OwnLanguage, OwnTimeZone, User, UserChange
 from hub_registry.access.bearer import SESSION_COOKIE, Bearer, Gate, source_of
 from hub_registry.http.parts import read_open
 from hub_registry.registry import Registry
 
-_SHORTEST: Final = 10
-_LONGEST: Final = 1_000
 _IN_PERSON: Final = Needs(("confirm",))
 """With a person in front of it, as for confirmations: no program, no device."""
 
 
 def _of_a_length(password: SecretStr) -> SecretStr:
-    if not _SHORTEST <= len(password.get_secret_value()) <= _LONGEST:
+    if not limits.MIN_PASSWORD <= len(password.get_secret_value()) <= limits.MAX_PASSWORD:
         # Not a ValueError, which would be named after the field.
         raise InvalidMessage(
-            "a password has {shortest} to {longest:,} characters", shortest=_SHORTEST, longest=_LONGEST
+            "a password has {shortest} to {longest:,} characters",
+            shortest=limits.MIN_PASSWORD,
+            longest=limits.MAX_PASSWORD,
         )
     return password
 
 
 NewPassword = Annotated[SecretStr, AfterValidator(_of_a_length)]
-_Password = Annotated[SecretStr, Field(max_length=_LONGEST)]
+_Password = Annotated[SecretStr, Field(max_length=limits.MAX_PASSWORD)]
 
 
 class SetupBody(Strict):
@@ -50,7 +51,7 @@ class SetupBody(Strict):
 class LoginBody(Strict):
     """A person who logs in."""
 
-    name: Annotated[str, Field(max_length=_LONGEST)]
+    name: Annotated[str, Field(max_length=limits.MAX_PASSWORD)]
     password: _Password
 
 

@@ -14,15 +14,12 @@ from chat.operations import ADMIN, Command, Needs, Resource
 from contracts.devices.registration import Method
 from contracts.names import SkillName
 from contracts.wire import Json, Part, Strict
+from hub_registry import limits
 from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Entry
 from hub_registry.devices.review import APPROVED_RANK
 from hub_registry.registry import Registry
 
-_ALL_BYTES: Final = 1024 * 1024
-"""A person's list of all skills; the 4 kB of a search are for a model's context."""
-_MOST_BYTES: Final = 2 * 1024 * 1024
-"""Of methods with their schemas: a hundred devices with ten skills each."""
 _LOOK: Final = Needs(("chat", "call"), devices=True)
 
 
@@ -172,7 +169,7 @@ async def list_skills(registry: Registry, asking: Bearer) -> SearchBody:
     """
     user = asking.user.id
     results: list[ResultBody] = []
-    room = _ALL_BYTES
+    room = limits.ALL_SKILLS_BYTES
     async with aclosing(registry.search.listing(user)) as listing:
         async for found in listing:
             results.append(ResultBody.of(found))
@@ -239,7 +236,7 @@ async def list_methods(
         own = device == directory.hub.key
         entries = [directory.hub if own else directory.resolve(device)]
     found: list[SkillBody] = []
-    more, room = 0, _MOST_BYTES
+    more, room = 0, limits.ALL_METHODS_BYTES
     for entry in entries:
         for body in _skills(entry, skill, arguments):
             room -= len(to_json(body))

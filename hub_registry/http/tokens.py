@@ -13,6 +13,7 @@ from contracts.devices.joining import DeviceTokens
 from contracts.errors import Conflict, Forbidden, TooManyRequests
 from contracts.rates import TokenBuckets
 from contracts.wire import Strict, Timestamp
+from hub_registry import limits
 from hub_registry.access.bearer import Bearer
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import TokenAuthority, no_token
@@ -21,12 +22,6 @@ from hub_registry.http.parts import LongLifetime
 from hub_registry.settings import TokenLifetimes
 from hub_registry.storage.tables import TokenRow, now
 
-_RENEWALS: Final = 12
-"""Renewals of a device in a day. One a year is enough; each is a row for a year."""
-_MOST: Final = 100
-"""Good tokens of one person's programs: quotas and streams count by token, so there is a bound to them."""
-_ISSUES: Final = 200
-"""Tokens that one person makes at once, and in a day."""
 _IN_PERSON: Final = Needs(("confirm", "admin"))
 
 
@@ -87,8 +82,8 @@ class Tokens:
     authority: TokenAuthority
     lifetimes: TokenLifetimes
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
-    added: TokenBuckets = field(default_factory=lambda: _a_day(_ISSUES))
-    renewed: TokenBuckets = field(default_factory=lambda: _a_day(_RENEWALS))
+    added: TokenBuckets = field(default_factory=lambda: _a_day(limits.TOKENS_ISSUED_PER_DAY))
+    renewed: TokenBuckets = field(default_factory=lambda: _a_day(limits.RENEWALS_PER_DAY))
 
 
 tokens: Resource[Tokens, Bearer] = Resource("tokens", "/api/tokens")
@@ -151,9 +146,11 @@ async def add_token(
                 name=name,
                 hint="Choose another name, or revoke that one first.",
             )
-        if len(good) >= _MOST:
+        if len(good) >= limits.MOST_TOKENS:
             raise Conflict(
-                "you have {most} tokens already", most=_MOST, hint="'strawberry tokens revoke' ends one."
+                "you have {most} tokens already",
+                most=limits.MOST_TOKENS,
+                hint="'strawberry tokens revoke' ends one.",
             )
         if not tokens.added.take(asking.user.id):
             raise TooManyRequests("you have made too many tokens today", hint="Use one of them.")

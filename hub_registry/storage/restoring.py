@@ -14,15 +14,9 @@ from typing import Any, Final
 
 from contracts.errors import ConfigError, NotFound
 from contracts.wire import rfc3339
+from hub_registry import limits
 from hub_registry.storage.store import HEAD
 from hub_registry.storage.tables import now
-
-_BUSY_S: Final = 10.0
-
-_CHECKED_S: Final = 600.0
-"""Time for a look through a database, which grows to some gigabytes."""
-_LONGEST: Final = 64 * 1024 * 1024
-_MOST_NAMED: Final = 10_000
 
 _LATEST: Final = {
     # What a device is recognised by, and what follows from it.
@@ -117,10 +111,10 @@ def inspect(path: Path) -> Contents:
             devices = database.execute(
                 "SELECT id, display_name FROM device "
                 "WHERE key_id IS NOT NULL AND revoked_at IS NULL ORDER BY display_name LIMIT ?",
-                (_MOST_NAMED,),
+                (limits.MOST_NAMED,),
             )
             people = database.execute(
-                "SELECT display_name FROM user ORDER BY created_at LIMIT ?", (_MOST_NAMED,)
+                "SELECT display_name FROM user ORDER BY created_at LIMIT ?", (limits.MOST_NAMED,)
             )
             (conversations,) = database.execute("SELECT count(DISTINCT conversation) FROM turn").fetchone()
             return Contents(
@@ -132,8 +126,8 @@ def inspect(path: Path) -> Contents:
 
 def _bound(database: sqlite3.Connection) -> None:
     """Bound what a database that comes from anybody makes SQLite do: it is a program as well."""
-    until = time.monotonic() + _CHECKED_S
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+    until = time.monotonic() + limits.DATABASE_CHECK_S
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.MAX_RESTORED_VALUE_BYTES)
     database.set_progress_handler(lambda: time.monotonic() > until, 100_000)
     # Ours has three triggers, which keep the words of turns; others would act on what `settle` changes.
     if database.execute(
@@ -258,7 +252,9 @@ def _hub_of(path: Path) -> str | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_S)) as database:
+    with closing(
+        sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=limits.RESTORE_BUSY_S)
+    ) as database:
         yield database
 
 

@@ -17,6 +17,7 @@ from sqlmodel import Session, create_engine
 
 from contracts.errors import ConfigError, DiskFull, StorageError
 from contracts.validation import check_numbers
+from hub_registry import limits
 from identity.files import make_private_directory
 
 T = TypeVar("T")
@@ -25,10 +26,6 @@ HEAD: Final = "0006"
 """The revision of the tables, in the table of Alembic, which migrates them from the first release on."""
 _SCHEMA: Final = Path(__file__).parent / "schema.sql"
 _VERSION_TABLE: Final = "alembic_version"
-_BUSY_MS: Final = 10_000
-"""Several hub processes share one database; a batch of one may keep the others waiting."""
-_LEAST_BYTES: Final = 64 * 1024
-"""With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""
 _WRITES: Final = "strawberry_writes"
 
 
@@ -155,7 +152,7 @@ def _read_json(text: str) -> Any:
 def _explained(path: Path, error: DatabaseError) -> StorageError:
     reason = str(error.orig)
     # SQLite finds no room for the index of its journal, and does not say so.
-    if "disk I/O" in reason and shutil.disk_usage(path.parent).free < _LEAST_BYTES:
+    if "disk I/O" in reason and shutil.disk_usage(path.parent).free < limits.LEAST_DATABASE_BYTES:
         reason = "the disk is full"
     return StorageError.of(path, reason, without="to start with an empty home")
 
@@ -164,7 +161,12 @@ def _prepare(connection: Any, _: object) -> None:
     # SQLAlchemy says BEGIN below; the driver must not do so by itself.
     connection.isolation_level = None
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"busy_timeout={_BUSY_MS}"):
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=NORMAL",
+        "foreign_keys=ON",
+        f"busy_timeout={limits.DATABASE_BUSY_MS}",
+    ):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -10,7 +10,6 @@ import pytest
 from pydantic import SecretStr
 
 from hub_agent.settings import HomeAssistantAccess, NotificationSettings
-from hub_home_assistant.inward import client as inward
 from hub_live.events import NotificationData
 from hub_live.topics import Sample
 from tests.home_assistant.server import HomeAssistant
@@ -275,7 +274,7 @@ async def is_refused(client: httpx.AsyncClient, method: str, **arguments: Any) -
 async def test_renamed_moved_removed_hidden_and_withheld_entities_are_followed(
     assistant: HomeAssistant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inward, "_EXPOSED_S", 0.2)
+    monkeypatch.setattr("hub_home_assistant.limits.EXPOSED_LOOK_S", 0.2)
     settings = {"hide": ("input_boolean.o*",), "expose": "assist"}
     async with hub_beside(assistant, tmp_path / "home", settings=settings) as home, home.client() as client:
         await connected(home)

@@ -17,7 +17,6 @@ from contracts.errors import CallError, Forbidden
 from deploy.cli.main import main
 from hub_agent.calls.own_skills import Asking
 from hub_agent.settings import HomeAssistantAccess, HomeLinkSettings
-from hub_home_assistant.inward import client as inward
 from hub_home_assistant.inward.client import services_in
 from hub_home_assistant.inward.control import Control, Rules
 from hub_home_assistant.inward.entities import Entity, Place, State
@@ -193,8 +192,8 @@ async def test_a_connection_that_was_good_is_tried_again_at_once(
     assistant: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without a reset the waits would come to more than an hour.
-    monkeypatch.setattr(inward, "_BACKOFF_S", (0.01, 10_000.0))
-    monkeypatch.setattr(inward, "_STEADY_S", 0.0)
+    monkeypatch.setattr("hub_home_assistant.limits.RECONNECT_S", (0.01, 10_000.0))
+    monkeypatch.setattr("hub_home_assistant.limits.STEADY_S", 0.0)
     assistant.hangs_up = True
     access = HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN))
     async with open_home(tmp_path / "home", home_assistant_access=access):

@@ -1,0 +1,88 @@
+"""Limits of the registry: what people, tokens and devices may take, and what is waited for."""
+
+from typing import Final
+
+# Access: people, tokens and joining.
+
+MAX_ACCOUNT_NAME: Final = 64
+MOST_HOLDERS: Final = 10_000
+TOKENS_PER_HOLDER: Final = 4
+POLL_SOONER_SHARE: Final = 0.5
+"""Part of the interval after which the next question is let pass: networks bunch messages."""
+MOST_SESSIONS: Final = 20
+"""Sessions of one person; a further one ends the oldest. Each may have pages and streams of its own."""
+LOGINS: Final = 100
+"""Logins of one person at once, and in a day: each is a row for two months."""
+VERIFIED_TOKENS: Final = 1_000
+"""Tokens whose signature is checked once only; more than the devices and programs of a home."""
+FRESH_SESSION_S: Final = 5 * 60.0
+"""How long a session may hand over control of the home, after its person typed the password."""
+MIN_PASSWORD: Final = 10
+MAX_PASSWORD: Final = 1_000
+"""Characters."""
+RENEWALS_PER_DAY: Final = 12
+"""Renewals of a device in a day. One a year is enough; each is a row for a year."""
+MOST_TOKENS: Final = 100
+"""Good tokens of one person's programs: quotas and streams count by token, so there is a bound to them."""
+TOKENS_ISSUED_PER_DAY: Final = 200
+"""Tokens that one person makes at once, and in a day."""
+
+# The logins of the broker.
+
+LOGIN_LOOK_S: Final = 1.0
+"""Seconds between two looks for tokens that have expired, as the embedded broker itself looks."""
+LOGIN_RETRY_S: Final = 1.0
+LOGIN_RETRY_MAX_S: Final = 60.0
+LOGIN_SETTLE_S: Final = 60.0
+"""How long a broker may take to be told everything: five hundred devices at Mosquitto took 2.6 s."""
+
+# The bus: what devices send, and what the broker retains.
+
+PURGE_RECONNECT_S: Final = 15.0
+PURGE_LOOK_S: Final = 30.0
+"""How long a broker may take to send all that it retains: tens of thousands of topics."""
+MARKER_RETRY_S: Final = 2.0
+"""How long is waited for the marker before it is asked for again: a full queue may have dropped it."""
+MOST_PURGE_ROUNDS: Final = 1_000
+"""How often is looked again at most: a broker with a short queue gives only a thousand topics at a time."""
+STUBBORN_RETURNS: Final = 3
+"""How often a topic may come back before it counts as left."""
+GATHER_S: Final = 0.05
+"""What arrives within this time becomes one transaction: a thousand devices, a few commits."""
+EXPIRE_S: Final = 0.5
+"""How late an ``online`` that was retained and not confirmed may count as offline."""
+WORDS_STATUS_S: Final = 2.0
+"""Least time between two statuses of the hub that tell that something else can be said."""
+FORGET_S: Final = 60.0
+"""How late skills without a sign of life may leave the search; they leave after half an hour."""
+BUS_STOP_S: Final = 2.0
+"""How long stopping may wait for a broker that no longer answers."""
+
+# Registrations.
+
+MOST_KNOWN_METHODS: Final = 4_000
+"""Skills and methods of one device that are remembered, about four times what it may have at once."""
+LARGE_REGISTRATION_BYTES: Final = 16 * 1024
+"""Bytes of a registration that is read in a thread; a smaller one takes less than a millisecond."""
+MAX_VERSION: Final = 64
+READ_SLICE_S: Final = 0.02
+"""How long reading may keep the event loop at a stretch."""
+MAX_SENTENCES: Final = 2_000
+"""Sentences of one skill: each is reviewed on the event loop. Some hundreds of a device are ever used."""
+MAX_SIGNATURE: Final = 300
+
+# The HTTP API and the database.
+
+ALL_SKILLS_BYTES: Final = 1024 * 1024
+"""A person's list of all skills; the 4 kB of a search are for a model's context."""
+ALL_METHODS_BYTES: Final = 2 * 1024 * 1024
+"""Of methods with their schemas: a hundred devices with ten skills each."""
+RESTORE_BUSY_S: Final = 10.0
+DATABASE_CHECK_S: Final = 600.0
+"""Time for a look through a database, which grows to some gigabytes."""
+MAX_RESTORED_VALUE_BYTES: Final = 64 * 1024 * 1024
+MOST_NAMED: Final = 10_000
+DATABASE_BUSY_MS: Final = 10_000
+"""Several hub processes share one database; a batch of one may keep the others waiting."""
+LEAST_DATABASE_BYTES: Final = 64 * 1024
+"""With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""
