@@ -16,23 +16,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
-from typing_extensions import TypedDict
-
 from agent_core.models.entries import filled
-from chat.http.requests import Answer, answer
+from chat.operations import LOOK, Resource
 from chat.tasks import open_tasks
 from contracts.errors import ConfigError, LinkError, NotFound, StrawberryError, TooManyRequests
 from contracts.phrases import Phrase
 from contracts.rates import TokenBuckets
-from contracts.wire import Json
+from contracts.wire import Json, Part
 from hub_agent.address import COMMAND_LINE
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_live import limits
 from hub_live.events import Events, NotificationData
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.storage.store import Store
 
@@ -173,7 +169,7 @@ async def announce_missing_values(missing: Iterable[tuple[str, str, str]], event
             await events.publish(owner, event)
 
 
-class SentTest(TypedDict):
+class SentTest(Part):
     """Whether a notifier sent the test, or why not."""
 
     name: str
@@ -236,29 +232,33 @@ class Notifications:
     def _reaching(self, user: str) -> list[Notifier]:
         return [each for each in self._notifiers if each.reaches(user)]
 
-    def routes(self, gate: Gate) -> list[BaseRoute]:
-        """Make the route."""
-        may_chat = gate.require_user("chat")
+    async def test(self, user: str) -> list[SentTest]:
+        """Send a notification to each address of a person.
 
-        async def test(request: Request) -> Answer[list[SentTest]]:
-            user = (await may_chat(request)).user.id
-            if not (reaching := self._reaching(user)):
-                hint = 'Add [notifications] with urls = ["ADDRESS"] to strawberry.toml.'
-                raise NotFound("nothing sends your notifications anywhere", hint=hint)
-            if not self._buckets.take(user):
-                wait_s = round(1 / limits.NOTIFICATIONS_PER_SECOND)
-                raise TooManyRequests("too many notifications in a short time", retry_after_s=wait_s)
-            problems = await asyncio.gather(
-                *(each.sent("Strawberry", "This is a test.") for each in reaching)
-            )
-            return answer(
-                [
-                    {"name": each.name, "sent": problem is None, "problem": problem or ""}
-                    for each, problem in zip(reaching, problems, strict=True)
-                ]
-            )
+        Raises:
+            NotFound: If there is none.
+            TooManyRequests: If there were too many in a short time.
+        """
+        if not (reaching := self._reaching(user)):
+            hint = 'Add [notifications] with urls = ["ADDRESS"] to strawberry.toml.'
+            raise NotFound("nothing sends your notifications anywhere", hint=hint)
+        if not self._buckets.take(user):
+            wait_s = round(1 / limits.NOTIFICATIONS_PER_SECOND)
+            raise TooManyRequests("too many notifications in a short time", retry_after_s=wait_s)
+        problems = await asyncio.gather(*(each.sent("Strawberry", "This is a test.") for each in reaching))
+        return [
+            SentTest(name=each.name, sent=problem is None, problem=problem or "")
+            for each, problem in zip(reaching, problems, strict=True)
+        ]
 
-        return [Route("/api/notifications/test", test, methods=["POST"])]
+
+notifications: Resource[Notifications, Bearer] = Resource("notifications", "/api/notifications")
+
+
+@notifications.post(LOOK, "/test")
+async def test(notifications: Notifications, asking: Bearer) -> list[SentTest]:
+    """Send yourself a [notification](monitoring.md#notifications) to each address that is set up for you."""
+    return await notifications.test(asking.user.id)
 
 
 async def tell_full_disk(store: Store, events: Events, *, person: str, directory: Path) -> None:

@@ -32,7 +32,7 @@ from hub_live.memory.memory import Memory, open_memory
 from hub_live.memory.operations import memory as memory_operations
 from hub_live.memory.skill import MemorySkill
 from hub_live.nodes import Nodes, node_events, node_routes
-from hub_live.notifications import Notifications, open_notifications, tell_full_disk
+from hub_live.notifications import Notifications, notifications, open_notifications, tell_full_disk
 from hub_live.topics import Decoding, Feed, LastHeard, LinkName, TopicLink, open_feed
 from hub_live.topics.operations import bus
 from hub_live.topics.skill import BusSkill
@@ -117,7 +117,7 @@ class Live:
             *operations.mount(world_operations, self.world),
             *operations.mount(memory_operations, self.memory),
             *node_routes(self.nodes, gate, connections=connections),
-            *self.notifications.routes(gate),
+            *operations.mount(notifications, self.notifications),
         ]
 
 

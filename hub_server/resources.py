@@ -4,9 +4,11 @@ from typing import Any, Final
 
 from chat.operations import Resource
 from hub_agent.agents.operations import agents
+from hub_home_assistant.outward.operations import home_assistant
 from hub_live.captures.operations import captures
 from hub_live.events.operations import events
 from hub_live.memory.operations import memory
+from hub_live.notifications import notifications
 from hub_live.topics.operations import bus
 from hub_live.watchers.operations import timers, watchers
 from hub_live.world.operations import world
@@ -41,4 +43,6 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     tokens,
     clients,
     audit,
+    home_assistant,
+    notifications,
 )

@@ -25,7 +25,7 @@ from hub_agent.prompt.http import prompt_route
 from hub_agent.settings import HttpSettings
 from hub_home_assistant.inward.client import HomeAssistantHealth
 from hub_home_assistant.outward import Outward
-from hub_home_assistant.outward.http import home_assistant_routes
+from hub_home_assistant.outward.operations import Exposing, home_assistant
 from hub_live.topics.operations import PublishBody
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http import Remover
@@ -134,7 +134,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             *operations.mount(agent_operations, assistant.agents),
             *members,
             *live,
-            *home_assistant_routes(services.outward, assistant.registry.directory, services.gate),
+            *operations.mount(home_assistant, Exposing(services.outward, assistant.registry.directory)),
             *models.routes(),
             *services.mcp_servers.routes(services.gate),
             *services.metrics.routes(),

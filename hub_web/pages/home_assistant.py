@@ -6,20 +6,20 @@ from typing import Any
 from nicegui import ui
 
 from contracts.errors import StrawberryError
-from hub_home_assistant.outward.http import (
+from hub_home_assistant.outward.operations import (
     ExposedEntity,
     ExposedItem,
-    ExposedPath,
     ExposedSkill,
     OutwardState,
+    expose,
+    hide,
+    look,
 )
 from hub_web.parts.forms import switch
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
-
-_PATH = "/api/home-assistant"
 
 
 @page("/home-assistant", title="Home Assistant", icon="roofing", menu=305, admin=True)
@@ -39,7 +39,7 @@ class _HomeAssistant:
     async def open(self) -> None:
         """Build the page."""
         self._place = stack().classes("sb-parts").props("aria-live=polite")
-        self._show(await view.api.get(_PATH, OutwardState))
+        self._show(await view.api(look))
 
     def _show(self, found: OutwardState) -> None:
         self._place.clear()
@@ -109,11 +109,10 @@ class _HomeAssistant:
         async def change(value: bool) -> None:
             async with self._one_change, view.busy():
                 try:
-                    path = f"{_PATH}/{'expose' if value else 'hide'}"
-                    found = await view.api.post(path, ExposedPath(path=item.path), OutwardState)
+                    found = await view.api(expose if value else hide, item.path)
                 except StrawberryError as error:
                     view.fail(error)
-                    found = await view.api.get(_PATH, OutwardState)
+                    found = await view.api(look)
                 self._show(found)
 
         with row():

@@ -1,31 +1,28 @@
 """What is shown to Home Assistant, over HTTP: ``/api/home-assistant``."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
 
 from agent_core.schemas.nearest import suggestion
-from chat.http.requests import Answer, answer, read
+from chat.operations import ADMIN, Resource
 from contracts.errors import NotFound
-from contracts.wire import Part, Strict, Timestamp
+from contracts.wire import Part, Timestamp
 from hub_agent.bus.connection import LinkHealth
 from hub_agent.tables import ExposureRow
 from hub_home_assistant.outward import Outward
 from hub_home_assistant.outward.configs import Discovery
 from hub_home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
 from hub_home_assistant.outward.rules import Entity
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Directory, Entry
 
 _HUB = "hub"
 
 
-class ExposedPath(Strict):
-    """What is shown or hidden: ``kitchen``, ``kitchen.LampSkill``, ``kitchen.LampSkill.turn_on``."""
-
-    path: Annotated[str, Field(min_length=1, max_length=250)]
+ExposablePath = Annotated[str, Field(min_length=1, max_length=250)]
+"""What is shown or hidden: ``kitchen``, ``kitchen.LampSkill``, ``kitchen.LampSkill.turn_on``."""
 
 
 class ExposedItem(Part):
@@ -82,35 +79,49 @@ class OutwardState(Part):
     hub: list[ExposedItem]
 
 
-def home_assistant_routes(outward: Outward, directory: Directory, gate: Gate) -> list[BaseRoute]:
-    """Make the routes. What is shown is the admin's to decide: all people of the home see it there."""
+@dataclass(frozen=True)
+class Exposing:
+    """What exposes this home to Home Assistant."""
 
-    async def look(request: Request) -> Answer[OutwardState]:
-        bearer = await gate.require_admin(request)
-        return answer(_shown(outward, directory, bearer))
+    outward: Outward
+    directory: Directory
 
-    async def expose(request: Request) -> Answer[OutwardState]:
-        bearer = await gate.require_admin(request)
-        path = _find(outward, directory, bearer, (await read(request, ExposedPath)).path)
-        await outward.exposures.show(path, user=bearer.user.id)
-        gate.note("home-assistant expose", bearer)
-        return answer(_shown(outward, directory, bearer))
 
-    async def hide(request: Request) -> Answer[OutwardState]:
-        bearer = await gate.require_admin(request)
-        given = (await read(request, ExposedPath)).path
-        known = {each.path for each in _decisions(outward, directory, bearer)}
-        # What is gone, or is another person's now, can still be hidden.
-        path = given if given in known else _find(outward, directory, bearer, given)
-        await outward.exposures.hide(path, user=bearer.user.id)
-        gate.note("home-assistant hide", bearer)
-        return answer(_shown(outward, directory, bearer))
+# What is shown is the admin's to decide: all people of the home see it there.
+home_assistant: Resource[Exposing, Bearer] = Resource("home-assistant", "/api/home-assistant")
 
-    return [
-        Route("/api/home-assistant", look),
-        Route("/api/home-assistant/expose", expose, methods=["POST"]),
-        Route("/api/home-assistant/hide", hide, methods=["POST"]),
-    ]
+
+@home_assistant.get(ADMIN)
+async def look(exposing: Exposing, asking: Bearer) -> OutwardState:
+    """Return what appears [in Home Assistant](home-assistant.md), and what could.
+
+    `broker` is null without `[home_broker]`, `home_assistant` is what that last said of itself: `online`,
+    `offline` or nothing.
+    """
+    return _shown(exposing.outward, exposing.directory, asking)
+
+
+@home_assistant.post(ADMIN, "/expose")
+async def expose(exposing: Exposing, asking: Bearer, path: ExposablePath) -> OutwardState:
+    """Expose a device, a skill of it, a method or property of that, or a part of the hub.
+
+    Parts of the hub are `hub.chat`, `hub.notify` and `hub.watchers`; a device has any of its names.
+    """
+    found = _find(exposing.outward, exposing.directory, asking, path)
+    await exposing.outward.exposures.show(found, user=asking.user.id)
+    asking.note("home-assistant expose")
+    return _shown(exposing.outward, exposing.directory, asking)
+
+
+@home_assistant.post(ADMIN, "/hide")
+async def hide(exposing: Exposing, asking: Bearer, path: ExposablePath) -> OutwardState:
+    """Expose something no longer."""
+    known = {each.path for each in _decisions(exposing.outward, exposing.directory, asking)}
+    # What is gone, or is another person's now, can still be hidden.
+    found = path if path in known else _find(exposing.outward, exposing.directory, asking, path)
+    await exposing.outward.exposures.hide(found, user=asking.user.id)
+    asking.note("home-assistant hide")
+    return _shown(exposing.outward, exposing.directory, asking)
 
 
 def _find(outward: Outward, directory: Directory, bearer: Bearer, given: str) -> str:
