@@ -11,13 +11,11 @@ from typing import Final
 from contracts.claims import SCOPES, Claims
 from contracts.errors import Unauthorized
 from contracts.wire import rfc3339
+from hub_agent import limits
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now
 from identity.files import write_private
-
-_RENEW_S: Final = 30 * 24 * 3600
-"""A token that ends within a month is replaced: a hub may run for that long."""
 
 COMMAND_LINE: Final = "command line"
 
@@ -64,4 +62,4 @@ def _stored(file: Path, registry: Registry) -> Claims | None:
 
 def _is_good(claims: Claims, registry: Registry) -> bool:
     is_all = claims.sub == registry.admin.id and claims.scopes == frozenset(SCOPES)
-    return is_all and claims.exp > time.time() + _RENEW_S
+    return is_all and claims.exp > time.time() + limits.TOKEN_RENEWAL_S

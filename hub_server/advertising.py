@@ -13,12 +13,11 @@ from zeroconf import Error, InterfaceChoice
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from contracts import addresses
+from hub_server import limits
 from identity.certificates import own_names, primary_address
 
 _log = logging.getLogger(__name__)
 
-_STOP_S: Final = 2.0
-"""How long taking it back may take; what is not taken back is forgotten by itself."""
 _SHOWN: Final = 8
 """Characters of the hub's id that distinguish two homes in one network."""
 
@@ -61,7 +60,7 @@ async def advertise(advertisement: Advertisement) -> None:
 
 async def _leave(network: AsyncZeroconf) -> None:
     try:
-        async with asyncio.timeout(_STOP_S):
+        async with asyncio.timeout(limits.ADVERTISING_STOP_S):
             await network.async_unregister_all_services()
             await network.async_close()
     except (OSError, Error, TimeoutError) as error:

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
 
@@ -59,6 +59,7 @@ from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import HEAD
 from hub_registry.storage.tables import now
+from hub_server import limits
 from hub_server.http.app import Services, guarded, make_app
 from hub_server.http.pages import Pages
 from hub_server.live import Live, open_live
@@ -74,9 +75,6 @@ if TYPE_CHECKING:
     from hub_server.http.lan import Lan
 
 _log = logging.getLogger(__name__)
-
-_TIDY_S: Final = 600
-"""How often old records are deleted; what is too much by then goes in batches."""
 
 
 @dataclass(frozen=True)
@@ -392,7 +390,7 @@ async def _keep_tidy(
             await announce_missing_values(live.without_values(), live.events)
         except StorageError as error:
             _log.error("old records are deleted later: %s", error)
-        await asyncio.sleep(_TIDY_S)
+        await asyncio.sleep(limits.TIDY_S)
 
 
 async def _end_revoked(turns: Turns, connections: Connections, revocation: Revocation) -> None:

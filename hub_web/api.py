@@ -23,6 +23,7 @@ from contracts.errors import (
 )
 from contracts.phrases import Phrase
 from hub_registry.access.bearer import SESSION_COOKIE, Bearer, Gate
+from hub_web import limits
 from hub_web.texts import SENTENCES
 
 T = TypeVar("T")
@@ -34,8 +35,6 @@ _FOR_PROGRAMS: Final = re.compile(
 )
 """Sentences of a hint that a page does not show: what to type in a terminal or to send."""
 _REFUSED: Final = 400
-_UNREAD: Final = 64
-"""Chunks of a stream that wait for a page; the route waits then."""
 
 
 class ApiError(StrawberryError):
@@ -270,7 +269,7 @@ class _Exchange:
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._content: bytes | None = content
         self._gone = asyncio.Event()
-        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(_UNREAD)
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(limits.CHUNKS_UNREAD)
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
         try:

@@ -4,18 +4,16 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
 from chat.http.completions import CompletionChunk
 from chat.http.routes import Approval
 from contracts.chat import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.errors import StrawberryError
 from contracts.wire import Json, Part
+from hub_web import limits
 from hub_web.api import Api, ApiError, part
 from identity.ids import uuid7
-
-_KEPT_S: Final = 60.0
-"""How long the events of a turn are kept after its end, for pages that are loaded in the middle of it."""
 
 
 class Answered(Part):
@@ -164,4 +162,4 @@ class Feeds:
         try:
             await feed.run(api, body, headers)
         finally:
-            asyncio.get_running_loop().call_later(_KEPT_S, self._feeds.remove, feed)
+            asyncio.get_running_loop().call_later(limits.TURN_EVENTS_KEPT_S, self._feeds.remove, feed)

@@ -30,6 +30,7 @@ from contracts.errors import StrawberryError
 from hub_registry.http.sessions import SetupAnswer
 from hub_server.http.pages import path_in_app
 from hub_server.service import Hub
+from hub_web import limits
 from hub_web.api import Api
 from hub_web.door import ASSETS, KEPT, door, serve_asset
 from hub_web.feeds import Feeds
@@ -43,8 +44,6 @@ _log = logging.getLogger(__name__)
 _SOCKET: Final = "/_nicegui_ws/"
 _NICEGUI: Final = f"/_nicegui/{nicegui_version}/"
 _OK: Final = 200
-_RECONNECT_S: Final = 20.0
-"""How long a page waits for a browser that has lost its connection; a phone sleeps longer, and reloads."""
 
 
 def load_pages() -> None:
@@ -71,7 +70,7 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
         dark=None,
         language=None,
         binding_refresh_interval=None,
-        reconnect_timeout=_RECONNECT_S,
+        reconnect_timeout=limits.RECONNECT_S,
         message_history_length=200,
         tailwind=False,
         unocss=None,

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
 from contracts.text import shortened
 from hub_live.events import Event, NotificationData
+from hub_web import limits
 from hub_web.door import THEME_COOKIE, Theme, asset
 from hub_web.parts.layout import Words, empty, icon_button, note, problem
 from hub_web.texts import text
@@ -20,13 +21,6 @@ from hub_web.view import SEEN_COOKIE, view
 Width = Literal["normal", "wide", "full"]
 Build = Callable[..., Awaitable[Any]]
 
-_ON_PHONE: Final = 4
-"""Entries of the bar at the bottom of a phone; the others are behind its last one."""
-_BUILD_S: Final = 60.0
-_LISTED: Final = 20
-"""Notifications behind the bell."""
-_LONGEST: Final = 300
-"""Characters of one."""
 _STATUS: Final = ((NotFound, 404), (Forbidden, 403))
 _THEMES: Final[dict[Theme, tuple[str, str]]] = {
     "auto": ("brightness_auto", "Theme: as on this device"),
@@ -100,7 +94,7 @@ def page(
                 return RedirectResponse(view.href("/login"), 303)
             return None
 
-        _Page(path, title="Strawberry", response_timeout=_BUILD_S)(show)
+        _Page(path, title="Strawberry", response_timeout=limits.BUILD_S)(show)
         return build
 
     return register
@@ -188,7 +182,7 @@ def _navigation(here: PageInfo) -> None:
 def _bar(here: PageInfo, drawer: ui.left_drawer) -> None:
     with ui.element("nav").classes("sb-bar") as nav:
         nav.props["aria-label"] = text("Most used pages")
-        shown = _entries()[:_ON_PHONE]
+        shown = _entries()[: limits.PHONE_ENTRIES]
         for entry in shown:
             _entry(entry, here)
         with ui.element("button").classes("sb-entry").props("type=button") as more:
@@ -222,7 +216,7 @@ class _Bell:
             view.notify(": ".join(_told(event)), kind="info")
 
     async def _read(self) -> None:
-        for event in await view.stored_events(NotificationData, last=_LISTED, own=True):
+        for event in await view.stored_events(NotificationData, last=limits.NOTIFICATIONS_LISTED, own=True):
             self._take(event)
         self._count()
 
@@ -231,7 +225,7 @@ class _Bell:
         if event.user != view.user.id:
             return False
         self._listed[event.id] = event
-        if len(self._listed) > _LISTED:
+        if len(self._listed) > limits.NOTIFICATIONS_LISTED:
             del self._listed[min(self._listed)]
         return True
 
@@ -260,7 +254,7 @@ class _Bell:
 
 def _told(event: Event[NotificationData]) -> list[str]:
     """Return what a notification is about, where that is something else, and what it says."""
-    subject, said = event.subject, shortened(event.data.text or event.subject, _LONGEST)
+    subject, said = event.subject, shortened(event.data.text or event.subject, limits.MAX_NOTIFICATION)
     return [text.message(said)] if said.startswith(subject) else [subject, text.message(said)]
 
 

@@ -25,6 +25,7 @@ from contracts.errors import InvalidMessage, NotFound, Unauthorized
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_registry.access.tokens import TokenAuthority
+from hub_web import limits
 
 _log = logging.getLogger(__name__)
 
@@ -33,16 +34,6 @@ SESSION: Final = "strawberry.session"
 VIEW: Final = "strawberry.view"
 """Where the scope of the request for a page has its `View`."""
 
-_MOST_SOCKETS: Final = 48
-"""Sockets of one person: tabs of their browsers."""
-_MOST_PAGES: Final = 64
-"""Pages of one person, with those whose browser has not connected yet or has gone: each takes memory."""
-_LOOK_S: Final = 1.0
-"""How often expired sessions and clients that do not read are looked for."""
-_PING_S: Final = (10, 8)
-"""How often a browser is asked whether it is there, and how long it may take to say so."""
-_MOST_UNREAD: Final = 500
-"""Messages that may wait for one browser; a page makes a few in a second."""
 
 _GUARDED: Final[WeakKeyDictionary[socketio.AsyncServer, Any]] = WeakKeyDictionary()
 
@@ -117,7 +108,7 @@ class Sockets:
     def guard(self, server: socketio.AsyncServer) -> None:
         """Restrict a socket to pages of its own session; NiceGUI finds a page by the id in a message."""
         server.eio.max_http_buffer_size = MAX_SOCKET_MESSAGE
-        server.eio.ping_interval, server.eio.ping_timeout = _PING_S
+        server.eio.ping_interval, server.eio.ping_timeout = limits.PING_S
         # `watch` looks after the clients: a task of its own would not outlive the loop that it was begun in.
         server.eio.start_service_task = False
         handlers = server.handlers["/"]
@@ -132,7 +123,7 @@ class Sockets:
         self, session: WebSession, app: ASGIApp, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Serve one until its client leaves or its session ends."""
-        if sum(each.session.user.id == session.user.id for each in self._open) >= _MOST_SOCKETS:
+        if sum(each.session.user.id == session.user.id for each in self._open) >= limits.MOST_SOCKETS:
             await send({"type": "websocket.close", "code": 1013})
             return
 
@@ -180,13 +171,13 @@ class Sockets:
     async def watch(self, server: socketio.AsyncServer) -> None:
         """End sockets whose session has expired, and those of clients that do not read, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(limits.SOCKETS_LOOK_S)
             if not all(self._sessions.is_good(each.session) for each in self._open):
                 self._end(lambda session: not self._sessions.is_good(session))
             for name, socket in tuple(server.eio.sockets.items()):
                 if socket.closed:
                     server.eio.sockets.pop(name, None)
-                elif not socket.closing and socket.queue.qsize() > _MOST_UNREAD:
+                elif not socket.closing and socket.queue.qsize() > limits.MOST_UNREAD:
                     _log.info("a browser does not read: disconnected")
                     await socket.close(wait=False, abort=True)
                 elif not socket.closing:
@@ -202,7 +193,7 @@ def make_room(session: WebSession) -> None:
     """Delete the oldest pages of a person with too many, those without a browser first."""
     theirs = [each for each in Client.instances.values() if _is_of_person(each, session)]
     theirs.sort(key=lambda client: (client.has_socket_connection, client.created))
-    for client in theirs[: max(0, len(theirs) - _MOST_PAGES + 1)]:
+    for client in theirs[: max(0, len(theirs) - limits.MOST_PAGES + 1)]:
         _delete(client)
 
 

@@ -25,6 +25,7 @@ from hub_live.events import operations as events
 from hub_live.events.kinds import Event, EventData, Kept
 from hub_registry.access.accounts import User
 from hub_registry.http.sessions import confirm_password
+from hub_web import limits
 from hub_web.api import Api, T
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
@@ -41,9 +42,6 @@ Show = Callable[[], Awaitable[None]]
 """Reads something and shows it."""
 
 SEEN_COOKIE: Final = "strawberry_seen"
-
-_RETRY_S: Final = (0.5, 15.0)
-"""Shortest and longest wait until a stream that has ended is opened again."""
 
 
 class View:
@@ -370,7 +368,7 @@ class View:
         slot = ui.context.slot
 
         async def run() -> None:
-            backoff, failed = Backoff(*_RETRY_S), False
+            backoff, failed = Backoff(*limits.STREAM_RETRY_S), False
             while True:
                 try:
                     async with open_stream() as events:

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from agent_core.gateway.opening import ChosenModels, LiveGateway
 from agent_core.models.entries import Models
 from agent_core.skills.execution import in_thread
 from contracts.chat import AGENTS, unknown_agent
 from contracts.errors import ConfigError, NotFound
+from hub_agent import limits
 from hub_agent.agents.agent import (
     ASSISTANT,
     DIRECTORY,
@@ -24,8 +24,6 @@ from hub_agent.agents.agent import (
 )
 from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.tools import Tools, open_tools
-
-_IMPORT_S: Final = 15.0
 
 
 class Agents:
@@ -100,14 +98,14 @@ class Agents:
         if known is None or known[:2] != (agent, stamps):
             make = partial(open_tools, agent.name, agent.profile, home=self.home, directory=self.directory)
             try:
-                async with asyncio.timeout(_IMPORT_S):
+                async with asyncio.timeout(limits.IMPORT_S):
                     # In a daemon thread: what never ends would keep the hub from ending.
                     made = await in_thread(make, name=f"tools of {agent.name}")
             except TimeoutError:
                 raise ConfigError(
                     "the Python files of the agent {agent} took longer than {most:g} s to import",
                     agent=agent.name,
-                    most=_IMPORT_S,
+                    most=limits.IMPORT_S,
                     hint="Do long work in the functions.",
                 ) from None
             known = self._tools[agent.name] = (agent, stamps, made)

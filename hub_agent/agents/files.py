@@ -12,14 +12,10 @@ from contracts.errors import Conflict, FileProblem, Forbidden
 from contracts.phrases import Phrase
 from contracts.text import storable
 from contracts.wire import OrAbsent, Phrased, PhraseText
+from hub_agent import limits
 from hub_agent.agents.profile import DATA, AgentProfile
 from identity.confined import open_below, parts_of
 
-_MAX_READ: Final = 16 * 1024 * 1024
-"""Bytes of a file that is read; it is in memory as a whole, to count its lines."""
-_PAGE_CHARS: Final = 7_000
-"""Of one answer: what a model is shown of a tool's result in one piece."""
-_LISTED: Final = 200
 _ONE: Final = Lock()
 """Held by who writes: two that look at a quota at once would both find room."""
 
@@ -106,9 +102,9 @@ class AgentFiles:
             open_below(self.root, (*self.below, *folders)) as directory,
             os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file,
         ):
-            content = file.read(_MAX_READ + 1)
-        if len(content) > _MAX_READ:
-            raise ValueError(f"{path} is larger than {_MAX_READ:,} bytes")
+            content = file.read(limits.MAX_READ_BYTES + 1)
+        if len(content) > limits.MAX_READ_BYTES:
+            raise ValueError(f"{path} is larger than {limits.MAX_READ_BYTES:,} bytes")
         return content
 
     def write(self, path: str, text: str, *, append: bool) -> int:
@@ -131,8 +127,10 @@ class AgentFiles:
             Forbidden: If it cannot be a plain file below the directory, or the quota is used up.
             OSError: If it cannot be written.
         """
-        if at + len(content) > _MAX_READ:
-            raise Forbidden("a file may have {most:,} bytes", most=_MAX_READ, hint="Write several files.")
+        if at + len(content) > limits.MAX_READ_BYTES:
+            raise Forbidden(
+                "a file may have {most:,} bytes", most=limits.MAX_READ_BYTES, hint="Write several files."
+            )
         return self._put(path, content, at=at)
 
     def remove(self, path: str) -> None:
@@ -178,8 +176,11 @@ class AgentFiles:
         parts = parts_of(folder) if folder not in ("", ".") else ()
         with open_below(self.root, (*self.below, *parts), create=not parts) as directory:
             found = sorted((path, size) for path, size in directory.walk() if not _is_hidden(path))
-        listed = [ListedFile(path="/".join((*parts, path)), bytes=size) for path, size in found[:_LISTED]]
-        if (more := len(found) - _LISTED) > 0:
+        listed = [
+            ListedFile(path="/".join((*parts, path)), bytes=size)
+            for path, size in found[: limits.FILES_LISTED]
+        ]
+        if (more := len(found) - limits.FILES_LISTED) > 0:
             note = Phrase("and {more} more; name a folder to see those in it", more=more)
             listed.append(ListedFile(note=note))
         return listed
@@ -210,11 +211,11 @@ def _is_hidden(path: str) -> bool:
 def _page(lines: list[str], start: int) -> str:
     """Return as many lines as one answer holds, and how to read on."""
     size, end = 0, start
-    while end < len(lines) and (end == start or size + len(lines[end]) <= _PAGE_CHARS):
+    while end < len(lines) and (end == start or size + len(lines[end]) <= limits.PAGE_CHARS):
         size, end = size + len(lines[end]), end + 1
     text = "".join(lines[start:end])
-    if len(text) > _PAGE_CHARS:
-        text = f"{text[:_PAGE_CHARS]} … (this line has {len(text):,} characters)\n"
+    if len(text) > limits.PAGE_CHARS:
+        text = f"{text[: limits.PAGE_CHARS]} … (this line has {len(text):,} characters)\n"
     if end < len(lines):
         text += f"\n[Lines {start + 1} to {end} of {len(lines)}. Go on with line={end + 1}.]"
     return text

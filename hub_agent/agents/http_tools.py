@@ -19,18 +19,13 @@ from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
 from contracts.phrases import Phrase
 from contracts.wire import Json
+from hub_agent import limits
 from hub_agent.agents.profile import SECRET, HttpParameter, HttpTool
 from identity.certificates import client_context
 
 if TYPE_CHECKING:
     import httpx
 
-_REDIRECTS: Final = 3
-_ADDRESSES: Final = 3
-_CONNECT_S: Final = 5.0
-_TAIL: Final = 8 * 1024
-"""Bytes read beyond what is shown: a secret at the cut must be seen whole to be taken out."""
-_SHORTEST_SECRET: Final = 4
 _MASK: Final = "***"
 
 _NAT64: Final = ip_network("64:ff9b::/96")
@@ -96,7 +91,7 @@ class _Request:
         if query:
             url = f"{url}?{urlencode(query)}"
         try:
-            for _ in range(_REDIRECTS + 1):
+            for _ in range(limits.MOST_REDIRECTS + 1):
                 status, content, target = await self._send_once(url, headers, body)
                 if target is None:
                     return self._shown(status, content)
@@ -161,7 +156,7 @@ class _Request:
                     place,
                     headers=headers,
                     content=body,
-                    extensions={"sni_hostname": host, "timeout": {"connect": _CONNECT_S}},
+                    extensions={"sni_hostname": host, "timeout": {"connect": limits.TOOL_CONNECT_S}},
                 )
                 try:
                     response = await transport.handle_async_request(request)
@@ -185,7 +180,7 @@ class _Request:
         content = bytearray()
         async for piece in response.aiter_raw():
             content += piece
-            if len(content) > self._tool.max_bytes + _TAIL:
+            if len(content) > self._tool.max_bytes + limits.TAIL_BYTES:
                 break
         return bytes(content)
 
@@ -209,7 +204,7 @@ class _Request:
                 host=host,
                 hint="The owner allows that with 'allow_private: true' for this tool in the profile.",
             )
-        return [str(address) for address in addresses[:_ADDRESSES]]
+        return [str(address) for address in addresses[: limits.ADDRESSES_TRIED]]
 
     def _followed(self, url: str, target: str) -> str:
         """Return where a redirect leads.
@@ -240,7 +235,7 @@ class _Request:
 
     def _without_secrets(self, text: str) -> str:
         for secret in sorted(self._secrets.values(), key=len, reverse=True):
-            if len(secret) >= _SHORTEST_SECRET:
+            if len(secret) >= limits.SHORTEST_SECRET:
                 for form in (secret, quote(secret), quote_plus(secret), json.dumps(secret)[1:-1]):
                     text = text.replace(form, _MASK)
         return text

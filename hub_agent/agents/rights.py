@@ -1,7 +1,6 @@
 """What an agent sees of the skills and what it may call; decided here, never by its model."""
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 from agent_core.finder import DirectoryCatalogue, SkillFinder
 from agent_core.search.catalogue import FoundMethod, SearchPage, SkillCall, Target
@@ -9,11 +8,9 @@ from agent_core.search.directory import HUB_KEY
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
+from hub_agent import limits
 from hub_agent.agents.profile import matches
 from hub_agent.calls.device_manager import ActingCaller
-
-_SEARCHED_BYTES: Final = 256 * 1024
-"""Of results, before those are left out that the agent may not call."""
 
 
 class AllowedCatalogue(DirectoryCatalogue):
@@ -33,7 +30,9 @@ class AllowedCatalogue(DirectoryCatalogue):
         """See ``agent_core.search.catalogue.Catalogue``."""
         if self._allow is None:
             return await super().search(query)
-        page = await self.finder.find(query, current=self.current, user=self.user, max_bytes=_SEARCHED_BYTES)
+        page = await self.finder.find(
+            query, current=self.current, user=self.user, max_bytes=limits.SEARCHED_BYTES
+        )
         found = tuple(allowed for each in page.results if (allowed := self._allowed(each)) is not None)
         return SearchPage(found, len(found))
 

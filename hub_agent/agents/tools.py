@@ -20,6 +20,7 @@ from agent_core.tools.toolset import ToolOutcome, Toolset, failed
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, ConfigError
 from contracts.wire import Json
+from hub_agent import limits
 from hub_agent.agents.agent import load_function
 from hub_agent.agents.built_in import BuiltInTools
 from hub_agent.agents.files import AgentFiles
@@ -30,8 +31,6 @@ from hub_agent.calls.device_manager import ActingCaller
 _log = logging.getLogger(__name__)
 
 _NO_ARGUMENTS: Final[dict[str, Json]] = {"type": "object", "properties": {}}
-_CALLS: Final = 8
-"""Calls of one agent's tools that run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def open_tools(agent: str, profile: AgentProfile, *, home: Path, directory: Path
                     problems[tool.name] = error
             case _:
                 methods[tool] = skill.methods[tool]
-    runner = SkillRunner([replace(skill, name=agent, methods=methods, concurrency=_CALLS)])
+    runner = SkillRunner([replace(skill, name=agent, methods=methods, concurrency=limits.CALLS_AT_ONCE)])
     return Tools(agent, methods, problems, origins, runner)
 
 

@@ -28,6 +28,7 @@ from contracts.errors import (
     TooManyRequests,
 )
 from contracts.rates import Slots, TokenBucket, TokenBuckets
+from hub_agent import limits
 from hub_agent.bus.bus_replies import Replies, error_event, is_last
 from hub_agent.bus.connection import Bus
 from hub_agent.chat.assistant import Assistant
@@ -39,13 +40,6 @@ _log = logging.getLogger(__name__)
 _SHAPE: Final = 'Send {"message": …} as JSON, or the text itself.'
 _MOST_BYTES: Final = 4 * MAX_MESSAGE + 4_096
 """A message of four bytes a character, and what stands around it."""
-_MOST_OPEN: Final = 16
-"""Requests of one sender that run or wait at once."""
-_DRAIN_S: Final = 2.0
-"""How long stopping waits for the last replies of turns that it cancelled."""
-_REFUSALS: Final = 20
-"""Refusals of one sender at once; one more every two seconds, and of all together five times as many. On a
-shared broker anybody can publish requests, under any name."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +104,11 @@ class BusChat:
         self._tasks = tasks
         self._open: set[tuple[str, str]] = set()
         self._ended: set[tuple[str, str]] = set()
-        self._slots = Slots(each=_MOST_OPEN)
+        self._slots = Slots(each=limits.MOST_OPEN_REQUESTS)
         self._idle = asyncio.Event()
         self._idle.set()
-        self._refusals = TokenBuckets(burst=_REFUSALS, per_second=0.5)
-        self._all_refusals = TokenBucket(burst=5 * _REFUSALS, per_second=2)
+        self._refusals = TokenBuckets(burst=limits.CHAT_REFUSALS, per_second=0.5)
+        self._all_refusals = TokenBucket(burst=5 * limits.CHAT_REFUSALS, per_second=2)
 
     def arrived(self, message: Message) -> None:
         """Start or refuse a request; for `Link.subscribe`.
@@ -144,7 +138,7 @@ class BusChat:
 
     async def drain(self) -> None:
         """Wait shortly for the last replies; the turns were cancelled before."""
-        if not await happens(self._idle, within_s=_DRAIN_S):
+        if not await happens(self._idle, within_s=limits.DRAIN_S):
             _log.warning("%d chat requests were left without their last reply", len(self._open))
 
     def _read(self, principal: str, id_: str, message: Message) -> _Asked:

@@ -3,7 +3,6 @@
 import socket
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from pydantic import SecretStr
 
@@ -13,14 +12,10 @@ from bus.link.tls_failure import connect_failure
 from contracts.addresses import broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import Disconnected, LoginRefused
+from hub_agent import limits
 from hub_agent.settings import BusSettings, HubSettings
 from hub_registry.registry import Registry
 from identity import tokens
-
-_LOOK_S: Final = 0.5
-_TOKEN_S: Final = 24 * 3600
-"""How long the hub's own token is good; it makes a new one at each connect, and a broker that checks
-the time disconnects it then, which it survives."""
 
 
 def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
@@ -62,7 +57,7 @@ def _token(settings: HubSettings, registry: Registry) -> SecretStr:
         kind="hub",
         owner=registry.admin.id,
         scopes=(),
-        lifetime_s=_TOKEN_S,
+        lifetime_s=limits.BUS_TOKEN_S,
     )
     return SecretStr(tokens.issue(registry.key, claims))
 
@@ -78,7 +73,7 @@ def _refuse_foreign(bus: BusSettings) -> None:
     _, host, port = broker_endpoint(bus.url)
     try:
         # A broker of our own that is not known to run is one of this machine: the answer comes at once.
-        socket.create_connection((host, port), timeout=_LOOK_S).close()
+        socket.create_connection((host, port), timeout=limits.LOGIN_LOOK_S).close()
     except OSError as error:
         raise Disconnected(
             connect_failure(error, host, tls=False)[0],

@@ -18,12 +18,11 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from hub_agent import limits
 from identity.envelope import Seal
 
 _log = logging.getLogger(__name__)
 
-_LAST_S: Final = 60.0
-"""How long the last reply waits for a broker that went away meanwhile."""
 
 _Code = Literal["refused", "no_model", "limit", "invalid", "internal"]
 _CODES: Final[tuple[tuple[type[StrawberryError], _Code], ...]] = (
@@ -72,7 +71,7 @@ class Replies:
 
         forget = self._link.on_connected(note)
         try:
-            async with asyncio.timeout(_LAST_S):
+            async with asyncio.timeout(limits.LAST_REPLY_S):
                 await back.wait()
             await self._publish(payload)
         except (TimeoutError, Disconnected):

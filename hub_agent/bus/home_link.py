@@ -17,6 +17,7 @@ from sqlmodel import Session, col, delete, select
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.errors import Forbidden, StrawberryError
+from hub_agent import limits
 from hub_agent.bus.bus_login import with_login
 from hub_agent.bus.connection import CONNECT_S, LinkHealth, link_health
 from hub_agent.settings import HomeLinkSettings
@@ -28,8 +29,6 @@ _log = logging.getLogger(__name__)
 
 _CLIENT_ID: Final = "strawberry-home-"
 """Another one than on the bus: both may be the same broker, which lets a client id in once."""
-_STOP_S: Final = 2.0
-"""How long stopping may wait for a broker that no longer answers."""
 
 
 class HomeTopics:
@@ -158,7 +157,7 @@ class HomeLink:
         """Publish that the hub is offline, if the broker is connected."""
 
         async def publish() -> None:
-            async with asyncio.timeout(_STOP_S):
+            async with asyncio.timeout(limits.LINK_STOP_S):
                 await self.publish(self._availability.topic, topics.HOME_OFFLINE, confirmed=True)
 
         try:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
 
 from bus.link import Message
 from chat.tasks import open_tasks
@@ -14,16 +13,10 @@ from contracts import topics
 from contracts.devices.voice import COLLECT_S, WakeHeard, WakeVerdict
 from contracts.errors import BadSignature, Disconnected
 from contracts.rates import TokenBuckets
+from hub_agent import limits
 from hub_agent.bus.connection import Bus
 from hub_registry.devices.directory import Directory, Entry
 from identity.envelope import unseal
-
-_AGE_S: Final = 5.0
-"""How old a question may be, by a clock that may differ; an older one is a replay."""
-_SETTLED_S: Final = 1.0
-"""How long a decision counts for devices that are slower to hear."""
-_BURST: Final = 5
-_MOST_WORDS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class _Contest:
 
     @property
     def is_over(self) -> bool:
-        return self.decided is not None and time.monotonic() - self.decided > _SETTLED_S
+        return self.decided is not None and time.monotonic() - self.decided > limits.DECISION_SETTLED_S
 
 
 @asynccontextmanager
@@ -80,7 +73,7 @@ class WakeWords:
         self._seal = bus.seal
         self._tasks = tasks
         self._contests: dict[str, _Contest] = {}
-        self._rates = TokenBuckets(burst=_BURST, per_second=1)
+        self._rates = TokenBuckets(burst=limits.WAKE_WORDS_AT_ONCE, per_second=1)
 
     def arrived(self, message: Message) -> None:
         """Handle a question; for `Link.subscribe`.
@@ -98,7 +91,7 @@ class WakeWords:
             return
         document = unseal(self._seal.hub_id, message.topic, message.payload, key)
         asked = topics.WAKE_HEARD.parse(document)
-        if abs((datetime.now(UTC) - asked.at).total_seconds()) <= _AGE_S:
+        if abs((datetime.now(UTC) - asked.at).total_seconds()) <= limits.QUESTION_AGE_S:
             self._enter(entry, asked)
 
     def _enter(self, entry: Entry, asked: WakeHeard) -> None:
@@ -113,7 +106,7 @@ class WakeWords:
             self._tasks.create_task(self._tell(heard, answer=not late), name="wake word: late")
         elif contest is not None:
             contest.heard.append(heard)
-        elif len(self._contests) < _MOST_WORDS:
+        elif len(self._contests) < limits.MOST_WAKE_WORDS:
             contest = self._contests[asked.word] = _Contest([heard])
             self._tasks.create_task(self._decide(contest), name=f"wake word {asked.word}")
 

@@ -18,30 +18,18 @@ from contracts.claims import Claims
 from contracts.errors import ErrorCode, Forbidden, StorageError, TooManyRequests
 from contracts.rates import TokenBuckets
 from contracts.wire import Json
+from hub_agent import limits
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import AuditRow, TokenRow, now
 from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
 
-_AGAIN_S: Final = 5.0
-"""Seconds until the next attempt where the database cannot be written."""
-_MOST: Final = 10_000
-"""Records that are kept while the database cannot be written."""
-_GATHER_S: Final = 0.25
-"""Records of this time go into one transaction. The thread that writes takes turns with the event loop, so
-writing after each call of a program would make every one of them wait: 100 calls took half as long again."""
 
 _REFUSED: Final = ("forbidden", "rate_limited", ErrorCode.REFUSED.value, ErrorCode.NEEDS_CONFIRMATION.value)
 """Outcomes of attempts that cost their sender nothing, so of each token only some are recorded."""
-_REFUSALS: Final = 20
-"""Refused attempts of a token at once; six more a minute."""
 _PEOPLE: Final = "People"
 """What acts about people, tokens and rights are filed under, as if it were a skill of the hub."""
-_ROWS: Final = 200_000
-"""Records that are kept, some 60 MB."""
-_BATCH: Final = 2_000
-"""Records that are deleted in one transaction, so that others can write in between."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +89,13 @@ class AuditTrail:
         rows: Records that are kept at most.
     """
 
-    def __init__(self, store: Store, *, keep_days: float = 365, rows: int = _ROWS) -> None:
+    def __init__(
+        self, store: Store, *, keep_days: float = 365, rows: int = limits.AUDIT_RECORDS_KEPT
+    ) -> None:
         self._store = store
         self._keep = timedelta(days=keep_days)
         self._rows = rows
-        self._refusals = TokenBuckets(burst=_REFUSALS, per_second=0.1)
+        self._refusals = TokenBuckets(burst=limits.AUDITED_REFUSALS, per_second=0.1)
         self._records: list[CallRecord] = []
         self._noted = asyncio.Event()
 
@@ -159,9 +149,9 @@ class AuditTrail:
         """Write records as they come, until cancelled."""
         while True:
             await self._noted.wait()
-            await asyncio.sleep(_GATHER_S)
+            await asyncio.sleep(limits.AUDIT_GATHER_S)
             if not await self.flush():
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(limits.AUDIT_RETRY_S)
                 self._noted.set()
 
     async def flush(self) -> bool:
@@ -184,7 +174,7 @@ class AuditTrail:
             await asyncio.shield(self._store.write(work))
         except StorageError as error:
             _log.error("%d calls are written into the audit later: %s", len(records), error)
-            self._records = [*records, *self._records][-_MOST:]
+            self._records = [*records, *self._records][-limits.MOST_UNWRITTEN_RECORDS :]
             return False
         return True
 
@@ -198,11 +188,16 @@ class AuditTrail:
         """
 
         def delete_some(session: Session, chosen: ColumnElement[bool], most: int) -> bool:
-            batch = select(AuditRow.id).where(chosen).order_by(col(AuditRow.id)).limit(min(most, _BATCH))
+            batch = (
+                select(AuditRow.id)
+                .where(chosen)
+                .order_by(col(AuditRow.id))
+                .limit(min(most, limits.AUDIT_DELETED_AT_ONCE))
+            )
             return bool(session.exec(delete(AuditRow).where(col(AuditRow.id).in_(batch))).rowcount)
 
         def work(session: Session) -> bool:
-            if delete_some(session, col(AuditRow.at) < now() - self._keep, _BATCH):
+            if delete_some(session, col(AuditRow.at) < now() - self._keep, limits.AUDIT_DELETED_AT_ONCE):
                 return True
             count = func.count()
             excess = session.exec(select(count).select_from(AuditRow)).one() - self._rows

@@ -13,6 +13,7 @@ from agent_core.times import Since, utc
 from contracts.chat import TurnRecord
 from contracts.errors import ErrorCode
 from contracts.wire import Json, Part, Strict, Timestamp
+from hub_agent import limits
 from hub_agent.calls.audit import AuditTrail
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import AuditRow, readable
@@ -25,8 +26,6 @@ _CHANGED: Final = (
     ErrorCode.OUTCOME_UNKNOWN.value,
 )
 """Outcomes of calls that did something, or may have done it."""
-_SLICE: Final = 1_000
-"""Records that are read at once for an export; a writer waits for no more of them meanwhile."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """What a cell begins with that a spreadsheet runs. Names of devices and arguments may be anybody's."""
 
@@ -141,7 +140,7 @@ class AuditLog:
         if kind == "csv":
             yield _csv([[*AuditEntry.model_fields]])
         while True:
-            page = await self._read(wanted, seer, _SLICE)
+            page = await self._read(wanted, seer, limits.AUDIT_READ_AT_ONCE)
             if kind == "csv":
                 yield _csv([[*map(_cell, each.model_dump(mode="json").values())] for each in page.entries])
             else:

@@ -10,12 +10,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from contracts.errors import Conflict
-
-_MOST_REMEMBERED: Final = 1_000
-"""Tokens that are kept."""
+from hub_agent import limits
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class ConfirmationTokens:
         """Make a token for exactly this act."""
         token = secrets.token_urlsafe(16)
         self._issued[token] = (act, self._clock() + self._expires_s)
-        if len(self._issued) > _MOST_REMEMBERED:
+        if len(self._issued) > limits.CONFIRMATIONS_REMEMBERED:
             self._issued.popitem(last=False)
         return token
 

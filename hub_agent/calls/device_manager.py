@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
 
 from agent_core.schemas.arguments import arguments_digest
 from agent_core.search.catalogue import SkillCall
@@ -17,13 +16,11 @@ from contracts.devices.rpc import MAX_TTL_MS, Actor
 from contracts.errors import CallError, ErrorCode
 from contracts.phrases import Phrase
 from contracts.wire import Json
+from hub_agent import limits
 from hub_agent.calls.audit import AuditTrail, CallRecord, Origin
 from hub_agent.calls.own_skills import OwnSkills
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
-
-_MARGIN_MS: Final = 3_000
-"""Beyond a method's own time: the way there and back, so that the spoke reports the timeout."""
 
 
 class DeviceManager:
@@ -225,7 +222,7 @@ def _request(
         method=found.method.name,
         actor=actor,
         kwargs=dict(call.arguments),
-        ttl_ms=min(found.method.timeout_ms + _MARGIN_MS, MAX_TTL_MS),
+        ttl_ms=min(found.method.timeout_ms + limits.CALL_MARGIN_MS, MAX_TTL_MS),
         confirmed=call.confirmed,
         read_only=flags.read_only,
         idempotent=flags.idempotent,

@@ -14,17 +14,11 @@ from typing import Final
 from contracts.claims import Claims
 from contracts.errors import TooManyRequests
 from contracts.rates import Clock, Slots, TokenBucket, TokenBuckets
+from hub_agent import limits
 from hub_agent.settings import QuotaSettings
 
-_HOLDERS: Final = 10_000
-_DAYS: Final = 4
-"""So many days' worth may be recorded at once: ten thousand turns are a year of a device without the hub."""
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 24 * _HOUR_S
-_SHORT_S: Final = 0.1
-"""What has lasted so long waits for a device, in nearly all cases."""
-_SHARES: Final = 4
-"""All tokens together have so many times what one has; the last share of it is for people."""
 
 
 class Quota:
@@ -37,10 +31,17 @@ class Quota:
     """
 
     def __init__(
-        self, *, per_minute: float, burst: int, shares: int = _SHARES, clock: Clock = time.monotonic
+        self,
+        *,
+        per_minute: float,
+        burst: int,
+        shares: int = limits.HOME_SHARES,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._per_second = per_minute / 60
-        self._holders = TokenBuckets(burst=burst, per_second=self._per_second, most=_HOLDERS, clock=clock)
+        self._holders = TokenBuckets(
+            burst=burst, per_second=self._per_second, most=limits.MOST_HOLDERS, clock=clock
+        )
         self._all = TokenBucket(burst=shares * burst, per_second=shares * self._per_second, clock=clock)
         self._reserve = burst
 
@@ -100,7 +101,9 @@ class DailyVolume:
 
 
 def _daily(amount: float, clock: Clock) -> TokenBuckets:
-    return TokenBuckets(burst=_DAYS * amount, per_second=amount / _DAY_S, most=_HOLDERS, clock=clock)
+    return TokenBuckets(
+        burst=limits.RECORDED_DAYS * amount, per_second=amount / _DAY_S, most=limits.MOST_HOLDERS, clock=clock
+    )
 
 
 class FairQueue:
@@ -113,7 +116,7 @@ class FairQueue:
     """
 
     def __init__(self, *, each: int, lasting: int, waiting: int) -> None:
-        self._slots = Slots(each=each, total=_SHARES * each, reserved=each)
+        self._slots = Slots(each=each, total=limits.HOME_SHARES * each, reserved=each)
         self._lasting = Slots(each=lasting)
         self._most_waiting = waiting
         self._waiting: OrderedDict[str, deque[tuple[asyncio.Future[None], bool]]] = OrderedDict()
@@ -140,7 +143,7 @@ class FairQueue:
                 self._slots.give_back(holder)
                 self._wake()
 
-        lasts = asyncio.get_running_loop().call_later(_SHORT_S, make_room)
+        lasts = asyncio.get_running_loop().call_later(limits.SHORT_CALL_S, make_room)
         try:
             yield
         finally:
@@ -211,10 +214,12 @@ class Quotas:
     def __init__(self, settings: QuotaSettings) -> None:
         self.messages = Quota(per_minute=settings.per_minute, burst=settings.burst)
         self.sentences = Quota(
-            per_minute=10 * settings.per_minute, burst=10 * settings.burst, shares=_HOLDERS
+            per_minute=10 * settings.per_minute, burst=10 * settings.burst, shares=limits.MOST_HOLDERS
         )
         self.turns = Slots(
-            each=settings.open_turns, total=_SHARES * settings.open_turns, reserved=settings.open_turns
+            each=settings.open_turns,
+            total=limits.HOME_SHARES * settings.open_turns,
+            reserved=settings.open_turns,
         )
         self.sentence_turns = Slots(each=settings.open_turns)
         self.calls = FairQueue(each=settings.calls, lasting=settings.lasting, waiting=settings.waiting)

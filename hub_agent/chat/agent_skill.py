@@ -8,11 +8,11 @@ from agent_core.skills.skill import skill_method
 from contracts.chat import AGENTS, MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import CallError, ErrorCode, Forbidden
 from contracts.wire import Json
+from hub_agent import limits
 from hub_agent.calls.own_skills import HubSkill
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer
 
-_ANSWER_S: Final = 300.0
 _READ: Final = "The assistant asks this for a person, after it has read what devices or strangers wrote."
 
 
@@ -31,7 +31,7 @@ class AgentSkill(HubSkill):
             {"name": each.name, "description": each.profile.description} for each in found if each.profile
         ]
 
-    @skill_method(untrusted_output=True, timeout_s=_ANSWER_S)
+    @skill_method(untrusted_output=True, timeout_s=limits.AGENT_ANSWER_S)
     async def ask(
         self, agent: str, message: Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE)]
     ) -> str:

@@ -30,6 +30,7 @@ from agent_core.search.words import query_words
 from chat.tasks import supervise
 from contracts.chat import TurnRecord
 from contracts.errors import GatewayError, StorageError
+from hub_agent import limits
 from hub_agent.chat.conversations import turns_of, view_of
 from hub_agent.chat.record import record_of
 from hub_agent.tables import SummaryRow, TurnRow
@@ -39,20 +40,6 @@ from hub_registry.storage.tables import Moment, readable
 _log = logging.getLogger(__name__)
 
 _FIND: Final = "devices.hub.MemorySkill.search_conversations(query) finds what was said in them."
-_STEPS: Final = 4
-"""Questions to the model after one turn; a conversation that is behind further catches up turn by turn."""
-_BACKLOG: Final = 1_000
-"""Exchanges that are summarised of a conversation that has no summary yet: the newest."""
-_LONGEST_TEXT: Final = 4_000
-"""Characters of a question or an answer that a summary is made of; what was pasted is not summed up."""
-_LONGEST_SUMMARY: Final = 3_000
-_BY_MEANING: Final = 2_000
-"""Turns that are searched by meaning: the newest. All are searched by words."""
-_NEAR: Final = 5
-"""Turns that the list of conversations has by meaning alone; what is further away is about something else."""
-_SETTLE_S: Final = 2.0
-"""How long further turns are awaited before their texts are read."""
-_PATIENCE_S: Final = 180.0
 _SYSTEM: Final = """\
 You sum up a long conversation between a person and the assistant of their home, so that the assistant can go
 on with it. Keep what the person wants and prefers, names, numbers and dates, what was decided and done, and
@@ -206,7 +193,7 @@ class Histories:
     async def near(self, user: str, query: str) -> Sequence[int]:
         """Return the rows of a user's turns that a query is about by meaning; none where none stands out."""
         similar = await self._similar(user, query)
-        return similar.rows[:_NEAR] if similar is not None and similar.stands_out else ()
+        return similar.rows[: limits.FOUND_BY_MEANING] if similar is not None and similar.stands_out else ()
 
     async def _similar(self, user: str, query: str) -> Similar | None:
         if self._embeddings is None or not query.strip():
@@ -227,14 +214,14 @@ class Histories:
                 for row, user, _ in rows:
                     self._rows_of[user].add(row)
                 embeddings.keep({row: said for row, _, said in rows})
-            await asyncio.sleep(_SETTLE_S)
+            await asyncio.sleep(limits.HISTORY_SETTLE_S)
 
     def _is_long(self, turns: Sequence[TurnRecord]) -> bool:
         return len(turns) >= self._exchanges or sum(map(_tokens, turns)) > self._tokens
 
     async def _summarise(self, reader: Reader, gateway: Gateway) -> None:
         try:
-            for _ in range(_STEPS):
+            for _ in range(limits.SUMMARY_STEPS):
                 if not await self._summarise_some(reader, gateway):
                     return
         except (GatewayError, StorageError, TimeoutError) as error:
@@ -247,7 +234,7 @@ class Histories:
 
         def read(session: Session) -> tuple[Summary | None, list[TurnRecord]]:
             row = session.get(SummaryRow, reader.key)
-            return _summary(row), _turns_after(session, reader, row, limit=_BACKLOG)
+            return _summary(row), _turns_after(session, reader, row, limit=limits.SUMMARY_BACKLOG)
 
         before, turns = await self._store.read(read)
         if not self._is_long(turns):
@@ -258,7 +245,7 @@ class Histories:
             kept += 1
         old, room = list[TurnRecord](), self._tokens
         for turn in turns[: len(turns) - kept]:
-            room -= min(_tokens(turn), _LONGEST_TEXT)
+            room -= min(_tokens(turn), limits.MAX_SUMMARISED_TEXT)
             if old and room < 0:
                 break
             old.append(turn)
@@ -270,7 +257,7 @@ class Histories:
             user=reader.user,
             conversation=reader.conversation,
             reader=reader.key[2],
-            text=text[:_LONGEST_SUMMARY],
+            text=text[: limits.MAX_SUMMARY],
             turn=last.turn,
             at=last.at,
             exchanges=len(old) + (before.exchanges if before is not None else 0),
@@ -314,7 +301,7 @@ _TEXTS: Final = text(
     f"""
     SELECT turn.rowid, turn.user,
         substr(turn.question, 1, 500) || char(10) || substr(coalesce(turn.answer, ''), 1, 500)
-    FROM turn WHERE {_CURRENT} ORDER BY turn.rowid DESC LIMIT {_BY_MEANING}
+    FROM turn WHERE {_CURRENT} ORDER BY turn.rowid DESC LIMIT {limits.SEARCHED_BY_MEANING}
     """  # noqa: S608
 )
 
@@ -342,14 +329,14 @@ async def _asked(gateway: Gateway, before: Summary | None, turns: Sequence[TurnR
     shortened = [
         turn.model_copy(
             update={
-                "question": turn.question[:_LONGEST_TEXT],
-                "answer": turn.answer and turn.answer[:_LONGEST_TEXT],
+                "question": turn.question[: limits.MAX_SUMMARISED_TEXT],
+                "answer": turn.answer and turn.answer[: limits.MAX_SUMMARISED_TEXT],
             }
         )
         for turn in turns
     ]
     messages = (*Beginning(before).messages(), *messages_of(shortened, reader=None), _ASK)
     request = ModelRequest(_SYSTEM, messages)
-    async with asyncio.timeout(_PATIENCE_S), aclosing(gateway.stream(request)) as events:
+    async with asyncio.timeout(limits.SUMMARY_S), aclosing(gateway.stream(request)) as events:
         texts = [event.text async for event in events if isinstance(event, TextPart)]
     return "".join(texts).strip()

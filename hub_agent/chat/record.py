@@ -26,6 +26,7 @@ from chat.turns import Turn, Turns, came_before, cancelled_before
 from contracts.chat import ConversationSummary, TurnRecord, TurnState
 from contracts.errors import Conflict, Forbidden, NotFound, StorageError, TooManyRequests
 from contracts.rates import TokenBuckets
+from hub_agent import limits
 from hub_agent.calls.rate import DailyVolume
 from hub_agent.chat.conversations import (
     first_questions,
@@ -48,15 +49,6 @@ from hub_registry.storage.tables import Moment, now, readable
 _TOMBSTONE_AGE: Final = timedelta(days=1)
 """A late request is at most as late as the longest stream, 15 minutes, and clocks may be wrong."""
 
-_CANCELS: Final = 60
-"""Turns that never came which a device may cancel at once; six more a minute. Each is a write."""
-_KEEP_S: Final = 1.0
-"""How often the answers of running turns are recorded: one transaction for all of them."""
-_AT_ONCE: Final = 10
-"""Turns of a push that are recorded in one transaction: what others record waits for it, some 10 ms."""
-_REST: Final = 3
-"""Pause after each, times what it took: the writes of one device take a quarter of the time at most."""
-
 
 class ConversationRecord:
     """The record as one hub process uses it; see `chat.turns.TurnStore`.
@@ -73,7 +65,7 @@ class ConversationRecord:
         # Used in the thread of the store only.
         self._volume = volume or DailyVolume()
         self._pushing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._cancels = TokenBuckets(burst=_CANCELS, per_second=0.1)
+        self._cancels = TokenBuckets(burst=limits.CANCELS_AT_ONCE, per_second=0.1)
 
     async def clean_up(self) -> None:
         """Mark turns that an earlier process of this instance left running as cancelled."""
@@ -154,7 +146,7 @@ class ConversationRecord:
         """Record what running turns have answered so far, until cancelled: a kill loses a second of it."""
         recorded: dict[tuple[str, str], tuple[str, bool]] = {}
         while True:
-            await asyncio.sleep(_KEEP_S)
+            await asyncio.sleep(limits.ANSWERS_RECORDED_S)
             said = {
                 (each.user, each.id): (text, each.untrusted) for each in turns.all() if (text := each.answer)
             }
@@ -402,10 +394,10 @@ class ConversationRecord:
             return [turn.turn for turn in some if push.take(turn)]
 
         async with self._pushing.setdefault(through, asyncio.Lock()):
-            for start in range(0, len(turns), _AT_ONCE):
-                some, begun = turns[start : start + _AT_ONCE], time.perf_counter()
+            for start in range(0, len(turns), limits.PUSHED_AT_ONCE):
+                some, begun = turns[start : start + limits.PUSHED_AT_ONCE], time.perf_counter()
                 recorded += await self._store.write(partial(work, some=some))
-                await asyncio.sleep(_REST * (time.perf_counter() - begun))
+                await asyncio.sleep(limits.PUSH_REST * (time.perf_counter() - begun))
         return recorded
 
 

@@ -20,14 +20,11 @@ from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.trace import SpanDetail, TurnSpan, own_ms
 from contracts.wire import Part, Phrased, PhraseText, Strict, Timestamp, rfc3339
+from hub_agent import limits
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, readable
 
-_KEPT: Final = 2_000
-"""Turns of one person of which it is kept where their time went; that is some 5 MB, and at most 30."""
-_QUESTION_CHARS: Final = 200
-"""Characters of a question in a list."""
 _PLAIN: Final = {
     *("provider", "model", "first_ms", "run_ms", "ran_ms", "input_tokens", "output_tokens", "cost", "stop")
 }
@@ -195,7 +192,7 @@ class Traces:
             partition_by=col(TraceRow.user), order_by=(col(TraceRow.at).desc(), col(TraceRow.turn))
         )
         numbered = select(TraceRow.user, TraceRow.turn, newest.label("number")).subquery()
-        old = select(numbered.c.user, numbered.c.turn).where(numbered.c.number > _KEPT)
+        old = select(numbered.c.user, numbered.c.turn).where(numbered.c.number > limits.TRACES_KEPT)
         query = delete(TraceRow).where(tuple_(col(TraceRow.user), col(TraceRow.turn)).in_(old))
         await self._store.write(lambda session: session.exec(query))
 
@@ -258,7 +255,7 @@ def _summary(row: TurnRow, costs: _Costs, user: str) -> TurnSummary:
         agent=row.agent,
         device=row.device,
         origin=row.origin,
-        question=row.question[:_QUESTION_CHARS] if is_own else None,
+        question=row.question[: limits.MAX_QUESTION_LISTED] if is_own else None,
         at=row.at,
         ended_at=ended,
         ms=None if ended is None else round((ended - row.at).total_seconds() * 1000),

@@ -16,13 +16,11 @@ from agent_core.prompt import (
 )
 from agent_core.provenance import EMPTY, Prompt, Text
 from agent_core.search.words import naming_words
+from hub_agent import limits
 from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
-
-_LISTED: Final = 10
-"""Items of a list in the prompt; a skill lists them all."""
 
 _ACTING: Final = Section(
     "acting",
@@ -68,7 +66,10 @@ class PromptPart:
 
 def list_part(what: str, items: Sequence[Prompt]) -> PromptPart | None:
     """Return a part that lists the first of some items and counts the others; None where there are none."""
-    shown = [*items[:_LISTED], *([f"and {len(items) - _LISTED} more"] if len(items) > _LISTED else [])]
+    shown = [
+        *items[: limits.PROMPT_ITEMS],
+        *([f"and {len(items) - limits.PROMPT_ITEMS} more"] if len(items) > limits.PROMPT_ITEMS else []),
+    ]
     return PromptPart(Prompt(f"{what}: {', '.join(shown)}")) if items else None
 
 

@@ -39,24 +39,11 @@ from contracts.rates import Slots, TokenBucket
 from contracts.validation import parsed
 from hub_agent.chat.assistant import Assistant, key_of
 from hub_registry.access.bearer import Bearer, Gate
+from hub_server import limits
 
 _log = logging.getLogger(__name__)
 
 _PATH: Final = "/api/chat/stream"
-_SOCKETS: Final = 8
-"""Sockets of one token at once, as with other streams."""
-_TURNS: Final = 32
-"""Turns that one socket follows, and turns of one holder whose events are kept."""
-_GRACE_S: Final = 60.0
-"""How long a turn goes on without its client, and its events are kept after its end: a phone changes from one
-network to another in seconds."""
-_REFUSALS: Final = 300
-"""Frames of one socket that are refused at once, and one a second, before it is closed: each costs 0.2 ms."""
-_MOST_FOLLOWED: Final = 1024 * 1024
-"""Bytes of events of one turn that are kept while a client follows it."""
-_MOST_KEPT: Final = 256 * 1024
-"""Bytes of them that are kept without one: the quotas let all tokens have some 300 turns in the grace time,
-which makes 80 MB."""
 
 
 class _Followed:
@@ -120,7 +107,7 @@ class _Followed:
                 self._abandon = self._wait_for_client()
 
     def _wait_for_client(self) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(_GRACE_S, self.turn.cancel)
+        return asyncio.get_running_loop().call_later(limits.GRACE_S, self.turn.cancel)
 
     def _keep(self, event: TurnEvent) -> None:
         number = self._forgotten + len(self._frames) + 1
@@ -136,7 +123,7 @@ class _Followed:
         """Forget the first events where there are too many."""
         # One large event must not drive out all before it that are not sent yet: the newest does not count.
         earlier = self._size - len(self._frames[-1] if self._frames else b"")
-        most = _MOST_FOLLOWED if self._clients else _MOST_KEPT
+        most = limits.MAX_FOLLOWED_BYTES if self._clients else limits.MAX_KEPT_BYTES
         if earlier > most:
             # A quarter at a time: each of them moves all others.
             while earlier > most * 3 // 4:
@@ -166,7 +153,7 @@ class ChatSockets:
         self._connections = connections
         self._tasks = tasks
         self._followed: dict[tuple[str, str], _Followed] = {}
-        self._open = Slots(each=_SOCKETS, total=assistant.settings.http.connections * 2 // 3)
+        self._open = Slots(each=limits.SOCKETS_PER_TOKEN, total=assistant.settings.http.connections * 2 // 3)
 
     def route(self) -> WebSocketRoute:
         return WebSocketRoute(_PATH, self._serve)
@@ -175,7 +162,7 @@ class ChatSockets:
         """Begin to follow a turn; the oldest of its holder's is forgotten where there are too many."""
         key = (turn.user, turn.id)
         own = [each for each, known in self._followed.items() if known.turn.holder == turn.holder]
-        if len(own) >= _TURNS:
+        if len(own) >= limits.TURNS_FOLLOWED:
             self._followed.pop(own[0]).given_up.set()
         self._followed[key] = followed = _Followed(turn)
         self._tasks.create_task(self._run(followed, key), name=f"follow turn {turn.id}")
@@ -197,7 +184,7 @@ class ChatSockets:
     async def _run(self, followed: _Followed, key: tuple[str, str]) -> None:
         await followed.run()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE_S):
+            async with asyncio.timeout(limits.GRACE_S):
                 await followed.given_up.wait()
         if self._followed.get(key) is followed:
             del self._followed[key]
@@ -208,7 +195,7 @@ class ChatSockets:
             jti, left_s = bearer.claims.jti, bearer.claims.exp - time.time()
             if not self._open.take(jti):
                 raise TooManyRequests(
-                    f"this token has {_SOCKETS} sockets open, or all together have too many",
+                    f"this token has {limits.SOCKETS_PER_TOKEN} sockets open, or all together have too many",
                     hint="Close one.",
                 )
         except StrawberryError as error:
@@ -245,7 +232,7 @@ class _Client:
         self._bearer = bearer
         self._tasks = tasks
         self._sending: dict[str, asyncio.Task[None]] = {}
-        self._refusals = TokenBucket(burst=_REFUSALS, per_second=1)
+        self._refusals = TokenBucket(burst=limits.SOCKET_REFUSALS, per_second=1)
 
     async def read(self) -> str:
         """Obey its messages until it leaves; return why it is to go, where it is."""
@@ -312,9 +299,11 @@ class _Client:
         task.add_done_callback(lambda done: self._sending.get(name) is done and self._sending.pop(name))
 
     def _make_room(self) -> None:
-        if len(self._sending) >= _TURNS:
+        if len(self._sending) >= limits.TURNS_FOLLOWED:
             raise TooManyRequests(
-                "this socket follows {turns} turns", turns=_TURNS, hint="Wait until one has ended."
+                "this socket follows {turns} turns",
+                turns=limits.TURNS_FOLLOWED,
+                hint="Wait until one has ended.",
             )
 
     async def _send_all(self, begun: bytes, followed: _Followed, after: int) -> None:

@@ -24,6 +24,7 @@ from contracts.names import HUB_SKILLS
 from contracts.wire import Json, Part
 from hub_agent.calls.own_skills import OwnSkills
 from hub_registry.access.bearer import Gate
+from hub_server import limits
 from hub_server.mcp.http import load
 
 if TYPE_CHECKING:
@@ -33,12 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FILE: Final = "mcp.json"
-_LOOK_S: Final = 2.0
-_START_S: Final = 30.0
-_CHECK_S: Final = 60.0
-"""How often a server is asked for its tools: one that hangs is started again."""
-_CALL_S: Final = 120.0
-_RESTART_S: Final = (1.0, 300.0)
 
 
 def open_file(home: Path) -> EditedFile[dict[str, "ServerEntry"]]:
@@ -93,11 +88,13 @@ class _Server:
         from hub_server.mcp.foreign import value_of
 
         try:
-            async with asyncio.timeout(_CALL_S):
+            async with asyncio.timeout(limits.MCP_CALL_S):
                 given = tool.arguments(arguments)
                 return value_of(await client.call_tool(tool.tool, given, progress_callback=report))
         except TimeoutError:
-            raise CallError(ErrorCode.TIMEOUT, f"{self.name} did not answer in {_CALL_S:g} s") from None
+            raise CallError(
+                ErrorCode.TIMEOUT, f"{self.name} did not answer in {limits.MCP_CALL_S:g} s"
+            ) from None
         except CallError:
             raise
         except Exception as error:  # noqa: BLE001  what the library fails with is not known
@@ -172,7 +169,7 @@ class McpClients:
             for name, entry in wanted.items():
                 if name not in self._servers:
                     self._start(name, entry)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(limits.MCP_LOOK_S)
 
     def _start(self, name: str, entry: "ServerEntry") -> None:
         from hub_server.mcp.foreign import skill_name
@@ -213,7 +210,7 @@ class McpClients:
             server.state, server.detail = "failed", reason
             _log.warning("MCP server %s: %s", server.name, reason)
 
-        await keep_running(run, warn, wait_s=_RESTART_S, steady_s=_CHECK_S)
+        await keep_running(run, warn, wait_s=limits.MCP_RESTART_S, steady_s=limits.MCP_CHECK_S)
 
     async def _serve(self, server: _Server) -> Never:
         library = await load("mcp")
@@ -224,18 +221,18 @@ class McpClients:
             if getattr(message, "method", "") == "notifications/tools/list_changed":
                 server.news.set()
 
-        async with asyncio.timeout(_START_S) as waiting:
+        async with asyncio.timeout(limits.MCP_START_S) as waiting:
             async with library.Client(
                 _transport(self._home, server), message_handler=note, cache=None
             ) as client:
                 while not server.ended:
                     await self._list(server, client)
                     waiting.reschedule(None)
-                    if await happens(server.news, within_s=_CHECK_S) and not server.ended:
+                    if await happens(server.news, within_s=limits.MCP_CHECK_S) and not server.ended:
                         # One that says it all the time is asked now and then.
-                        await asyncio.sleep(_LOOK_S)
+                        await asyncio.sleep(limits.MCP_LOOK_S)
                     server.news.clear()
-                    waiting.reschedule(asyncio.get_running_loop().time() + _START_S)
+                    waiting.reschedule(asyncio.get_running_loop().time() + limits.MCP_START_S)
         raise ConfigError("it ended", hint=f"It said: {server.said}" if server.said else "")
 
     async def _list(self, server: _Server, client: Any) -> None:
@@ -280,7 +277,7 @@ async def _transport(home: Path, server: _Server) -> AsyncIterator[tuple[Any, An
     async with AsyncExitStack() as stack:
         if entry.command is None:
             given = {name: fill(value) for name, value in entry.headers.items()}
-            timeout = httpx2.Timeout(30.0, read=_CALL_S)
+            timeout = httpx2.Timeout(30.0, read=limits.MCP_CALL_S)
             http = await stack.enter_async_context(httpx2.AsyncClient(headers=given, timeout=timeout))
             opened = streamable_http_client(fill(entry.url or ""), http_client=http)
         else:

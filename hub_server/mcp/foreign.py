@@ -13,13 +13,9 @@ from agent_core.skills.results import MAX_RESULT_BYTES
 from contracts.devices.registration import Method, MethodFlags, Registration
 from contracts.errors import CallError, ErrorCode, InvalidMessage
 from contracts.wire import Json
+from hub_server import limits
 from hub_server.mcp.file import Annotations
 
-_MAX_TOOLS: Final = 128
-_MAX_DOC: Final = 2_000
-_MAX_SCHEMA: Final = 16 * 1024
-_MAX_ERROR: Final = 1_000
-_TIMEOUT_MS: Final = 120_000
 _TYPES: Final = {
     "string": "str",
     "integer": "int",
@@ -69,8 +65,8 @@ def foreign_methods(
     problems: list[str] = []
     unapproved: list[str] = []
     for number, tool in enumerate(tools):
-        if number == _MAX_TOOLS:
-            problems.append(f"it has more than {_MAX_TOOLS} tools")
+        if number == limits.MAX_TOOLS:
+            problems.append(f"it has more than {limits.MAX_TOOLS} tools")
             break
         shown = repr(str(tool.name)[:60])
         name = _identifier(str(tool.name))
@@ -96,7 +92,7 @@ def foreign_methods(
 
 def registered(skill: str, doc: str, methods: Iterable[ForeignMethod]) -> RegisteredSkill:
     """Return what the directory offers."""
-    registration = _registration(skill, doc[:_MAX_DOC], [each.method for each in methods])
+    registration = _registration(skill, doc[: limits.MAX_TOOL_DOC], [each.method for each in methods])
     return RegisteredSkill.of(registration, "")
 
 
@@ -108,7 +104,7 @@ def value_of(result: Any) -> Json:
     """
     texts = [_text(block) for block in result.content]
     if result.is_error:
-        raise CallError(ErrorCode.SKILL_ERROR, "\n".join(texts)[:_MAX_ERROR] or "the tool failed")
+        raise CallError(ErrorCode.SKILL_ERROR, "\n".join(texts)[: limits.MAX_TOOL_ERROR] or "the tool failed")
     value: Json = "\n".join(texts) if result.structured_content is None else result.structured_content
     if isinstance(value, dict) and value.keys() == {"result"}:
         value = value["result"]  # how the official library wraps what is no object
@@ -123,8 +119,8 @@ def _registration(skill: str, doc: str, methods: list[Method]) -> Registration:
 
 def _method(name: str, tool: Any) -> ForeignMethod:
     schema: dict[str, Any] = dict(tool.input_schema)
-    if len(json.dumps(schema)) > _MAX_SCHEMA:
-        raise ValueError(f"its schema has more than {_MAX_SCHEMA:,} characters")
+    if len(json.dumps(schema)) > limits.MAX_TOOL_SCHEMA:
+        raise ValueError(f"its schema has more than {limits.MAX_TOOL_SCHEMA:,} characters")
     properties = schema.get("properties") or {}
     if schema.get("type", "object") != "object" or not isinstance(properties, dict):
         raise ValueError("its schema is not one of an object")
@@ -150,11 +146,11 @@ def _method(name: str, tool: Any) -> ForeignMethod:
     method = Method(
         name=name,
         signature=f"{name}({', '.join(words)})"[:2_000],
-        doc=(tool.description or tool.title or "")[:_MAX_DOC],
+        doc=(tool.description or tool.title or "")[: limits.MAX_TOOL_DOC],
         parameters=parameters,
         positional=required[:1],
         flags=_flags(tool.annotations),
-        timeout_ms=_TIMEOUT_MS,
+        timeout_ms=limits.TOOL_TIMEOUT_MS,
     )
     return ForeignMethod(method, str(tool.name), names)
 

@@ -22,16 +22,13 @@ from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Gate
+from hub_server import limits
 from hub_server.mcp.runs import BEARER, ToolRuns
 
 if TYPE_CHECKING:
     from hub_server.mcp.server import McpServer
 
 _SESSION: Final = b"mcp-session-id"
-_EACH: Final = 8
-_MOST: Final = 256
-"""Sessions of one token, and of all: clients that were killed leave theirs behind for half an hour.
-Of too many, the person loses one who has most."""
 
 
 async def load(module: str) -> Any:
@@ -147,9 +144,9 @@ class Mcp:
     async def _bound(self, token: str) -> None:
         """End the sessions that were used longest ago where there are too many."""
         own = [session for session, holder in self._sessions.items() if holder.token == token]
-        for session in own[:-_EACH]:
+        for session in own[: -limits.SESSIONS_PER_TOKEN]:
             await self._end(session)
-        while len(self._sessions) > _MOST:
+        while len(self._sessions) > limits.MOST_SESSIONS:
             crowd = Counter(holder.user for holder in self._sessions.values())
             ((user, _),) = crowd.most_common(1)
             await self._end(next(each for each, holder in self._sessions.items() if holder.user == user))

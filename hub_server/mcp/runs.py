@@ -16,14 +16,13 @@ from agent_core.turn import TurnContext
 from chat.questions import Questions
 from contracts.chat import TurnEvent
 from contracts.errors import Conflict, NotFound, StrawberryError, TooManyRequests
+from hub_server import limits
 from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
 
 BEARER: Final = "strawberry.bearer"
 """Key of a request's scope under which its bearer is."""
-_WAITING: Final = 8
-"""Calls of one token that may wait for an answer with no request of their client."""
 
 
 class ToolRun:
@@ -91,8 +90,8 @@ class ToolRuns:
         Raises:
             TooManyRequests: If too many calls of this token wait already.
         """
-        if sum(each.token == run.token for each in self._waiting.values()) >= _WAITING:
-            raise TooManyRequests(f"{_WAITING} calls of this token wait for an answer")
+        if sum(each.token == run.token for each in self._waiting.values()) >= limits.CALLS_WAITING:
+            raise TooManyRequests(f"{limits.CALLS_WAITING} calls of this token wait for an answer")
         run.question = question
         self._waiting[run.id] = run
         # A client that does not come back: its question expires, and the call ends by itself.

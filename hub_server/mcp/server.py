@@ -33,6 +33,7 @@ from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import ActingCaller
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer
+from hub_server import limits
 from hub_server.mcp.runs import BEARER, ToolRun, ToolRuns
 
 _INSTRUCTIONS: Final = (
@@ -43,8 +44,6 @@ _WHERE: Final = (
     "Use a token with the scope 'confirm' and an MCP client that supports elicitation, "
     "or ask in 'strawberry chat'."
 )
-_MAX_BYTES: Final = 1024 * 1024
-"""Of a resource: a model reads no more."""
 _RESOURCES: Final = {
     "strawberry://devices": ("/api/devices", "The devices of the home"),
     "strawberry://skills": ("/api/skills", "What the devices can do"),
@@ -270,7 +269,7 @@ class McpServer:
             content = b""
             async for chunk in response.aiter_bytes():
                 content += chunk
-                if len(content) > _MAX_BYTES:
+                if len(content) > limits.MAX_RESOURCE_BYTES:
                     raise MCPError(types.INVALID_PARAMS, "this resource has more than 1 MB: get it over HTTP")
         kind = response.headers.get("content-type", "").partition(";")[0]
         if response.status_code >= 400:

@@ -11,11 +11,10 @@ from typing import Final
 
 from chat.turns import Turn
 from contracts.trace import own_ms
+from hub_server import limits
 
 CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 TURN_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
-_MODELS: Final = 100
-"""Names of models with a label of their own: those of settings, and of agents that have one of their own."""
 
 
 class Histogram:
@@ -78,5 +77,7 @@ class Metrics:
                 tokens = {"input": each.detail.input_tokens, "output": each.detail.output_tokens}
                 for direction, count in tokens.items():
                     if count is not None:
-                        known = (each.name, direction) in self.tokens or len(self.tokens) < 2 * _MODELS
+                        known = (each.name, direction) in self.tokens or len(
+                            self.tokens
+                        ) < 2 * limits.MODELS_LABELLED
                         self.tokens[each.name if known else "other", direction] += count

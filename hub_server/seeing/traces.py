@@ -18,14 +18,10 @@ from chat.tasks import supervise
 from chat.turns import Turn
 from contracts.trace import TurnSpan
 from hub_agent.chat.traces import plain_detail
+from hub_server import limits
 
 _log = logging.getLogger(__name__)
 
-_WAITING: Final = 100
-_DELAY_MS: Final = 1_000
-_SEND_S: Final = 5.0
-_END_S: Final = 3.0
-"""How long the end of the hub waits for a collector that does not answer."""
 _MS: Final = 1_000_000
 
 
@@ -44,7 +40,7 @@ class TraceExport:
     def __init__(self, endpoint: str, version: str) -> None:
         self._endpoint = endpoint
         self._version = version
-        self._waiting: asyncio.Queue[_Ended] = asyncio.Queue(_WAITING)
+        self._waiting: asyncio.Queue[_Ended] = asyncio.Queue(limits.TRACES_WAITING)
         self._provider: Any = None
         self._trace_id = 0
 
@@ -69,7 +65,7 @@ class TraceExport:
         """Send what is left, as far as the collector takes it at once."""
         if self._provider is not None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_END_S):
+                async with asyncio.timeout(limits.TRACES_END_S):
                     await in_thread(self._provider.shutdown, name="traces")
 
     def _send(self, turn: Turn, end: int) -> None:
@@ -117,8 +113,12 @@ class TraceExport:
         provider = sdk.TracerProvider(
             id_generator=generator, resource=resources.Resource.create(resource), shutdown_on_exit=False
         )
-        sender = exporter.OTLPSpanExporter(f"{self._endpoint.rstrip('/')}/v1/traces", timeout=_SEND_S)
-        provider.add_span_processor(batches.BatchSpanProcessor(sender, schedule_delay_millis=_DELAY_MS))
+        sender = exporter.OTLPSpanExporter(
+            f"{self._endpoint.rstrip('/')}/v1/traces", timeout=limits.TRACES_SEND_S
+        )
+        provider.add_span_processor(
+            batches.BatchSpanProcessor(sender, schedule_delay_millis=limits.TRACES_DELAY_MS)
+        )
         return provider
 
 

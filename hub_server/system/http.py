@@ -23,6 +23,7 @@ from contracts.errors import ConfigError, Conflict, InvalidMessage
 from contracts.wire import Part, Strict, Timestamp
 from hub_registry.access.bearer import Bearer, Gate, cannot_confirm
 from hub_registry.http.devices import DeviceAnswer
+from hub_server import limits
 from hub_server.mcp.clients import McpServers
 from hub_server.system.host import BackupContents, CheckAnswer, Health, Host
 from hub_server.system.logs import LogLine
@@ -31,9 +32,6 @@ from sandbox_host.pool import PoolState
 
 _log = logging.getLogger(__name__)
 
-_STREAMS: Final = 8
-_MOST_UPLOADED: Final = 4 * 1024**3
-"""Bytes of a backup that is uploaded: ten years of conversations are a few hundred megabytes."""
 _PIECE: Final = 256 * 1024
 Level = Literal["debug", "info", "warning", "error"]
 _LEVELS: Final[dict[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -103,7 +101,7 @@ class _Backup(Strict):
 class _Piece(Strict):
     """Where in the file a piece of an upload belongs."""
 
-    at: Annotated[int, Field(ge=0, le=_MOST_UPLOADED)] = 0
+    at: Annotated[int, Field(ge=0, le=limits.MAX_UPLOADED_BYTES)] = 0
 
 
 class _Restore(Strict):
@@ -143,7 +141,7 @@ class SystemRoutes:
 
     def routes(self) -> list[BaseRoute]:
         """Make the routes."""
-        streams = Streams(self.connections, most=_STREAMS)
+        streams = Streams(self.connections, most=limits.LOG_STREAMS)
         at_work = asyncio.Lock()
 
         async def person(request: Request, *, goes_on: bool = False) -> Bearer:
@@ -287,7 +285,7 @@ def _append(path: Path, at: int, piece: bytes) -> int:
         size = file.tell()
         if at != size:
             raise Conflict("the upload has {size} bytes, so the next piece is not at {at}", size=size, at=at)
-        if size + len(piece) > _MOST_UPLOADED:
-            raise InvalidMessage("a backup may have {most:,} bytes over HTTP", most=_MOST_UPLOADED)
+        if size + len(piece) > limits.MAX_UPLOADED_BYTES:
+            raise InvalidMessage("a backup may have {most:,} bytes over HTTP", most=limits.MAX_UPLOADED_BYTES)
         file.write(piece)
         return size + len(piece)

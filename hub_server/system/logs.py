@@ -7,14 +7,9 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
 
 from chat.tasks import happens
-
-_LINES: Final = 2_000
-_BYTES: Final = 2 * 1024 * 1024
-_LONGEST: Final = 8_000
-"""Characters of one line; a traceback is shorter."""
+from hub_server import limits
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,7 @@ class LogRing(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record; called from any thread."""
         try:
-            text = self.format(record)[:_LONGEST]
+            text = self.format(record)[: limits.MAX_LOG_LINE]
         except Exception:  # noqa: BLE001  as every handler: logging must not fail what logs
             self.handleError(record)
             return
@@ -61,7 +56,7 @@ class LogRing(logging.Handler):
             self._kept.append(LogLine(self._next, at, record.levelno, record.name, text))
             self._next += 1
             self._bytes += len(text)
-            while len(self._kept) > _LINES or self._bytes > _BYTES:
+            while len(self._kept) > limits.LOG_LINES_KEPT or self._bytes > limits.LOG_BYTES_KEPT:
                 self._bytes -= len(self._kept.popleft().text)
             waiting = list(self._waiting.items())
         for event, loop in waiting:

@@ -34,10 +34,10 @@ from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryEr
 from contracts.phrases import Phrase
 from contracts.wire import OrAbsent, Part, Phrased, PhraseText, Strict
 from hub_registry.access.bearer import Gate
+from hub_server import limits
 
 _KEY_NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
 _KEY_END: Final = "_API_KEY"
-_ENTERED_S: Final = 5 * 60.0
 _PULLED: Final = re.compile(r"(?:(?P<host>[\w.:-]+)/)?(?:[\w.-]+/)?[\w.-]+(?::[\w.-]+)?\Z", re.ASCII)
 _LIBRARIES: Final = ("hf.co", "huggingface.co", "ollama.com", "registry.ollama.ai")
 """Where Ollama may get a model from. From any other host it would fetch what an address in the house says."""
@@ -293,7 +293,7 @@ class ModelRoutes:
         bound |= {(each.key_variable, each.address) for each in PROVIDERS.values()}
         for variable, _ in _places(entries) - bound:
             jti, at = self._entered.get(variable or "", ("", 0.0))
-            is_own = jti == bearer.claims.jti and time.monotonic() - at < _ENTERED_S
+            is_own = jti == bearer.claims.jti and time.monotonic() - at < limits.PASSWORD_ENTERED_S
             if not is_own and (variable is None or keys.get(variable)):
                 await self._gate.require_password(request)
 

@@ -1,13 +1,13 @@
 """Agents: their profiles, with what is wrong in which line, and their files."""
 
 from functools import partial
-from typing import Final
 
 from nicegui import ui
 
 from contracts.phrases import Phrase
 from hub_agent.agents import operations as profiles
 from hub_agent.agents.operations import AgentProblem, AgentSummary
+from hub_web import limits
 from hub_web.api import part
 from hub_web.parts.files import FileField, download_link, size
 from hub_web.parts.forms import text_field
@@ -31,8 +31,6 @@ from hub_web.parts.layout import (
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
-
-_LEAST_LINES: Final = 12
 
 
 @page("/agents", title="Agents", icon="smart_toy", menu=70)
@@ -134,7 +132,7 @@ class _Editor:
         wrong = {each.line for each in problems}
         count = (self._source.value or "").count("\n") + 1
         self._numbers.set("\n".join(f"▸{n:>3}" if n in wrong else f"{n:>4}" for n in range(1, count + 1)))
-        self._source.props(f"rows={max(count, _LEAST_LINES)}")
+        self._source.props(f"rows={max(count, limits.LEAST_EDITOR_LINES)}")
         with refilled(self._problems):
             for each in problems:
                 # The file and the line are shown anyway.

@@ -15,6 +15,7 @@ from hub_registry.http.devices import list_devices
 from hub_server.http import sentences
 from hub_server.http.turns import changes as turn_changes
 from hub_server.system.models import ModelStates
+from hub_web import limits
 from hub_web.api import part
 from hub_web.feeds import Feed
 from hub_web.parts.forms import choice, text_field
@@ -25,10 +26,6 @@ from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
 from identity.ids import uuid7
 
-_LISTED: Final = 50
-_MOST_LISTED: Final = 1_000
-_TURNS: Final = 30
-_TITLE_CHARS: Final = 60
 _SEND: Final = """(event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -113,9 +110,11 @@ class _Chat:
         feeds = view.feeds.of(view.user.id, self._id)
         exchanges: list[ConversationTurn] = []
         try:
-            found = await view.api.get(f"/api/conversations/{part(self._id)}", Conversation, limit=_TURNS)
+            found = await view.api.get(
+                f"/api/conversations/{part(self._id)}", Conversation, limit=limits.TURNS_SHOWN
+            )
             exchanges = found.exchanges
-            if title is None and (found.title or len(exchanges) < _TURNS):
+            if title is None and (found.title or len(exchanges) < limits.TURNS_SHOWN):
                 asked = next((each.question for each in exchanges if each.replaced_by is None), "")
                 title = _title(found.title, asked)
         except NotFound:
@@ -125,7 +124,7 @@ class _Chat:
             view.title(title)
         if exchanges and exchanges[-1].agent in self._agent.options:
             self._agent.value = exchanges[-1].agent
-        if len(exchanges) == _TURNS:
+        if len(exchanges) == limits.TURNS_SHOWN:
             with self._thread:
                 more = view.button(text("Earlier turns"), lambda: self._earlier(more), kind="flat")
         self._show(exchanges, feeds)
@@ -169,9 +168,9 @@ class _Chat:
 
     async def _earlier(self, button: ui.button) -> None:
         path = f"/api/conversations/{part(self._id)}"
-        found = await view.api.get(path, Conversation, limit=_TURNS, before=self._first)
+        found = await view.api.get(path, Conversation, limit=limits.TURNS_SHOWN, before=self._first)
         self._show(found.exchanges, {}, earlier=True)
-        if len(found.exchanges) < _TURNS:
+        if len(found.exchanges) < limits.TURNS_SHOWN:
             button.delete()
 
     def _box(self, question: str, turn: str) -> TurnBox:
@@ -333,7 +332,7 @@ class _Conversations:
     def __init__(self, current: str) -> None:
         self._current = current
         self._title: str | None = None
-        self._most = _LISTED
+        self._most = limits.CHATS_LISTED
         self._read = one_at_a_time(self._show)
         with stack().classes("sb-chats-in") as self._inside:
             view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
@@ -363,11 +362,11 @@ class _Conversations:
                 self._entry(each)
             if not found:
                 note(text("Nothing found") if wanted else text("Nothing was said yet"))
-            if len(found) == self._most < _MOST_LISTED:
+            if len(found) == self._most < limits.MOST_CHATS_LISTED:
                 view.button(text("Earlier ones"), self._show_more, kind="flat")
 
     async def _show_more(self) -> None:
-        self._most = min(self._most + 4 * _LISTED, _MOST_LISTED)
+        self._most = min(self._most + 4 * limits.CHATS_LISTED, limits.MOST_CHATS_LISTED)
         await self._read()
 
     def _entry(self, conversation: ConversationSummary) -> None:
@@ -418,4 +417,4 @@ class _Conversations:
 
 
 def _title(title: str | None, asked: str) -> str:
-    return shortened(title or asked, _TITLE_CHARS)
+    return shortened(title or asked, limits.MAX_CHAT_TITLE)

@@ -4,7 +4,6 @@ import difflib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import groupby, islice
-from typing import Final
 
 from nicegui import ui
 
@@ -27,6 +26,7 @@ from hub_registry.http.devices import (
 )
 from hub_registry.http.skills import MethodBody, SkillBody, list_methods
 from hub_registry.http.users import list_users
+from hub_web import limits
 from hub_web.api import part
 from hub_web.pages.devices import load_words, place_and_owner, state_of
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
@@ -57,9 +57,6 @@ from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
-
-_REFRESH_S: Final = 15.0
-_MOST_LINES: Final = 400
 
 
 @page("/devices/{name}", title="Device", icon="devices", width="wide")
@@ -106,7 +103,7 @@ class _Device:
         self._skills = stack()
         self._programs = ui.element("div")
         await self._show_skills()
-        ui.timer(_REFRESH_S, self._refresh, immediate=False)
+        ui.timer(limits.DEVICE_REFRESH_S, self._refresh, immediate=False)
         view.follow(
             partial(view.api.follow, world.follow, world.Wanted(kind="device")),
             lambda _: self._refresh(),
@@ -435,7 +432,7 @@ class _Device:
             place = ui.element("div")
 
             async def read() -> None:
-                lines = (await view.api.get(f"{path}/logs", NodeLogs, lines=_MOST_LINES)).lines
+                lines = (await view.api.get(f"{path}/logs", NodeLogs, lines=limits.MOST_NODE_LINES)).lines
                 with refilled(place):
                     if lines:
                         code("\n".join(lines), label=text("Log of {name}", name=name))

@@ -13,6 +13,7 @@ from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import devices as operations
 from hub_registry.http import joining
 from hub_registry.http.devices import DeviceAnswer
+from hub_web import limits
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field
 from hub_web.parts.invitation import show_invitation
@@ -36,7 +37,6 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import Show, one_at_a_time, view
 
-_REFRESH_S: Final = 10.0
 _CHANGING: Final = ("last_seen", "load", "loads", "memory_mb", "uptime_s")
 
 
@@ -80,7 +80,7 @@ async def devices() -> None:
         lambda _: show(),
     )
     await show()
-    ui.timer(_REFRESH_S, show, immediate=False)
+    ui.timer(limits.DEVICES_REFRESH_S, show, immediate=False)
 
 
 def state_of(state: str) -> tuple[Tone, str]:

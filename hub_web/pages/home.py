@@ -19,6 +19,7 @@ from hub_live.world import operations as world
 from hub_live.world.operations import WorldEvent
 from hub_live.world.thing import Thing
 from hub_registry.http.skills import SkillBody, list_methods
+from hub_web import limits
 from hub_web.api import part
 from hub_web.parts.calls import human
 from hub_web.parts.controls import Panel, is_on
@@ -28,13 +29,6 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
 
-_MOST: Final = 1_000
-"""Things that are shown; a home with more has rooms of its own in Home Assistant."""
-_ARGUMENTS: Final = 3
-"""Of a method with a control here, those that may be left out included."""
-_READ_FIRED: Final = 100
-_SHOWN_FIRED: Final = 5
-"""Decisions of watchers that are read and that are shown: most of them are to do nothing."""
 _ICONS: Final = (
     (("lamp", "light", "bulb"), "lightbulb"),
     (("media", "music", "player", "radio", "speaker", "volume"), "music_note"),
@@ -97,12 +91,12 @@ class _Board:
         self._now = ui.element("div").classes("sb-grid")
         self._rooms = stack().classes("sb-rooms")
         self._past = ui.element("div")
-        reading = view.api(world.look, world.Wanted(limit=_MOST))
+        reading = view.api(world.look, world.Wanted(limit=limits.MOST_THINGS))
         found, _ = await asyncio.gather(reading, self._read_methods())
         self._take(found.things)
         self._build()
         view.follow(
-            partial(view.api.follow, world.follow, world.Wanted(limit=_MOST)),
+            partial(view.api.follow, world.follow, world.Wanted(limit=limits.MOST_THINGS)),
             self._changed,
         )
         # First, so that nothing happens unheard in between.
@@ -110,12 +104,12 @@ class _Board:
         view.on_event(WatcherData, self._fired_now)
         await self._refresh_timers()
         ui.timer(1.0, self._count_down)
-        for event in await view.stored_events(WatcherData, last=_READ_FIRED):
+        for event in await view.stored_events(WatcherData, last=limits.DECISIONS_READ):
             self._fire(event)
         self._show_fired()
 
     async def _read_methods(self) -> None:
-        found = await view.api(list_methods, arguments=_ARGUMENTS)
+        found = await view.api(list_methods, arguments=limits.CONTROL_ARGUMENTS)
         self._skills = {(each.device, each.skill): each for each in found.skills}
 
     def _take(self, things: list[Thing]) -> None:
@@ -323,7 +317,7 @@ class _Board:
     def _fire(self, event: Event[WatcherData]) -> None:
         if kind_of(event.data.decision or "").is_told:
             self._fired[event.id] = event
-            while len(self._fired) > _SHOWN_FIRED:
+            while len(self._fired) > limits.DECISIONS_SHOWN:
                 del self._fired[min(self._fired)]
 
     def _show_fired(self) -> None:

@@ -16,6 +16,7 @@ from hub_registry.http.users import (
     make_code,
     remove_user,
 )
+from hub_web import limits
 from hub_web.parts.files import in_browser
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.invitation import shown_once
@@ -28,8 +29,6 @@ _LANGUAGES: Final = {"en": "English", "de": "Deutsch"}
 _ROLE_TONES: Final[dict[str, Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}
 _DAY_S: Final = 24 * 60 * 60
 _SCOPES: Final = ("chat", "call", "confirm", "admin", "metrics")
-_SAID: Final = 12
-"""Characters of an id that tell tokens apart."""
 
 
 @page("/people", title="People", icon="group", menu=110, width="wide")
@@ -134,7 +133,7 @@ async def _tokens() -> None:
 
 
 def _named(token: TokenSummary) -> str:
-    return token.name or token.jti[:_SAID]
+    return token.name or token.jti[: limits.TOKEN_ID_SHOWN]
 
 
 def _token_name(token: TokenSummary) -> None:

@@ -1,7 +1,6 @@
 """Skills: found as the model finds them, described as it reads them, and sentences that are tried."""
 
 from functools import partial
-from typing import Final
 
 from nicegui import ui
 
@@ -10,6 +9,7 @@ from hub_registry.http.devices import list_devices
 from hub_registry.http.skills import ResultBody, describe_skill, list_methods, search_skills
 from hub_server.http.sentences import CallOfSentence, SentenceTried
 from hub_server.http.sentences import attempt as attempt_sentence
+from hub_web import limits
 from hub_web.pages.device import method_row
 from hub_web.parts.calls import call, flag_legend, flags, show_result
 from hub_web.parts.forms import choice, text_field
@@ -17,8 +17,6 @@ from hub_web.parts.layout import Words, as_json, badge, card, code, empty, headi
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
-
-_SHOWN: Final = 30
 
 
 @page("/skills", title="Skills", icon="extension", menu=30)
@@ -29,7 +27,7 @@ async def skills() -> None:
 
     @one_at_a_time
     async def search() -> None:
-        answer = await view.api(search_skills, words.value or "", _SHOWN, current.value)
+        answer = await view.api(search_skills, words.value or "", limits.SKILLS_SHOWN, current.value)
         with refilled(found):
             if not answer.results:
                 empty("search_off", text("Nothing found"), text("Other words may find it."))

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from functools import partial
-from typing import Final
 
 from nicegui import ui
 
@@ -12,6 +11,7 @@ from hub_agent.bus.connection import BusHealth
 from hub_agent.settings import BusKind
 from hub_server.system.host import CheckAnswer
 from hub_server.system.http import RestorableBackup, ShownLine, SystemState
+from hub_web import limits
 from hub_web.parts.files import FileField, in_browser, size
 from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.layout import (
@@ -33,9 +33,6 @@ from hub_web.parts.layout import (
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
-
-_LINES: Final = 300
-"""Lines of the log that are shown."""
 
 
 @page("/system", title="System", icon="monitor_heart", menu=310, admin=True)
@@ -294,7 +291,7 @@ def _log() -> None:
                 Words("span", line.level, "sb-log-word")
                 cut("span", line.logger, "sb-muted")
                 Words("span", line.text, "sb-log-text")
-            while len(lines.default_slot.children) > _LINES:
+            while len(lines.default_slot.children) > limits.LOG_LINES_SHOWN:
                 lines.remove(0)
             frame.run_method("scrollTo", 0, 1_000_000)
 
@@ -310,7 +307,7 @@ def _log() -> None:
                         view.api.stream,
                         *("GET", "/api/system/logs", ShownLine),
                         level=level.value,
-                        last=_LINES,
+                        last=limits.LOG_LINES_SHOWN,
                         follow=True,
                     ),
                     show,

@@ -12,6 +12,7 @@ from contracts.text import shortened
 from contracts.trace import TurnSpan
 from hub_agent.chat.traces import TurnFilter, TurnPage, TurnShown, TurnSummary
 from hub_server.http import turns as operations
+from hub_web import limits
 from hub_web.api import part
 from hub_web.parts.forms import choice
 from hub_web.parts.layout import Tone, Words, badge, card, cut, empty, facts, note, problem, row, stack
@@ -24,13 +25,6 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
-_AGAIN_S: Final = 2.0
-"""How often a turn that runs is looked at again."""
-_TITLE_CHARS: Final = 90
-_SLOW_MS: Final = 3_000
-"""What a person notices as waiting."""
-_WAIT_MS: Final = 500
-_FINDINGS: Final = 4
 _TONES: Final[dict[str | None, Tone]] = {
     "answered": "good",
     "failed": "bad",
@@ -128,7 +122,7 @@ async def turn(turn: str) -> None:
     async def follow() -> None:
         nonlocal shown
         while shown.outcome is None:
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(limits.TURN_LOOK_S)
             try:
                 again = await view.api(operations.show, turn)
             except StrawberryError:
@@ -214,16 +208,16 @@ def findings(spans: Sequence[TurnSpan]) -> list[str]:
             error = text.message(detail.error or "")
             sentence = text("{name} failed after {time}: {error}", name=name, time=took, error=error)
             said.append(sentence.rstrip(": "))
-        elif detail.run_ms is not None and wait > _WAIT_MS:
+        elif detail.run_ms is not None and wait > limits.WAIT_MS:
             said.append(text("The program waited {time} for a process.", time=milliseconds(wait)))
-        elif detail.ran_ms is not None and wait > _WAIT_MS:
+        elif detail.ran_ms is not None and wait > limits.WAIT_MS:
             said.append(text("{name} was {time} on its way.", name=name, time=milliseconds(wait)))
-    slow = [span for span in spans if span.kind in ("model", "bus", "hub") and span.ms > _SLOW_MS]
+    slow = [span for span in spans if span.kind in ("model", "bus", "hub") and span.ms > limits.SLOW_MS]
     if slow and not said:
         slowest = max(slow, key=lambda span: span.ms)
         name, took = span_name(slowest), milliseconds(slowest.ms)
         said.append(text("The slowest part was {name}: {time}", name=name, time=took))
-    return list(dict.fromkeys(said))[:_FINDINGS]
+    return list(dict.fromkeys(said))[: limits.FINDINGS_SHOWN]
 
 
 def _outcomes() -> dict[str | None, str]:
@@ -282,4 +276,4 @@ def _progress(turn: TurnShown) -> object:
 
 
 def _cut(text: str) -> str:
-    return shortened(text, _TITLE_CHARS)
+    return shortened(text, limits.MAX_TURN_TITLE)

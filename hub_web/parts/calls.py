@@ -3,7 +3,6 @@
 import json
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Final
 
 from nicegui import ui
 
@@ -13,14 +12,13 @@ from contracts.text import escaped, shortened
 from contracts.wire import Json
 from hub_registry.http.skills import MethodBody, SkillBody
 from hub_server.http.skills import CallBody, CallResult
+from hub_web import limits
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
 from hub_web.parts.schema import fields_of
 from hub_web.texts import text
 from hub_web.view import view
-
-_QUESTION_CHARS: Final = 160
 
 
 def human(name: str) -> str:
@@ -113,7 +111,7 @@ async def call_by_form(form: SchemaForm, skill: SkillBody, method: MethodBody) -
 
 def as_question(asked: CallToConfirm) -> str:
     """Return what a call that a person must confirm does, as a question; empty where that is not known."""
-    summary = shortened(escaped(asked.summary).rstrip("."), _QUESTION_CHARS)
+    summary = shortened(escaped(asked.summary).rstrip("."), limits.MAX_QUESTION_SHOWN)
     return f"{summary}?" if summary else ""
 
 

@@ -3,19 +3,17 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from nicegui import ui
 
 from agent_core.sentences.responses import bytes_text
 from contracts.errors import InvalidMessage, PasswordNeeded
 from contracts.wire import Json
+from hub_web import limits
 from hub_web.parts.layout import Words, row
 from hub_web.texts import text
 from hub_web.view import view
-
-_LONG_S: Final = 3_600.0
-"""How long a browser may take to send or receive a file."""
 
 
 def size(count: float) -> str:
@@ -69,7 +67,7 @@ async def in_browser(function: str, *given: Any) -> None:
     assert task is not None
     view.cancel_when_closed(task)
     call = f"strawberry.{function}({', '.join(map(json.dumps, given))})"
-    answered = await view.client.run_javascript(f"return await {call}", timeout=_LONG_S)
+    answered = await view.client.run_javascript(f"return await {call}", timeout=limits.FILE_TRANSFER_S)
     if error := cast("Mapping[str, Json] | None", answered):
         if error.get("code") == "password_needed":
             raise PasswordNeeded(str(error.get("detail")))

@@ -2,21 +2,17 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from nicegui import ui
 
 from contracts.errors import InvalidMessage
 from contracts.phrases import Phrase
 from contracts.wire import Json
+from hub_web import limits
 from hub_web.parts.layout import Words, problem, row, stack
 from hub_web.parts.schema import BadValue, Field, fields_of, read_value, shown_value
 from hub_web.texts import text
-
-_TYPED: Final = 10
-"""Options of a choice above which one types a part of what is looked for."""
-_SLIDER_STEPS: Final = 1_000
-"""A range of more than that is entered as a number."""
 
 Element = TypeVar("Element", bound=ui.element)
 
@@ -66,7 +62,9 @@ def choice(
         options: Values, or by value how it is shown.
     """
     given = dict(options) if isinstance(options, Mapping) else list(options)
-    made = ui.select(given, label=label, value=value, multiple=several, with_input=len(given) > _TYPED)
+    made = ui.select(
+        given, label=label, value=value, multiple=several, with_input=len(given) > limits.OPTIONS_TYPED
+    )
     made.props("outlined dense options-dense" + (" use-chips" if several else "")).classes("sb-field")
     return _hinted(made, hint)
 
@@ -258,7 +256,7 @@ def _is_slider(field: Field) -> bool:
         return False
     # One that may be left out has no place on it for that.
     has_start = field.required or field.default is not None
-    return has_start and (field.maximum - field.minimum) / (field.step or 1) <= _SLIDER_STEPS
+    return has_start and (field.maximum - field.minimum) / (field.step or 1) <= limits.SLIDER_STEPS
 
 
 def slider(field: Field, value: Json, *, label: str = "") -> ui.slider:

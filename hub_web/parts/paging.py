@@ -2,15 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from hub_web import limits
 from hub_web.parts.layout import refilled, row
 from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
 
 T = TypeVar("T")
-
-_PAGE: Final = 50
 
 
 class Paged(Generic[T]):
@@ -35,7 +34,7 @@ class Paged(Generic[T]):
 
     async def _read(self, before: str | int | None) -> None:
         asked, beginning = self._query(), self._lists
-        answer = await self._look({**asked, "before": before, "limit": _PAGE})
+        answer = await self._look({**asked, "before": before, "limit": limits.PAGE})
         if asked != self._query() or beginning != self._lists:
             return  # what is asked for now is searched already, or a new list has begun
         if before is None:

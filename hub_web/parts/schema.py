@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from contracts.wire import Json
+from hub_web import limits
 from hub_web.texts import text
 
 Kind = Literal["switch", "choice", "number", "text", "secret", "list", "object", "json"]
 
-_MAX_DEPTH: Final = 4
-"""Objects in objects; what is deeper is written as JSON."""
 _NUMBERS: Final = frozenset({"integer", "number"})
 _LARGEST: Final = 2.0**53
 """Beyond it browsers do not count exactly, and NiceGUI sends no integers at all."""
@@ -128,7 +127,7 @@ def _field(
         return Field(kind="secret" if secret else "text", long=long, **common)
     if kind == "array" and (item := _item(schema, root)) is not None:
         return Field(kind="list", choices=item.choices, integer=item.integer, numbers=item.numbers, **common)
-    if kind == "object" and schema.get("properties") and depth < _MAX_DEPTH:
+    if kind == "object" and schema.get("properties") and depth < limits.MAX_FORM_DEPTH:
         return Field(kind="object", fields=_fields(schema, root, {}, depth + 1), **common)
     return Field(kind="json", **common)
 
@@ -164,7 +163,7 @@ def _bounds(schema: Mapping[str, Any]) -> dict[str, Json]:
 def _resolved(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Json], bool]:
     """Follow references and the one way of ``anyOf`` that is not null; return also whether null is taken."""
     nullable = False
-    for _ in range(_MAX_DEPTH * 4):
+    for _ in range(limits.MAX_FORM_DEPTH * 4):
         if not isinstance(schema, dict):
             return {}, nullable
         if "$ref" in schema:

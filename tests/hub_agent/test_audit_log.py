@@ -84,7 +84,7 @@ async def test_it_is_searched_and_filtered(home: Home, people: dict[str, str]) -
 async def test_it_is_read_page_by_page_and_exported_whole(
     home: Home, people: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub_agent.calls.audit_log._SLICE", 3)
+    monkeypatch.setattr("hub_agent.limits.AUDIT_READ_AT_ONCE", 3)
     async with home.client() as client:
         first = (await client.get("/api/audit", params={"limit": 3})).json()
         rest = (await client.get("/api/audit", params={"limit": 3, "before": first["before"]})).json()

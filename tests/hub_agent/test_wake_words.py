@@ -40,7 +40,7 @@ async def listening(home: Home, device: Device, *, wait_s: float = PATIENT, onli
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Questions of one moment are one decision also on a machine that stands still now and then."""
     monkeypatch.setattr(wake_words, "COLLECT_S", 2.0)
-    monkeypatch.setattr(wake_words, "_SETTLED_S", 600.0)
+    monkeypatch.setattr("hub_agent.limits.DECISION_SETTLED_S", 600.0)
 
 
 async def verdicts(*asked: Any) -> list[bool]:

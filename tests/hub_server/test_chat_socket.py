@@ -106,7 +106,7 @@ async def test_a_client_that_comes_back_resumes_after_the_last_event_that_it_has
 async def test_a_turn_whose_client_stays_away_ends(
     thinking: Home, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat_socket, "_GRACE_S", 0.1)
+    monkeypatch.setattr("hub_server.limits.GRACE_S", 0.1)
     model.script = [Hangs(text="Well")]
     async with socket(thinking) as opened:
         await send(opened, kind="chat", message="think")
@@ -117,7 +117,7 @@ async def test_a_turn_whose_client_stays_away_ends(
 async def test_events_that_are_no_longer_kept_are_counted(
     thinking: Home, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat_socket, "_MOST_KEPT", 2_000)
+    monkeypatch.setattr("hub_server.limits.MAX_KEPT_BYTES", 2_000)
     model.script = [Says(text="word " * 400)]
     async with socket(thinking) as opened:
         await send(opened, kind="chat", message="talk", turn="t1")

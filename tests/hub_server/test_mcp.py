@@ -246,7 +246,7 @@ async def test_a_session_is_its_tokens_and_a_token_has_few(
             assert (await http.delete("/mcp", headers={**accept, **ended})).status_code == 200
         assert (await post(first, listed, **{"mcp-session-id": sessions[-1]}))[0] == 200
 
-        monkeypatch.setattr("hub_server.mcp.http._MOST", 9)
+        monkeypatch.setattr("hub_server.limits.MOST_SESSIONS", 9)
         other = await home.token(await home.hub.registry.accounts.add("Anna", role="member"), scopes=ALL)
         annas = (await post(other, hello))[1]
         for _ in range(8):

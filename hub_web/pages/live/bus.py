@@ -14,6 +14,7 @@ from hub_live.topics import LinkName
 from hub_live.topics import operations as topics
 from hub_live.topics.tree import ShownTopic, TreeEvent
 from hub_server.system.host import Health
+from hub_web import limits
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
 from hub_web.parts.forms import choice, text_field
@@ -39,12 +40,6 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
-_LINES: Final = 150
-"""Lines of the tree that are shown at first, and how many more at a time."""
-_TICK_S: Final = 0.5
-_HISTORY: Final = 500
-_EARLIER: Final = 8
-_LEAST_POINTS: Final = 3
 _EVERYTHING: Final = "#"
 
 
@@ -122,7 +117,7 @@ class _Row:
             return
         self._value.set(_size(state.last) if state.last.cut else short(state.value))
         self._rate.set(_rate(state.last))
-        if len(state.numbers) >= _LEAST_POINTS:
+        if len(state.numbers) >= limits.LEAST_POINTS:
             label = text("the last values of {topic}", topic=state.topic)
             if self._spark is None:
                 with self._plot:
@@ -152,7 +147,7 @@ class _Tree:
         self._rows: dict[tuple[Any, ...], _Row] = {}
         self._by_topic: dict[str, _Row] = {}
         self._drawn = -1
-        self._most = _LINES
+        self._most = limits.TREE_LINES
         self._chosen = ""
         self._changed: set[str] = set()
         self._news = asyncio.Event()
@@ -194,7 +189,7 @@ class _Tree:
         elif self._is_full or filter_ != _EVERYTHING or words not in wanted:
             self.follow(link, words=wanted)
         self._tree.want(wanted)
-        self._most = _LINES
+        self._most = limits.TREE_LINES
         self._news.set()
 
     def _heard(self, event: TreeEvent) -> None:
@@ -224,7 +219,7 @@ class _Tree:
             self._news.clear()
             with self._list:
                 self._draw()
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(limits.BUS_TICK_S)
 
     def _draw(self) -> None:
         changed, self._changed = self._changed, set()
@@ -267,7 +262,7 @@ class _Tree:
                 empty("hub", text("No topic here"))
 
     def _show_more(self) -> None:
-        self._most += _LINES
+        self._most += limits.TREE_LINES
         self._tree.shape += 1
         self._news.set()
 
@@ -302,7 +297,7 @@ class _Topic:
         self._link = link
         self._wanted = ""
         self._state: TopicState | None = None
-        self._history: deque[tuple[datetime, Any]] = deque(maxlen=_HISTORY)
+        self._history: deque[tuple[datetime, Any]] = deque(maxlen=limits.TOPIC_HISTORY)
         self._field: str | None = None
         self._content = stack()
         self.clear()
@@ -317,7 +312,7 @@ class _Topic:
         """Show a topic."""
         self._wanted = state.topic
         async with view.busy():
-            answer = await view.api(topics.history, state.topic, self._link(), limit=_HISTORY)
+            answer = await view.api(topics.history, state.topic, self._link(), limit=limits.TOPIC_HISTORY)
         if self._wanted != state.topic:
             return  # another one was chosen meanwhile
         self._state, self._field = state, None
@@ -378,7 +373,7 @@ class _Topic:
                     show_all = partial(self._show_all, values)
                     view.button(text("Show all of it"), show_all, icon="unfold_more")
             if len(self._history) > 1:
-                earlier = list(self._history)[-_EARLIER - 1 : -1][::-1]
+                earlier = list(self._history)[-limits.EARLIER_VALUES - 1 : -1][::-1]
                 heading(text("Before that"), level=3)
                 table(
                     [text("When"), text("Value")],
@@ -388,7 +383,7 @@ class _Topic:
 
     def _draw_numbers(self, state: TopicState) -> None:
         fields = numbers_in(state.value)
-        if not fields or len(self._history) < _LEAST_POINTS:
+        if not fields or len(self._history) < limits.LEAST_POINTS:
             return
         if self._field not in fields:
             self._field = "value" if "value" in fields else next(iter(fields))

@@ -12,15 +12,10 @@ from contracts.errors import InvalidTopic
 from contracts.text import shortened
 from contracts.topics import check_filter, is_exact
 from hub_live.topics.tree import ShownTopic
+from hub_web import limits
 from hub_web.texts import text
 
-_POINTS: Final = 60
-"""Numbers of a topic that its small plot shows."""
 _ENVELOPE: Final = frozenset({"v", "kind", "sig", "epoch", "connection", "seq", "hub_session"})
-_SMALL: Final = 60
-"""Topics of a branch that is open at first."""
-_LONGEST: Final = 160
-"""Characters of a value on a line."""
 
 
 @dataclass
@@ -35,7 +30,7 @@ class TopicState:
 
     topic: str
     last: ShownTopic
-    numbers: deque[float] = field(default_factory=lambda: deque(maxlen=_POINTS))
+    numbers: deque[float] = field(default_factory=lambda: deque(maxlen=limits.PLOT_POINTS))
 
     @property
     def value(self) -> Any:
@@ -166,7 +161,7 @@ class TopicTree:
 
     def _is_small(self, branch: Branch, depth: int) -> bool:
         """Return whether a branch is open at first: the top, where there is little."""
-        return depth == 0 and branch.size <= _SMALL
+        return depth == 0 and branch.size <= limits.SMALL_BRANCH
 
 
 def _grow(root: Branch, state: TopicState) -> None:
@@ -218,7 +213,7 @@ def short(value: Any) -> str:
         said = ", ".join(f"{name} {_plain(each)}" for name, each in fields.items())
     else:
         said = _plain(value)
-    return shortened(said, _LONGEST)
+    return shortened(said, limits.MAX_VALUE_SHOWN)
 
 
 def _plain(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable
-from typing import Any, Final
+from typing import Any
 
 from nicegui import ui
 
@@ -18,6 +18,7 @@ from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.definition import Approval
 from hub_live.watchers.operations import TestRequest
 from hub_live.watchers.watched import WatcherSummary, WatcherWithHistory
+from hub_web import limits
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
@@ -44,9 +45,6 @@ from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
-
-_SHOWN: Final = 20
-_CUT: Final = 60
 
 
 @page("/watchers/{name}", title="Watcher", icon="visibility")
@@ -288,10 +286,13 @@ class _Watcher:
                     classes="sb-small",
                 )
             if fired:
-                rows = [(view.at(each.at), _values(each.values)) for each in fired[:_SHOWN]]
+                rows = [
+                    (view.at(each.at), _values(each.values))
+                    for each in fired[: limits.WATCHER_DECISIONS_SHOWN]
+                ]
                 table((text("When"), text("Values")), rows, label=text("Times at which it would have fired"))
-            if len(fired) > _SHOWN:
-                note(text("and {n} more", n=report.fired - _SHOWN))
+            if len(fired) > limits.WATCHER_DECISIONS_SHOWN:
+                note(text("and {n} more", n=report.fired - limits.WATCHER_DECISIONS_SHOWN))
             if report.unknown:
                 note(
                     text(
@@ -329,4 +330,4 @@ class _Watcher:
 
 def _values(values: dict[str, Json]) -> str:
     lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
-    return "\n".join(shortened(line, _CUT) for line in lines)
+    return "\n".join(shortened(line, limits.MAX_WATCHER_VALUE) for line in lines)

@@ -17,6 +17,7 @@ from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
 from hub_registry.http.skills import MethodBody, list_methods
 from hub_web.api import part
+from hub_web.limits import MANY_TOPICS
 from hub_web.pages.live.watchers import rule_of
 from hub_web.parts.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import Words, actions, card, note, row, stack
@@ -25,7 +26,6 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
-_MANY: Final = 500
 _NAMES: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-."
 _LINK: Final = re.compile(r" \((home|home_assistant)\)\Z")
 """At the end of a topic that is not on the bus."""
@@ -71,7 +71,7 @@ class _Form:
         """Build the page."""
         view.user.require_writer()
         present = self._watcher
-        world = await view.api(look, Wanted(kind=ENTITY, limit=_MANY))
+        world = await view.api(look, Wanted(kind=ENTITY, limit=MANY_TOPICS))
         found = await view.api(list_methods)
         self._things = {f"{each.kind} {each.id}": each for each in world.things if each.topic}
         self._methods = {

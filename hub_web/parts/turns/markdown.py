@@ -7,14 +7,13 @@ from typing import Final
 from markdown_it import MarkdownIt
 from nicegui import ui
 
+from hub_web import limits
+
 _LINK: Final = re.compile(r"^(https?:|mailto:|/(?!/)|#)", re.IGNORECASE)
 """Addresses that a link may have; anything else, such as ``javascript:``, is shown as text."""
 _RULE: Final = " \t|:->*+.)0123456789"
 """Of the line below the head of a table, also in a list or a quotation."""
 _SCROLLING: Final = re.compile(r"<(pre|table)>")
-_MOST_CELLS: Final = 20_000
-"""Of tables; they are filled up with empty ones, which take 10 µs each."""
-_CHARS_OF_A_CELL: Final = 50
 
 
 def _renderer() -> MarkdownIt:
@@ -52,12 +51,12 @@ def _cells(text: str) -> int:
         cells += columns
         longest = max(longest, len(line))
     used = text.count("[") if "]:" in text else 0
-    return cells + used * longest // _CHARS_OF_A_CELL
+    return cells + used * longest // limits.CHARS_PER_CELL
 
 
 def rendered(text: str) -> str:
     """Return the HTML of a text: no HTML of its own, no images, links only to the web and to our pages."""
-    made = str((_MARKDOWN if _cells(text) <= _MOST_CELLS else _PLAIN).render(text))
+    made = str((_MARKDOWN if _cells(text) <= limits.MOST_CELLS else _PLAIN).render(text))
     # What is too wide scrolls by itself, for a keyboard as well.
     return _SCROLLING.sub(r'<\1 tabindex="0">', made)
 

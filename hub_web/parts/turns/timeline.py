@@ -8,15 +8,13 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.trace import SpanDetail, TurnSpan
+from hub_web import limits
 from hub_web.parts.layout import Words, code, cut, facts
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
 
 _INDENT: Final = 14
 """Pixels of a level."""
-_DEEPEST: Final = 5
-_LEAST_SHARE: Final = 0.004
-_TICKS: Final = 4
 _STEPS: Final = (1, 2, 5)
 _MARKED: Final = re.compile(r"<data [^>]*>\n(.*)\n</data>", re.DOTALL)
 
@@ -47,7 +45,7 @@ def shares(ms_by_kind: Mapping[str, float], *, of_ms: float | None = None) -> ui
     with ui.element("div").classes("sb-shares").props("role=img") as made:
         made.props["aria-label"] = said or text("No time was measured")
         for kind, ms in given.items():
-            if ms / whole >= _LEAST_SHARE:
+            if ms / whole >= limits.LEAST_SHARE:
                 part = ui.element("span").classes(f"sb-kind-{kind}").style(f"--part: {100 * ms / whole:.2f}%")
                 part.props["title"] = f"{names[kind]}: {milliseconds(ms)}"
     return made
@@ -82,14 +80,16 @@ class Timeline:
             self._axis()
             depths: list[int] = []
             for span in spans:
-                depths.append(0 if span.parent is None else min(depths[span.parent] + 1, _DEEPEST))
+                depths.append(
+                    0 if span.parent is None else min(depths[span.parent] + 1, limits.MAX_TIMELINE_DEPTH)
+                )
                 self._span(span, depths[-1])
 
     def _axis(self) -> None:
         with ui.element("div").classes("sb-span-row sb-axis-row").props("aria-hidden=true"):
             ui.element("span")
             with ui.element("span").classes("sb-track"):
-                step = _step(self._whole / _TICKS)
+                step = _step(self._whole / limits.TIMELINE_TICKS)
                 for number in range(int(self._whole / step) + 1):
                     at = 100 * number * step / self._whole
                     # The last one would stand beyond the edge.

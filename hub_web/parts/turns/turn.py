@@ -23,6 +23,7 @@ from contracts.chat import (
 from contracts.trace import TurnSpan
 from hub_registry.http.devices import allow_method
 from hub_server.http.turns import show as show_turn
+from hub_web import limits
 from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
 from hub_web.parts.calls import as_question, show_call
@@ -32,9 +33,6 @@ from hub_web.parts.turns.timeline import show_work
 from hub_web.texts import text
 from hub_web.view import view
 
-_REDRAW_S: Final = 0.08
-"""How often an answer that comes is drawn, at most; a long one less often, as each time all of it is."""
-_CHARS_PER_S: Final = 40_000
 _ICONS: Final = {
     "running": "pending",
     "ok": "check_circle",
@@ -253,7 +251,7 @@ class TurnBox:
     def _draw_soon(self) -> None:
         """Draw the answer, together with what comes until then."""
         if self._drawing is None:
-            wait = max(_REDRAW_S, len(self._answer_text) / _CHARS_PER_S)
+            wait = max(limits.REDRAW_S, len(self._answer_text) / limits.REDRAWN_CHARS_PER_S)
             self._drawing = asyncio.get_running_loop().call_later(wait, self._draw)
 
     def _draw(self) -> None:
