@@ -427,6 +427,7 @@ def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..
         return {}
 
     def get_settings() -> Any:
+        """Return the settings of this skill."""
         return stored.value
 
     def change_settings(**given: Any) -> Any:
