@@ -1,15 +1,18 @@
 """Texts for people that keep their template and values, so that each face can translate them."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from contracts import limits
 
 MEMBER: Final = "phrases"
 """Member of a JSON object with the templates and values of its texts, by the names of their members."""
-_FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(!r)?(?::([,.\w%]{1,4}))?\}")
-"""Short format specifications alone: a template may come from a device."""
+_FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(!r)?(?::(,|g|,?\.\d[fg%]))?\}")
+"""Of format specifications those that write a number: a template may come from a device, and a width of 9999
+is a text of that length."""
 _MOST: Final = 8_000
 """Characters of phrases that are read from JSON: without it a device could store a MiB with each turn."""
 
@@ -41,8 +44,8 @@ class Phrase(str):
         return cls._of(template, used)
 
     @classmethod
-    def _of(cls, template: str, values: Mapping[str, Any]) -> "Phrase":
-        phrase = super().__new__(cls, fill(template, values))
+    def _of(cls, template: str, values: Mapping[str, Any], *, most: float = math.inf) -> "Phrase":
+        phrase = super().__new__(cls, fill(template, values, most=most))
         phrase.template, phrase.values = template, values
         return phrase
 
@@ -61,21 +64,37 @@ class Phrase(str):
         return self._of(self.template.rstrip(" ."), self.values)
 
 
-def fill(template: str, values: Mapping[str, Any], quote: Callable[[Any], str] = repr) -> str:
+def fill(
+    template: str,
+    values: Mapping[str, Any],
+    quote: Callable[[Any], str] = repr,
+    *,
+    most: float = math.inf,
+) -> str:
     """Return a template with its values; a name without a value stays.
 
     Args:
         quote: Writes a value that the template names as ``{name!r}``.
+        most: Characters of all values together.
+
+    Raises:
+        OverflowError: If there are more.
     """
+    room = most
 
     def value(found: re.Match[str]) -> str:
+        nonlocal room
         name, quoted, form = found.groups()
         if name is None or name not in values:
             return found[0][0] if name is None else found[0]
         try:
-            return format(quote(values[name]) if quoted else values[name], form or "")
+            text = format(quote(values[name]) if quoted else values[name], form or "")
         except (TypeError, ValueError):  # values of another kind than ours: they come from a device
-            return str(values[name])
+            text = str(values[name])
+        room -= len(text)
+        if room < 0:
+            raise OverflowError("the values are too long")
+        return text
 
     return _FIELD.sub(value, template) if values else template
 
@@ -96,9 +115,14 @@ def read_phrases(said: dict[str, Any]) -> dict[str, Any]:
     made = said.pop(MEMBER, None)
     if isinstance(made, dict) and len(repr(made)) <= _MOST:
         for name, parts in made.items():
-            read = _read(parts, limits.MAX_PHRASE_DEPTH)
-            if read is not None and read == said.get(name):
-                said[name] = read
+            text = said.get(name)
+            if not isinstance(text, str):
+                continue
+            # Each of its parts is a part of the text: what is longer is refused before it is made.
+            with suppress(OverflowError):
+                read = _read(parts, limits.MAX_PHRASE_DEPTH, len(text))
+                if read is not None and read == text:
+                    said[name] = read
     return said
 
 
@@ -116,12 +140,12 @@ def _encoded(phrase: Phrase) -> dict[str, Any]:
     }
 
 
-def _read(parts: Any, depth: int) -> Phrase | None:
+def _read(parts: Any, depth: int, most: int) -> Phrase | None:
     match parts:
         case {"template": str(template), "values": dict(values)} if depth:
             read = {
-                str(name): _read(each, depth - 1) if isinstance(each, dict) else _plain(each)
+                str(name): _read(each, depth - 1, most) if isinstance(each, dict) else _plain(each)
                 for name, each in values.items()
             }
-            return Phrase._of(template, read)
+            return Phrase._of(template, read, most=most)
     return None

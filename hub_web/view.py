@@ -378,7 +378,12 @@ class View:
                                 await on_open()
                         async for event in events:
                             backoff.reset()
-                            await _tell(on_event, event, slot)
+                            try:
+                                await _tell(on_event, event, slot)
+                            except StrawberryError:
+                                raise
+                            except Exception:  # noqa: BLE001  one event must not end the others
+                                _log.exception("an event cannot be shown")
                 except StrawberryError as error:
                     # Once: it is tried again and again.
                     if not failed:

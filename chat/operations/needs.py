@@ -20,7 +20,7 @@ class Needs:
         password: Whether the password of a session must have been typed in the last minutes.
     """
 
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[Scope, ...]
     devices: bool = False
     people: bool = True
     writes: bool = False

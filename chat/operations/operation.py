@@ -81,6 +81,7 @@ class Operation(Generic[P, Answer]):
         path: As Starlette writes it.
         status: Of HTTP, where it has an answer.
         is_held: Whether it is cancelled when its client leaves or its token is revoked.
+        notes_refusals: Whether its function notes in the audit itself what it refuses.
         media_type: Of an answer that is not JSON.
         budget: How large a body may be.
     """
@@ -96,6 +97,7 @@ class Operation(Generic[P, Answer]):
         status: int = 200,
         command: str | Command = "",
         is_held: bool = False,
+        notes_refusals: bool = False,
         media_type: str = "",
         budget: Budget = WITH_TOKEN,
     ) -> None:
@@ -107,6 +109,7 @@ class Operation(Generic[P, Answer]):
         self.status = status
         self.command = Command(command) if isinstance(command, str) and command else command or None
         self.is_held = is_held
+        self.notes_refusals = notes_refusals
         self.media_type = media_type
         self.budget = budget
 
@@ -228,6 +231,7 @@ class Options(TypedDict, total=False):
     status: int
     command: str | Command
     is_held: bool
+    notes_refusals: bool
     media_type: str
     budget: Budget
 

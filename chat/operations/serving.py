@@ -2,11 +2,12 @@
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -17,7 +18,7 @@ from chat.operations.needs import Needs
 from chat.operations.operation import Answer, Operation, P, Resource, Service, Stream
 from contracts.claims import Claims
 from contracts.errors import InvalidMessage, StrawberryError
-from contracts.validation import validated
+from contracts.validation import check_numbers, validated
 
 _log = logging.getLogger(__name__)
 
@@ -99,14 +100,8 @@ class Operations(Generic[AskerT]):
         asking = await admit(operation.needs, operation.label)
         _, service = self._services[operation.resource.name]
         arguments = _checked(operation, args, kwargs)
-        try:
-            with self._door.recording(operation.label, asking):
-                return await operation(service, asking, **arguments)  # type: ignore[call-arg]
-        except StrawberryError:
-            raise
-        except Exception:  # noqa: BLE001 - a server answers it likewise
-            _log.exception("%s failed", operation.label)
-            raise StrawberryError("this request failed; the log says more") from None
+        with _expected(operation), self._recording(operation, asking):
+            return await operation(service, asking, **arguments)  # type: ignore[call-arg]
 
     @asynccontextmanager
     async def follow(
@@ -115,10 +110,15 @@ class Operations(Generic[AskerT]):
         """Open a stream in this process; yield its answers, until the block is left. See `call`."""
         asking = await admit(stream.needs, stream.label)
         _, service = self._services[stream.resource.name]
-        with self._door.recording(stream.label, asking):
+        with _expected(stream), self._recording(stream, asking):
             answers = await stream.function(service, asking, **_checked(stream, args, kwargs))
-        async with aclosing(answers):
-            yield (each async for each in answers if each is not None)
+        async with aclosing(_answers(stream, answers)) as found:
+            yield found
+
+    def _recording(self, operation: Operation[Any, Any], asking: AskerT) -> AbstractContextManager[None]:
+        if operation.notes_refusals:
+            return nullcontext()
+        return self._door.recording(operation.label, asking)
 
     def _endpoint(
         self, declared: Operation[Any, Any], switched: Stream[Any, Any] | None, service: Any
@@ -126,10 +126,12 @@ class Operations(Generic[AskerT]):
         streams = Streams(self._connections)
 
         async def endpoint(request: Request) -> Response:
-            is_switched = switched is not None and _is_on(request, switched.switch)
-            operation = switched if switched is not None and is_switched else declared
+            given = request.query_params.get(switched.switch, False) if switched is not None else False
+            operation = switched if switched is not None and _is_on(given) else declared
             asking = await self._door.admit(request, operation.needs, operation.label)
-            with self._door.recording(operation.label, asking):
+            with self._recording(operation, asking):
+                if switched is not None and _is_on(given) is None:
+                    raise InvalidMessage("{switch} must be true or false", switch=switched.switch)
                 arguments = {**request.path_params, **await _given(operation, request, switched)}
                 if operation.is_held:
                     hold = self._connections.hold(request.receive, token=asking.claims.jti)
@@ -157,14 +159,44 @@ def _checked(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict
     sent = next((each for each in fields.values() if isinstance(each, operation.body)), None)
     if sent is not None:
         fields = sent.model_dump(exclude_unset=True, warnings=False)
+    if not operation.is_in_query:
+        body = to_json(fields, inf_nan_mode="constants", fallback=str)
+        operation.budget.check(body)
+        try:
+            check_numbers(body)
+        except ValueError as error:
+            raise InvalidMessage(str(error)) from None
     return arguments | operation.arguments(validated(operation.body, fields, what="field"))
 
 
-def _is_on(request: Request, switch: str) -> bool:
+def _is_on(given: str | bool) -> bool | None:
+    """Return what a switch says; None for another word."""
     try:
-        return _SWITCH.validate_python(request.query_params.get(switch, False))
+        return _SWITCH.validate_python(given)
     except ValidationError:
-        raise InvalidMessage("{switch} must be true or false", switch=switch) from None
+        return None
+
+
+@contextmanager
+def _expected(operation: Operation[Any, Any]) -> Iterator[None]:
+    """Log what an operation did not raise on purpose, as a server does; the caller learns that it failed."""
+    try:
+        yield
+    except StrawberryError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, a page goes on
+        _log.exception("%s failed", operation.label)
+        raise StrawberryError("this request failed; the log says more") from None
+
+
+async def _answers(
+    stream: Stream[Any, Answer], answers: AsyncIterator[Answer | None]
+) -> AsyncGenerator[Answer, None]:
+    with _expected(stream):
+        async with aclosing(answers) as found:  # type: ignore[type-var]
+            async for each in found:
+                if each is not None:
+                    yield each
 
 
 async def _given(

@@ -108,6 +108,11 @@ class Engine:
         if (watched := self._watched.pop(name, None)) is not None:
             watched.follows.close()
 
+    def forget(self, name: str) -> None:
+        """Watch no more, and write nothing of a watcher that was removed over one that has its name next."""
+        self.stop(name)
+        self._unsaved.pop(name, None)
+
     def gap(self, gap: Gap) -> None:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
         missed = [watched for watched in list(self._watched.values()) if self._miss(watched, gap)]

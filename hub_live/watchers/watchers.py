@@ -252,7 +252,7 @@ class Watchers:
     async def _remove(self, row: WatcherRow) -> None:
         async with self._one:
             await self.store.remove(row.name)
-            self.engine.stop(row.name)
+            self.engine.forget(row.name)
             for kept in (self.rows, self._drafts):
                 kept.pop(row.name, None)
             self.evaluations.limits.forget(row.name)

@@ -223,6 +223,8 @@ class Gate:
             StrawberryError: As `admit`.
         """
         claims = self._authority.check(token)
+        if claims.kind != "user":
+            raise Unauthorized("only people have sessions")
         await self._authority.use(claims)
         bearer = await self._counted(claims, connection)
         with self.recording(what, bearer):
@@ -279,7 +281,7 @@ class Gate:
 
     def require_user(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
         """Return a check like that of `require`, which refuses devices: they receive nothing of others."""
-        return partial(self.admit, needs=Needs(scopes))
+        return partial(self.admit, needs=Needs(scopes or TOKEN.scopes))
 
     async def require_admin(self, request: Request) -> Bearer:
         """Authenticate a request and require the scope ``admin`` in a token of an admin.

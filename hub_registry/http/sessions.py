@@ -121,7 +121,7 @@ async def change_self(
     return PersonAnswer.of(await registry.accounts.change(asking.user.id, change))
 
 
-@sessions.post(_IN_PERSON, "/session/confirm")
+@sessions.post(_IN_PERSON, "/session/confirm", notes_refusals=True)
 async def confirm_password(registry: Registry, asking: Bearer, password: _Password) -> None:
     """Have the session do for five minutes what needs the [password again](#sessions); 403 if it is wrong."""
     try:

@@ -1,6 +1,7 @@
 """Phrases: a text keeps the template and values that it was made of, also as JSON."""
 
 import json
+import tracemalloc
 from typing import Any
 
 from contracts.errors import Conflict, NotFound, ProblemDetails
@@ -52,3 +53,14 @@ def test_a_phrase_from_outside_must_say_its_text_and_be_small() -> None:
         deep = {"template": "{x}", "values": {"x": deep}}
     assert read("q", "{x}", x=deep) == "q"
     assert read_phrases({"said": 5, "phrases": None}) == {"said": 5}
+
+
+def test_a_phrase_that_would_grow_far_beyond_its_text_is_refused_before_it_is_made() -> None:
+    inner = {"template": "{b}" * 500, "values": {"b": "x" * 50}}
+    grown = {"template": "{a}" * 1_000, "values": {"a": inner}}
+    tracemalloc.start()
+    for parts in (grown, {"template": "{a:9999}" * 400, "values": {"a": 1.5}}):
+        assert read_phrases({"reason": "short", "phrases": {"reason": parts}}) == {"reason": "short"}
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
