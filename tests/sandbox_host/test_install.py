@@ -96,7 +96,8 @@ async def test_pyodide_comes_from_the_registry_that_npm_is_set_to(
         finally:
             registry.shutdown()
             thread.join()
-        assert "/npm/pyodide" in registry.asked  # type: ignore[attr-defined]
+        # Deno asks for the package and for its archive at once, and gives up at the first refusal.
+        assert any(path.startswith("/npm/pyodide") for path in registry.asked)  # type: ignore[attr-defined]
     assert "registry" in caught.value.hint
     assert list(tmp_path.iterdir()) == []
 
