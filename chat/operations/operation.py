@@ -23,7 +23,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict, Unpack
 
-from chat.http.limits import WITH_TOKEN, Budget
 from chat.operations.needs import Needs
 from contracts.wire import Strict
 
@@ -82,8 +81,6 @@ class Operation(Generic[P, Answer]):
         status: Of HTTP, where it has an answer.
         is_held: Whether it is cancelled when its client leaves or its token is revoked.
         notes_refusals: Whether its function notes in the audit itself what it refuses.
-        media_type: Of an answer that is not JSON.
-        budget: How large a body may be.
     """
 
     def __init__(
@@ -98,8 +95,6 @@ class Operation(Generic[P, Answer]):
         command: str | Command = "",
         is_held: bool = False,
         notes_refusals: bool = False,
-        media_type: str = "",
-        budget: Budget = WITH_TOKEN,
     ) -> None:
         self.function = function
         self.resource = resource
@@ -110,8 +105,6 @@ class Operation(Generic[P, Answer]):
         self.command = Command(command) if isinstance(command, str) and command else command or None
         self.is_held = is_held
         self.notes_refusals = notes_refusals
-        self.media_type = media_type
-        self.budget = budget
 
     def __call__(self, service: Any, asking: Any, *args: P.args, **kwargs: P.kwargs) -> Awaitable[Answer]:
         """Call the function itself, with no face in between."""
@@ -126,11 +119,6 @@ class Operation(Generic[P, Answer]):
     def label(self) -> str:
         """Method and path, as logs and the audit name it."""
         return f"{self.method} {self.path}"
-
-    @property
-    def summary(self) -> str:
-        """The first line of its docstring."""
-        return (inspect.getdoc(self.function) or "").partition("\n\n")[0].replace("\n", " ")
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:
@@ -232,8 +220,6 @@ class Options(TypedDict, total=False):
     command: str | Command
     is_held: bool
     notes_refusals: bool
-    media_type: str
-    budget: Budget
 
 
 @dataclass(frozen=True)

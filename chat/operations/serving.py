@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from chat.http.limits import WITH_TOKEN
 from chat.http.requests import NoBody, answer, answer_each, read, read_query
 from chat.http.streams import HEARTBEAT, Connections, Streams, event, farewell
 from chat.operations.needs import Needs
@@ -69,11 +70,11 @@ class Operations(Generic[AskerT]):
     def __init__(self, door: Door[AskerT], connections: Connections) -> None:
         self._door = door
         self._connections = connections
-        self._services: dict[str, tuple[Resource[Any, AskerT], Any]] = {}
+        self._services: dict[str, Any] = {}
 
     def mount(self, resource: Resource[Service, AskerT], service: Service) -> list[BaseRoute]:
         """Have a resource work on a service; return its routes."""
-        self._services[resource.name] = resource, service
+        self._services[resource.name] = service
         streams = (each for each in resource.operations if isinstance(each, Stream))
         switched = {each.path: each for each in streams if each.switch}
         return [
@@ -81,10 +82,6 @@ class Operations(Generic[AskerT]):
             for each in resource.operations
             if each not in switched.values()
         ]
-
-    @property
-    def resources(self) -> list[Resource[Any, AskerT]]:
-        return [resource for resource, _ in self._services.values()]
 
     async def call(
         self, operation: Operation[P, Answer], admit: Admit[AskerT], /, *args: P.args, **kwargs: P.kwargs
@@ -98,7 +95,7 @@ class Operations(Generic[AskerT]):
             StrawberryError: As the operation raises it, or because of a right or a limit.
         """
         asking = await admit(operation.needs, operation.label)
-        _, service = self._services[operation.resource.name]
+        service = self._services[operation.resource.name]
         arguments = _checked(operation, args, kwargs)
         with _expected(operation), self._recording(operation, asking):
             return await operation(service, asking, **arguments)  # type: ignore[call-arg]
@@ -109,7 +106,7 @@ class Operations(Generic[AskerT]):
     ) -> AsyncIterator[AsyncIterator[Answer]]:
         """Open a stream in this process; yield its answers, until the block is left. See `call`."""
         asking = await admit(stream.needs, stream.label)
-        _, service = self._services[stream.resource.name]
+        service = self._services[stream.resource.name]
         with _expected(stream), self._recording(stream, asking):
             answers = await stream.function(service, asking, **_checked(stream, args, kwargs))
         async with aclosing(_answers(stream, answers)) as found:
@@ -161,7 +158,7 @@ def _checked(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict
         fields = sent.model_dump(exclude_unset=True, warnings=False)
     if not operation.is_in_query:
         body = to_json(fields, inf_nan_mode="constants", fallback=str)
-        operation.budget.check(body)
+        WITH_TOKEN.check(body)
         try:
             check_numbers(body)
         except ValueError as error:
@@ -208,9 +205,7 @@ async def _given(
         return whole
     if not operation.is_in_query:
         optional = operation.may_be_empty
-        return operation.arguments(
-            await read(request, operation.body, optional=optional, budget=operation.budget)
-        )
+        return operation.arguments(await read(request, operation.body, optional=optional))
     switch = switched.switch if switched is not None else ""
     arguments = whole | operation.arguments(read_query(request, operation.body, without=switch))
     last = request.headers.get("last-event-id") if isinstance(operation, Stream) and operation.ids else None
