@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -79,10 +80,17 @@ PhraseText = Annotated[str, WrapValidator(_kept)]
 """A text for people; one that is a `Phrase` stays one."""
 
 
+_WITHOUT_PHRASES: Final = ContextVar("without_phrases", default=False)
+
+
+def _is_left_out(phrases: object) -> bool:
+    return phrases is None or _WITHOUT_PHRASES.get()
+
+
 class Phrased(Part):
     """A piece of a message with phrases for people: JSON has what they were made of beside them."""
 
-    phrases: OrAbsent[dict[str, Json]] = None
+    phrases: Annotated[OrAbsent[dict[str, Json]], Field(exclude_if=_is_left_out)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -90,6 +98,15 @@ class Phrased(Part):
         if not isinstance(said, dict):  # a row of a database
             said = {name: getattr(said, name) for name in cls.model_fields if hasattr(said, name)}
         return with_phrases(read_phrases(dict(said)))
+
+
+def json_for_models(answer: BaseModel) -> dict[str, Json]:
+    """Return an answer as JSON without what its texts were made of: that is for translating them."""
+    token = _WITHOUT_PHRASES.set(True)
+    try:
+        return answer.model_dump(mode="json", by_alias=True)
+    finally:
+        _WITHOUT_PHRASES.reset(token)
 
 
 class Strict(BaseModel):

@@ -79,6 +79,7 @@ class Operation(Generic[P, Answer]):
         function: Called with the service, the one who asks, and the parameters.
         path: As Starlette writes it.
         status: Of HTTP, where it has an answer.
+        skill: The method of a hub's skill that it is, with the flags of `skill_method` at its function.
         is_held: Whether it is cancelled when its client leaves or its token is revoked.
         notes_refusals: Whether its function notes in the audit itself what it refuses.
     """
@@ -93,6 +94,7 @@ class Operation(Generic[P, Answer]):
         *,
         status: int = 200,
         command: str | Command = "",
+        skill: str = "",
         is_held: bool = False,
         notes_refusals: bool = False,
     ) -> None:
@@ -103,6 +105,7 @@ class Operation(Generic[P, Answer]):
         self.needs = needs
         self.status = status
         self.command = Command(command) if isinstance(command, str) and command else command or None
+        self.skill = skill
         self.is_held = is_held
         self.notes_refusals = notes_refusals
 
@@ -218,6 +221,7 @@ class Options(TypedDict, total=False):
 
     status: int
     command: str | Command
+    skill: str
     is_held: bool
     notes_refusals: bool
 

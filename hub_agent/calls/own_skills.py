@@ -3,24 +3,29 @@
 They are offered in the directory on the virtual device ``hub``, and run in this process.
 """
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
+from functools import wraps
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, get_origin
 
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import HUB_KEY, RegisteredSkill, SkillDirectory
 from agent_core.skills.loader import LoadedSkill, expose
 from agent_core.skills.runner import SkillRunner
-from agent_core.skills.skill import Skill
+from agent_core.skills.skill import Skill, options_of
+from chat.operations import Needs, Operation, Resource
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode, Forbidden, InvalidMessage, LinkError, NotFound
 from contracts.names import HUB_SKILLS
-from contracts.wire import Json
+from contracts.wire import Json, json_for_models
 from hub_agent.calls.audit import Origin
 from hub_registry.access.accounts import Accounts, User
+from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Entry
+from identity.tokens import make_claims
 
 _CODES: Final = (
     (Forbidden, ErrorCode.REFUSED),
@@ -59,6 +64,29 @@ class Asking:
     by_sentence: bool = False
     conversation: str | None = None
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+
+    def bearer(self, needs: Needs) -> Bearer:
+        """Return who asks, whose rights suffice for an operation.
+
+        The assistant and what else acts for a person may look and call. A device that asks without what a
+        person said to it has the rights of a device.
+
+        Raises:
+            Forbidden: If a right is missing.
+        """
+        device = self.origin.through if self.actor.turn is None else None
+        claims = make_claims(
+            hub_id="",
+            subject=device or self.user.id,
+            kind="client" if device is None else "device",
+            owner=self.user.id,
+            scopes=("chat", "call"),
+            lifetime_s=60,
+        )
+        token = self.origin.confirmed_by or self.origin.token
+        bearer = Bearer(claims.model_copy(update={"jti": token}), self.user, self.confirmed)
+        bearer.require(needs)
+        return bearer
 
     def need_confirmation(
         self, message: str, *, hint: str = "", shown: Mapping[str, Json] | None = None
@@ -102,14 +130,57 @@ class HubSkill(Skill):
         """
         return _ASKING.get()
 
-    def need_person(self, change: str) -> None:
+    def need_person(self) -> None:
         """Ask a person where text of strangers would end something, or have it act.
 
         Raises:
             CallError: ``needs_confirmation``.
         """
         if self.asking.untrusted:
-            self.asking.need_confirmation(f"text of strangers was read before {change}")
+            self.asking.need_confirmation("text of strangers was read before this call")
+
+
+SkillT = TypeVar("SkillT", bound=HubSkill)
+
+
+def offers(resource: Resource[Any, Bearer], *, on: str) -> Callable[[type[SkillT]], type[SkillT]]:
+    """Make methods of a skill of the operations that are marked for one (``skill="pause"``).
+
+    Of the docstring a model is shown the first paragraph and the parameters. Where text of strangers was
+    read, a person agrees to what is not ``read_only``.
+
+    Args:
+        on: The attribute with the service that the operations work on.
+    """
+
+    def add(owner: type[SkillT]) -> type[SkillT]:
+        for operation in resource.operations:
+            if operation.skill:
+                setattr(owner, operation.skill, _method(operation, on))
+        return owner
+
+    return add
+
+
+def _method(operation: Operation[Any, Any], on: str) -> Callable[..., Any]:
+    @wraps(operation.function)
+    async def method(self: HubSkill, **arguments: Any) -> Any:
+        bearer = self.asking.bearer(operation.needs)
+        if not options_of(type(self), operation.skill).flags.read_only:
+            self.need_person()
+        made = await operation(getattr(self, on), bearer, **arguments)
+        return [*map(json_for_models, made)] if isinstance(made, list) else json_for_models(made)
+
+    first, _, *others = inspect.signature(operation.function).parameters.values()
+    method.__signature__ = inspect.Signature([first, *others])  # type: ignore[attr-defined]
+    text, _, more = (inspect.getdoc(operation.function) or "").partition("\n\n")
+    _, args, named = more.partition("Args:\n")
+    method.__doc__ = f"{text}\n\n{args}{named}" if args else text
+    # Of an answer a model is shown no name of a type: it would have to look up what that has.
+    kind = list[dict[str, Any]] if get_origin(operation.answer) is list else dict[str, Any]
+    method.__annotations__ = {each.name: operation.hints[each.name] for each in others} | {"return": kind}
+    del method.__wrapped__
+    return method
 
 
 class OwnSkills:

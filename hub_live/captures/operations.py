@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from agent_core.skills.skill import skill_method
 from chat.http.requests import Download, download
 from chat.operations import CHANGE, LOOK, Command, Resource
 from hub_live.captures.captures import Captures
@@ -27,9 +28,11 @@ captures: Resource[Captures, Bearer] = Resource(
     command=Command(
         "list", empty="There is no capture yet. 'strawberry captures start PATH TOPIC' makes one."
     ),
+    skill="list_captures",
 )
+@skill_method(read_only=True)
 async def list_captures(captures: Captures, asking: Bearer) -> list[CaptureInfo]:
-    """List captures, also those that were stopped.
+    """List recordings with state, path, messages, size and gaps, also those that were stopped.
 
     An admin with the scope `admin` sees all.
     """
@@ -58,9 +61,15 @@ async def show(captures: Captures, asking: Bearer, capture: str) -> CaptureInfo:
     CHANGE,
     "/{capture}",
     command=Command("stop CAPTURE", says="The capture {id} is stopped; it has {messages} messages."),
+    skill="stop_capture",
 )
+@skill_method(idempotent=True)
 async def stop(captures: Captures, asking: Bearer, capture: str) -> CaptureInfo:
-    """Stop a capture; its files stay."""
+    """Stop recording; the files stay.
+
+    Args:
+        capture: its id, as the list shows it
+    """
     return await captures.stop(asking.user, capture, of_all=asking.is_admin)
 
 

@@ -3,14 +3,18 @@
 from typing import Any
 
 from agent_core.skills.skill import skill_method
+from chat.operations import CHANGE
 from contracts.validation import validated
-from hub_agent.calls.own_skills import HubSkill
+from contracts.wire import json_for_models
+from hub_agent.calls.own_skills import HubSkill, offers
 from hub_live.captures.captures import Captures
 from hub_live.captures.files.formats import FormatName
+from hub_live.captures.operations import captures
 from hub_live.captures.spec import CaptureSpec
 from hub_live.topics import LinkName
 
 
+@offers(captures, on="_captures")
 class CaptureSkill(HubSkill):
     """Records what arrives on topics into files."""
 
@@ -38,20 +42,4 @@ class CaptureSkill(HubSkill):
         """
         wanted = [{"topic": topic, "link": link} for topic in topics]
         spec = validated(CaptureSpec, {"topics": wanted, "path": path, "format": format, "zstd": zstd})
-        return (await self._captures.start(self.asking.user, spec)).model_dump(mode="json")
-
-    @skill_method(idempotent=True)
-    async def stop_capture(self, capture: str) -> dict[str, Any]:
-        """Stop recording; the files stay.
-
-        Args:
-            capture: Its id, as list_captures shows it.
-        """
-        self.need_person(f"the capture {capture[:64]!r} stops")
-        return (await self._captures.stop(self.asking.user, capture)).model_dump(mode="json")
-
-    @skill_method(read_only=True)
-    async def list_captures(self) -> list[dict[str, Any]]:
-        """List recordings with state, path, messages, size and gaps."""
-        found = await self._captures.list(self.asking.user)
-        return [each.model_dump(mode="json") for each in found]
+        return json_for_models(await self._captures.start(self.asking.bearer(CHANGE).user, spec))

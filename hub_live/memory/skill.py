@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from agent_core.skills.skill import skill_method
-from contracts.errors import Forbidden
+from chat.operations import CHANGE, LOOK
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.own_skills import HubSkill
 from hub_agent.chat.history import Histories
@@ -20,17 +20,7 @@ class MemorySkill(HubSkill):
 
     @property
     def _reader(self) -> str:
-        """The id of the person for whom it is read.
-
-        Raises:
-            Forbidden: If a device asks without a person who said something to it.
-        """
-        asking = self.asking
-        if asking.origin.through is not None and asking.actor.turn is None:
-            raise Forbidden(
-                "a device reads the memory only in a chat through it", hint="Use the token of a user."
-            )
-        return asking.user.id
+        return self.asking.bearer(LOOK).user.id
 
     @skill_method(idempotent=True)
     async def remember(self, category: str, text: str, private: bool = False) -> dict[str, Json]:
@@ -45,7 +35,7 @@ class MemorySkill(HubSkill):
         if asking.untrusted:
             asking.need_confirmation("text of strangers was read in this turn, so that a person must agree")
         entry = await self._memory.remember(
-            asking.user.id,
+            asking.bearer(CHANGE).user.id,
             category,
             text,
             private=private,

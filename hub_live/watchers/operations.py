@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from agent_core.skills.skill import skill_method
 from agent_core.times import parse_since
 from chat.operations import CALL, CHANGE, LOOK, Command, Resource
 from contracts.wire import Part, Strict
@@ -52,18 +53,20 @@ watchers: Resource[Watchers, Bearer] = Resource("watchers", "/api/watchers")
 timers: Resource[Timers, Bearer] = Resource("timers", "/api/timers")
 
 
-def _by(asking: Bearer) -> By:
+def by(asking: Bearer) -> By:
+    """Return who asks, for watchers."""
     return By(asking.user, asking.claims.jti, may_confirm=asking.may_confirm, of_all=asking.is_admin)
 
 
-@watchers.get(LOOK)
+@watchers.get(LOOK, skill="list")
+@skill_method(read_only=True, untrusted_output=True)
 async def list_watchers(watchers: Watchers, asking: Bearer) -> list[WatcherSummary]:
-    """List watchers.
+    """List the watchers: state, predicate, how often they fired, and their last decision.
 
     `state` is `draft`, `active`, `paused` or `failed`; `fired` counts how often the predicate became true,
     `digest` is of all that an approval is for.
     """
-    return watchers.of(_by(asking))
+    return watchers.of(by(asking))
 
 
 @watchers.post(CALL, status=201)
@@ -73,13 +76,14 @@ async def create(watchers: Watchers, asking: Bearer, wanted: WatcherRequest) -> 
     `topics` may be a list; they are then named by their last level. Without `predicate` one is proposed and
     it is a `draft`.
     """
-    return await watchers.create(wanted, _by(asking))
+    return await watchers.create(wanted, by(asking))
 
 
-@watchers.get(LOOK, "/{name}")
+@watchers.get(LOOK, "/{name}", skill="show")
+@skill_method(read_only=True, untrusted_output=True)
 async def show(watchers: Watchers, asking: Bearer, name: str) -> WatcherWithHistory:
-    """Return a watcher with its `history`, newest first."""
-    return await watchers.show(name, _by(asking))
+    """Show a watcher and its `history`, newest first: what it saw, decided, did, and what that cost."""
+    return await watchers.show(name, by(asking))
 
 
 @watchers.patch(CALL, "/{name}")
@@ -88,7 +92,7 @@ async def edit(watchers: Watchers, asking: Bearer, name: str, changes: Edit) -> 
 
     One that makes calls is a `draft` then, until it is approved again; one that only notifies goes on.
     """
-    return await watchers.change(name, _by(asking), changes)
+    return await watchers.change(name, by(asking), changes)
 
 
 @watchers.delete(
@@ -98,7 +102,7 @@ async def edit(watchers: Watchers, asking: Bearer, name: str, changes: Edit) -> 
 )
 async def remove(watchers: Watchers, asking: Bearer, name: str) -> RemovedWatcher:
     """Delete a watcher and its history."""
-    await watchers.remove(name, _by(asking))
+    await watchers.remove(name, by(asking))
     return RemovedWatcher(removed=name)
 
 
@@ -108,13 +112,14 @@ async def approve(watchers: Watchers, asking: Bearer, name: str, approval: Appro
 
     `digest` is that of the watcher as it was shown; 409 where it is another one by now.
     """
-    return await watchers.approve(name, _by(asking), approval.digest, approval)
+    return await watchers.approve(name, by(asking), approval.digest, approval)
 
 
-@watchers.post(CALL, "/{name}/pause", command=Command("pause NAME", says="{name} is {state}."))
+@watchers.post(CALL, "/{name}/pause", command=Command("pause NAME", says="{name} is {state}."), skill="pause")
+@skill_method(idempotent=True)
 async def pause(watchers: Watchers, asking: Bearer, name: str) -> WatcherSummary:
     """Stop a watcher until it is resumed."""
-    return await watchers.pause(name, _by(asking))
+    return await watchers.pause(name, by(asking))
 
 
 @watchers.post(CALL, "/{name}/predicate")
@@ -125,19 +130,23 @@ async def check(
 
     422 names the column of a mistake.
     """
-    return await watchers.check(name, _by(asking), predicate)
+    return await watchers.check(name, by(asking), predicate)
 
 
-@watchers.post(CALL, "/{name}/resume", command=Command("resume NAME", says="{name} is {state}."))
+@watchers.post(
+    CALL, "/{name}/resume", command=Command("resume NAME", says="{name} is {state}."), skill="resume"
+)
+@skill_method(idempotent=True)
 async def resume(watchers: Watchers, asking: Bearer, name: str) -> WatcherSummary:
-    """Let a watcher go on."""
-    return await watchers.resume(name, _by(asking))
+    """Resume a watcher that is paused, snoozed or has failed."""
+    return await watchers.resume(name, by(asking))
 
 
-@watchers.post(CALL, "/{name}/run")
+@watchers.post(CALL, "/{name}/run", skill="run")
+@skill_method(timeout_s=120, untrusted_output=True)
 async def run(watchers: Watchers, asking: Bearer, name: str) -> DecisionEntry:
-    """Have the model evaluate a watcher now; it may act."""
-    return await watchers.run(name, _by(asking))
+    """Evaluate a watcher now; it may notify and act."""
+    return await watchers.run(name, by(asking))
 
 
 @watchers.post(CALL, "/{name}/snooze")
@@ -148,7 +157,7 @@ async def snooze(
     seconds: Annotated[float, Field(gt=0, le=366 * 86_400)],
 ) -> WatcherSummary:
     """Keep a watcher quiet for some time."""
-    return await watchers.snooze(name, _by(asking), seconds=seconds)
+    return await watchers.snooze(name, by(asking), seconds=seconds)
 
 
 @watchers.post(CALL, "/{name}/test")
@@ -160,7 +169,7 @@ async def test(watchers: Watchers, asking: Bearer, name: str, data: TestRequest)
     """
     report = await watchers.test(
         name,
-        _by(asking),
+        by(asking),
         since=parse_since(data.since) if data.since is not None else None,
         capture=data.capture or "",
         with_model=data.model,
@@ -169,13 +178,18 @@ async def test(watchers: Watchers, asking: Bearer, name: str, data: TestRequest)
     return report if data.lines else report.model_copy(update={"lines": None})
 
 
-@timers.get(LOOK)
+@timers.get(LOOK, skill="timers")
+@skill_method(read_only=True)
 async def list_timers(timers: Timers, asking: Bearer) -> list[TimerSummary]:
-    """List your own timers, the next one first; `WatcherSkill.set_timer` and `remind` set one."""
+    """List timers and reminders, the next one first.
+
+    Your own ones; `WatcherSkill.set_timer` and `remind` set one.
+    """
     return timers.of(asking.user)
 
 
-@timers.delete(CHANGE, "/{timer}")
+@timers.delete(CHANGE, "/{timer}", skill="cancel_timer")
+@skill_method(idempotent=True)
 async def remove_timer(timers: Timers, asking: Bearer, timer: str) -> TimerSummary:
-    """Remove a timer, by its id or its text."""
+    """Cancel a timer or reminder, by its id or its text."""
     return await timers.remove(asking.user, timer)

@@ -9,23 +9,27 @@ from pydantic import Field
 from agent_core.prompt import Household
 from agent_core.skills.skill import Unit, skill_method
 from agent_core.times import parse_since
+from chat.operations import CALL, CHANGE
 from contracts.errors import InvalidMessage
 from contracts.phrases import Phrase
 from contracts.validation import validated
-from hub_agent.calls.own_skills import HubSkill
+from contracts.wire import json_for_models
+from hub_agent.calls.own_skills import HubSkill, offers
 from hub_live.watchers.definition import By, Missed, WatcherRequest
+from hub_live.watchers.operations import by, timers, watchers
 from hub_live.watchers.timers import Timers
 from hub_live.watchers.watchers import Watchers
 from hub_registry.storage.tables import now
 
 _TEST_S: Final = 300.0
 
-Rows = list[dict[str, Any]]
 Minutes = Annotated[float, Unit("min"), Field(gt=0, le=366 * 24 * 60)]
 Names = str | list[str]
 """Not written out below: a method of the class is called ``list``."""
 
 
+@offers(watchers, on="_watchers")
+@offers(timers, on="_timers")
 class WatcherSkill(HubSkill):
     """Watchers: keep an eye on values and notify or act. Timers and reminders."""
 
@@ -88,37 +92,14 @@ class WatcherSkill(HubSkill):
                 ),
                 shown=await self._watchers.shown_to_confirm(name, self._by),
             )
-        return (
-            await self._watchers.approve(name, self._by, self._watchers.digest_shown(request))
-        ).model_dump(mode="json")
-
-    @skill_method(read_only=True, untrusted_output=True)
-    async def list(self) -> Rows:
-        """List the watchers: state, predicate, how often they fired, and their last decision."""
-        return [each.model_dump(mode="json") for each in self._watchers.of(self._by)]
-
-    @skill_method(read_only=True, untrusted_output=True)
-    async def show(self, name: str) -> dict[str, Any]:
-        """Show a watcher and its history: what it saw, decided, did, and what that cost."""
-        return (await self._watchers.show(name, self._by)).model_dump(mode="json")
-
-    @skill_method(idempotent=True)
-    async def pause(self, name: str) -> dict[str, Any]:
-        """Stop a watcher until it is resumed."""
-        self.need_person(f"the watcher {name[:64]!r} changes")
-        return (await self._watchers.pause(name, self._by)).model_dump(mode="json")
-
-    @skill_method(idempotent=True)
-    async def resume(self, name: str) -> dict[str, Any]:
-        """Resume a watcher that is paused, snoozed or has failed."""
-        self.need_person(f"the watcher {name[:64]!r} changes")
-        return (await self._watchers.resume(name, self._by)).model_dump(mode="json")
+        digest = self._watchers.digest_shown(request)
+        return json_for_models(await self._watchers.approve(name, self._by, digest))
 
     @skill_method(idempotent=True)
     async def snooze(self, name: str, minutes: Minutes) -> dict[str, Any]:
         """Keep a watcher quiet for some minutes."""
-        self.need_person(f"the watcher {name[:64]!r} changes")
-        return (await self._watchers.snooze(name, self._by, seconds=60 * minutes)).model_dump(mode="json")
+        self.need_person()
+        return json_for_models(await self._watchers.snooze(name, self._by, seconds=60 * minutes))
 
     @skill_method(destructive=True)
     async def remove(self, name: Names) -> str:
@@ -131,12 +112,6 @@ class WatcherSkill(HubSkill):
         for each in names:
             await self._watchers.remove(each, self._by)
         return f"Removed: {', '.join(names)}."
-
-    @skill_method(timeout_s=120, untrusted_output=True)
-    async def run(self, name: str) -> dict[str, Any]:
-        """Evaluate a watcher now; it may notify and act."""
-        self.need_person(f"the watcher {name[:64]!r} changes")
-        return (await self._watchers.run(name, self._by)).model_dump(mode="json")
 
     @skill_method(read_only=True, timeout_s=_TEST_S, untrusted_output=True)
     async def test(
@@ -158,7 +133,7 @@ class WatcherSkill(HubSkill):
             with_model=model,
         )
         # A plot is for people.
-        return report.model_dump(mode="json", exclude={"lines"})
+        return json_for_models(report.model_copy(update={"lines": None}))
 
     @skill_method(
         sentences={
@@ -170,8 +145,8 @@ class WatcherSkill(HubSkill):
     async def set_timer(self, minutes: Minutes, text: str = "Timer") -> dict[str, Any]:
         """Set a timer; the user is notified when it ends."""
         due = now() + timedelta(minutes=minutes)
-        made = await self._timers.add(self.asking.user, text, due=due, schedule=None, missed="run")
-        return made.model_dump(mode="json")
+        user = self.asking.bearer(CHANGE).user
+        return json_for_models(await self._timers.add(user, text, due=due, schedule=None, missed="run"))
 
     @skill_method()
     async def remind(
@@ -188,25 +163,12 @@ class WatcherSkill(HubSkill):
         if (at is None) == (every is None):
             raise InvalidMessage("give either at or every")
         due = None if at is None else self._moment(at)
-        made = await self._timers.add(self.asking.user, text, due=due, schedule=every, missed=missed)
-        return made.model_dump(mode="json")
-
-    @skill_method(read_only=True)
-    async def timers(self) -> Rows:
-        """List timers and reminders."""
-        return [each.model_dump(mode="json") for each in self._timers.of(self.asking.user)]
-
-    @skill_method(idempotent=True)
-    async def cancel_timer(self, timer: str) -> dict[str, Any]:
-        """Cancel a timer or reminder, by its id or its text."""
-        self.need_person(f"the timer {timer[:64]!r} is cancelled")
-        return (await self._timers.remove(self.asking.user, timer)).model_dump(mode="json")
+        user = self.asking.bearer(CHANGE).user
+        return json_for_models(await self._timers.add(user, text, due=due, schedule=every, missed=missed))
 
     @property
     def _by(self) -> By:
-        asking = self.asking
-        token = asking.origin.confirmed_by or asking.origin.token
-        return By(asking.user, token, may_confirm=asking.confirmed)
+        return by(self.asking.bearer(CALL))
 
     def _moment(self, text: str) -> datetime:
         try:

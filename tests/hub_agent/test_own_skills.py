@@ -10,7 +10,10 @@ from agent_core.sentences.templates import sentence_problems
 from agent_core.skills.loader import expose
 from agent_core.skills.skill import skill_method
 from hub_agent.calls.own_skills import Asking, HubSkill
+from hub_registry.access.token_rows import TokenRequest
 from hub_registry.storage.tables import AuditRow
+from hub_server.resources import RESOURCES
+from identity.keys import KeyPair
 from tests.hub_agent.home import Home, says, wait_for
 from tests.hub_agent.skills import FeedSkill
 from tests.hub_registry.spokes import eventually, registration
@@ -156,6 +159,42 @@ async def test_every_sentence_of_the_hubs_own_skills_can_be_used(home: Home) -> 
     methods = [method.contract for skill in skills for method in skill.methods.values()]
     assert len([method for method in methods if method.sentences]) > 10
     assert [problem for method in methods for problem in sentence_problems(method)] == []
+
+
+async def test_each_operation_that_is_marked_for_a_skill_is_a_method_of_one(home: Home) -> None:
+    marked = {each.skill for resource in RESOURCES for each in resource.operations if each.skill}
+    methods = {name for skill in home.hub.live.skills for name in expose(skill)[0].methods}
+    assert marked
+    assert marked <= methods
+
+
+async def test_a_method_made_of_an_operation_keeps_its_right_and_answers_without_phrases(home: Home) -> None:
+    registry, key = home.hub.registry, KeyPair.generate()
+    pi = await home.device("Pi")
+    home.keys[key.kid] = key
+    asked = TokenRequest(
+        kind="device", subject=pi.id, owner="admin", scopes=("call",), lifetime_s=600, key=key.public
+    )
+    token = await registry.authority.issue(asked)
+    guest = await home.token(await registry.accounts.add("Guest", role="guest"))
+    wanted = {
+        "name": "disk",
+        "topics": ["devices/pi/state/S/disk"],
+        "instruction": "x",
+        "predicate": "disk > 9",
+    }
+    listing, pausing = call("hub", "WatcherSkill.list"), call("hub", "WatcherSkill.pause", name="disk")
+    async with home.client() as owner, home.client(token) as device, home.client(guest) as visitor:
+        assert (await owner.post("/api/watchers", json=wanted)).status_code == 201
+        for client, body in ((device, listing), (device, pausing), (visitor, pausing)):
+            status, error = await post(client, body)
+            assert (status, error["code"]) == (403, "refused")
+        assert await post(visitor, listing) == (200, [])
+        [shown] = (await owner.get("/api/watchers")).json()
+        [read] = (await post(owner, listing))[1]
+        assert shown.pop("phrases")["reason"]["template"] == "there is no value of {name} yet"
+        assert read == shown
+        assert (await post(owner, pausing))[1]["state"] == "paused"
 
 
 async def test_its_name_is_refused_to_a_device(home: Home) -> None:
