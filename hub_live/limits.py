@@ -78,6 +78,8 @@ when the newest of them is too old. A window so has at most 1,500 entries, exact
 SILENCE_PARTS: Final = 1_000
 """In a long silence of a recording a predicate is looked at after a thousandth of it more: a year of it
 takes 11,000 looks and not 31 million."""
+CLOCK_S: Final = 60.0
+"""The longest step where a predicate has the time of day, which is exact to a minute."""
 MOST_FIRINGS: Final = 1_000
 """Firings that are listed; who fires more often needs another bound, not a longer list."""
 MOST_DECIDED: Final = 10

@@ -26,7 +26,7 @@ from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import By, WatchedValue, sources_of
 from hub_live.watchers.phases import is_watching
-from hub_live.watchers.predicates import Evaluator, Predicate, parse
+from hub_live.watchers.predicates import UTC_CLOCK, Clock, Evaluator, Predicate, parse
 from hub_live.watchers.tables import WatcherRow
 
 _NAME: Final = "watchers"
@@ -69,7 +69,9 @@ async def backtest(
     predicate: Predicate,
     sources: Mapping[str, WatchedValue],
     recorded: Iterable[Sample | Gap],
+    clock: Clock = UTC_CLOCK,
     *,
+    since: float = 0.0,
     until: float | None = None,
 ) -> Report:
     """Run a predicate over recorded data in a thread.
@@ -77,11 +79,14 @@ async def backtest(
     Args:
         sources: Of the names of the predicate; what was recorded of other topics is passed over.
         recorded: In the order of time; it is iterated in the thread.
+        since: When the recording begins, for a predicate of the clock alone.
         until: When the recording ends, if that is after the last sample.
     """
     cancelled = threading.Event()
     try:
-        return await asyncio.to_thread(_run, predicate, sources, rested(recorded, cancelled), until)
+        return await asyncio.to_thread(
+            _run, predicate, sources, rested(recorded, cancelled), clock, since, until
+        )
     finally:
         cancelled.set()
 
@@ -90,6 +95,8 @@ def _run(
     predicate: Predicate,
     sources: Mapping[str, WatchedValue],
     recorded: Iterable[Sample | Gap],
+    clock: Clock,
+    since: float,
     until: float | None,
 ) -> Report:
     gaps: list[Gap] = []
@@ -111,7 +118,7 @@ def _run(
     first: list[Fired] = []
     fired = evaluated = unknown = 0
     armed, reason = True, ""
-    for at, verdict in replay(Evaluator(predicate), sources, noted(), until=until or 0.0):
+    for at, verdict in replay(Evaluator(predicate, clock), sources, noted(), since=since, until=until or 0.0):
         evaluated += 1
         is_firing, armed = fires(verdict, armed=armed)
         if verdict.truth is None:

@@ -128,10 +128,8 @@ class WatcherRequest(Strict):
         given = [self.every_s is not None, self.on_change, self.schedule is not None]
         if sum(given) > 1:
             raise ValueError("give one of every_s, on_change and schedule")
-        if not self.topics and self.schedule is None:
-            raise ValueError("a watcher needs topics, or a schedule")
-        if not self.topics and self.predicate is not None:
-            raise ValueError("a predicate needs topics")
+        if not self.topics and self.schedule is None and self.predicate is None:
+            raise ValueError("a watcher needs topics, a schedule, or a predicate with the time")
         return self
 
     @property

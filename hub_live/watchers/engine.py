@@ -69,7 +69,9 @@ class Engine:
             self.stop(row.name)
             return
         sources = sources_of(row)
-        evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
+        evaluator = (
+            Evaluator(parse(row.predicate, sources), self.evaluations.clock) if row.predicate else None
+        )
         schedule = Schedule.parse(row.schedule) if row.schedule else None
         last = None if is_new else self.evaluations.store.last.get(row.name)
         watched = Watched(row, sources, evaluator, schedule, last)

@@ -16,6 +16,7 @@ from hub_live.watchers.decisions.evaluation import Announcer, EvaluationLimits, 
 from hub_live.watchers.decisions.model import WatcherModel
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.engine import Engine
+from hub_live.watchers.predicates import Clock
 from hub_live.watchers.watchers import Watchers
 from hub_registry.registry import Registry
 
@@ -38,11 +39,12 @@ async def open_watchers(
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         evaluations = Evaluations(
             store=store,
-            model=WatcherModel(gateway, only=settings.watchers.model),
+            model=WatcherModel(gateway, settings.household, only=settings.watchers.model),
             manager=manager,
             announcer=Announcer(events, feed, tasks),
             registry=registry,
             limits=EvaluationLimits(settings.watchers),
+            clock=Clock(settings.household),
         )
         engine = Engine(feed, evaluations, settings.household, tasks)
         watchers = Watchers(

@@ -100,7 +100,7 @@ class Watchers:
         if row.predicate is None and row.topics:
             await self.evaluations.propose(row, seen)
         elif row.predicate is not None:
-            row.note = problem_of(row.predicate, seen) or ""
+            row.note = problem_of(row.predicate, seen, self.evaluations.clock) or ""
         is_active = not as_draft and request.predicate is not None and (by.may_confirm or not allow)
         if is_active:
             row.sqlmodel_update({**Phase.QUIET.stored(), **await self._approval(by)})
@@ -187,7 +187,7 @@ class Watchers:
             edited["next_at"] = None
         if request.predicate is not None and (edit.predicate, edit.topics) != (None, None):
             seen = await self._values(WatcherRow(**{**row.model_dump(), **edited}))
-            edited["note"] = problem_of(request.predicate, seen) or ""
+            edited["note"] = problem_of(request.predicate, seen, self.evaluations.clock) or ""
         return edited
 
     async def check(self, name: str, by: By, predicate: str | None) -> CheckedPredicate:
@@ -210,8 +210,8 @@ class Watchers:
             await self.store.save(row)
             predicate, problem = tried.predicate, tried.note
         if predicate is not None:
-            parse(predicate, row.topics)
-            problem = problem_of(predicate, seen) or ""
+            self.evaluations.clock.check(parse(predicate, row.topics).clock_names)
+            problem = problem_of(predicate, seen, self.evaluations.clock) or ""
         return CheckedPredicate(predicate=predicate, note=problem, latest=values_json(seen))
 
     async def pause(self, name: str, by: By) -> WatcherSummary:
@@ -308,7 +308,9 @@ class Watchers:
         seen = [source for source in sources.values() if sees(source.link)(source.topic)]
         recorded = self.recordings.read(by, seen, since=since or 0.0, capture=capture)
         until = None if capture else now().timestamp()
-        report = await backtest(parse(tried, sources), sources, recorded, until=until)
+        report = await backtest(
+            parse(tried, sources), sources, recorded, self.evaluations.clock, since=since or 0.0, until=until
+        )
         if with_model:
             report = await decide(report, row, sources, self.evaluations)
         return report
@@ -453,7 +455,7 @@ class Watchers:
         if request.schedule is not None:
             Schedule.parse(request.schedule).next(now(), self.settings.household)
         if request.predicate is not None:
-            parse(request.predicate, request.topics)
+            self.evaluations.clock.check(parse(request.predicate, request.topics).clock_names)
         directory = self.registry.directory.seen_by(by.user.id if row is None else row.owner)
         return [call.model_dump() for call in approve(directory, request.allow)]
 

@@ -41,6 +41,7 @@ from hub_live.watchers.decisions.kinds import FAILED, GAP, KINDS, NOTHING, NOTIF
 from hub_live.watchers.decisions.model import Chosen, Decision, Seen, WatcherModel, problem_of
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.definition import Allowed
+from hub_live.watchers.predicates import Clock
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now
@@ -257,6 +258,7 @@ class Evaluations:
     announcer: Announcer
     registry: Registry
     limits: EvaluationLimits
+    clock: Clock
 
     async def evaluate(
         self,
@@ -361,7 +363,7 @@ class Evaluations:
             predicate, reason, row.tokens = await self.model.propose(row.instruction, seen)
             self.limits.charge_tokens(row.name, row.tokens)
             row.model_calls = 1
-            problem = problem_of(predicate, seen) if predicate else reason
+            problem = problem_of(predicate, seen, self.clock) if predicate else reason
             if problem is None:
                 row.predicate = predicate
                 return

@@ -33,13 +33,13 @@ def replay(
 
     Args:
         recorded: Of any topics, in the order of time.
-        since: From when on it is looked at also between the values.
+        since: From when on it is looked at also between the values; without names, from when on at all.
         until: When the recording ends, if that is after the last sample.
     """
     names: dict[tuple[LinkName, str], list[tuple[str, str | None]]] = {}
     for name, source in sources.items():
         names.setdefault((source.link, source.topic), []).append((name, source.path))
-    last = math.inf
+    last = math.inf if evaluator.predicate.names else since
     for each in recorded:
         # What ends at the very moment in which a value comes is seen together with the value.
         if isinstance(each, Gap):
@@ -61,4 +61,5 @@ def _ticks(evaluator: Evaluator, since: float, until: float) -> Iterator[tuple[f
     while evaluator.depends_on_time and at < until:
         if (verdict := evaluator.tick(at)) is not None:
             yield at, verdict
-        at += max(limits.TICK_S, (at - since) / limits.SILENCE_PARTS)
+        step = max(limits.TICK_S, (at - since) / limits.SILENCE_PARTS)
+        at += min(step, limits.CLOCK_S) if evaluator.has_clock else step

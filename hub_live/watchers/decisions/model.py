@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from agent_core.gateway.protocol import (
     Completed,
@@ -15,6 +16,7 @@ from agent_core.gateway.protocol import (
     ToolSpec,
     UserMessage,
 )
+from agent_core.prompt import Household
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.tools.text_tools import printed_calls
 from contracts.errors import GatewayError
@@ -24,7 +26,7 @@ from hub_live import limits
 from hub_live.watchers.decisions.approved import ApprovedCall, NotApproved, choose, is_range
 from hub_live.watchers.decisions.kinds import CHOICES, Kind
 from hub_live.watchers.definition import WatchedValue
-from hub_live.watchers.predicates import Evaluator, parse
+from hub_live.watchers.predicates import Clock, Evaluator, parse
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.storage.tables import now
 
@@ -54,9 +56,12 @@ age(x)              seconds since x last came: age(motion) > "5m"
 changed(x)          whether the last value of x differs from the one before; changed(x, "10m") within a time
 min(x, "10m"), max, mean, last, count    of the values of x within a time
 rate(x, "1h")       change of x per second within a time
+time, weekday, sun  the clock of the home: time between "22:00" and "06:00", weekday == "monday", \
+sun == "down" (or "up")
 condition for "2m"  only at the end: the condition has held for so long
 Examples: disk > 95 and mean(disk, "10m") > 90
 changed(door) and age(motion) > "5m"
+door == "open" and time between "22:00" and "06:00"
 count(errors, "1h") >= 3 for "2m"
 """
 
@@ -100,12 +105,12 @@ class Seen:
     recent: tuple[tuple[float, Json], ...] = ()
 
 
-def problem_of(predicate: str, seen: Mapping[str, Seen]) -> str | None:
+def problem_of(predicate: str, seen: Mapping[str, Seen], clock: Clock) -> str | None:
     """Return why a predicate cannot work with the values that there are; None if it can."""
     parsed = parse(predicate, seen)
     if any(seen[name].age_s is None for name in parsed.names) or any(parsed.keep_s.values()):
         return None
-    evaluator, at = Evaluator(parsed), now().timestamp()
+    evaluator, at = Evaluator(parsed, clock), now().timestamp()
     for name in parsed.names:
         evaluator.put(name, at - (seen[name].age_s or 0.0), seen[name].value)
     verdict = evaluator.verdict(at)
@@ -131,8 +136,9 @@ class WatcherModel:
         only: Name of the one entry that is asked; None for all in their order.
     """
 
-    def __init__(self, gateway: Gateway, *, only: str | None = None) -> None:
+    def __init__(self, gateway: Gateway, household: Household, *, only: str | None = None) -> None:
         self._gateway = gateway
+        self._household = household
         self._only = () if only is None else (only,)
 
     async def propose(self, instruction: str, seen: Mapping[str, Seen]) -> tuple[str, str, int]:
@@ -146,7 +152,7 @@ class WatcherModel:
         parts: list[Text | Prompt] = [
             Prompt("The person's instruction:"),
             Text(Origin.PERSON, instruction),
-            Prompt(f"Names: {', '.join(seen)}. Their values now:"),
+            Prompt(f"{self._now()}. Names: {', '.join(seen)}. Their values now:"),
             *_shown(seen),
         ]
         properties: dict[str, Json] = {"predicate": {"type": "string"}, "reason": {"type": "string"}}
@@ -182,7 +188,7 @@ class WatcherModel:
         parts: list[Text | Prompt] = [
             Prompt("The owner's instruction:"),
             Text(Origin.PERSON, row.instruction),
-            Prompt("Why you are asked now, and the values:"),
+            Prompt(f"{self._now()}. Why you are asked now, and the values:"),
             Text(Origin.DEVICE, occasion),
             *_shown(seen),
         ]
@@ -199,6 +205,10 @@ class WatcherModel:
             parts += [Prompt("Approved calls:"), Text(Origin.PERSON, "\n".join(approved))]
         given, tokens = await self._ask(_DECIDE, parts, _decide_tool(calls))
         return _decision(given, calls, tokens)
+
+    def _now(self) -> str:
+        local = now().astimezone(ZoneInfo(self._household.time_zone))
+        return f"Now: {local:%A, %Y-%m-%d %H:%M} ({self._household.time_zone})"
 
     async def _ask(
         self, system: str, parts: Sequence[Text | Prompt], tool: ToolSpec

@@ -8,9 +8,10 @@ decide a comparison: with three errors seen, ``count(errors, "1h") >= 3`` is tru
 import math
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from contracts.wire import Json
+from hub_live.watchers.predicates.clock import UTC_CLOCK, Clock, time_text
 from hub_live.watchers.predicates.parts import as_condition, build
 from hub_live.watchers.predicates.syntax import Predicate
 from hub_live.watchers.predicates.windows import Series, Unknown, Value
@@ -47,20 +48,22 @@ class Evaluator:
 
     Attributes:
         depends_on_time: Whether `tick` can give anything.
+        has_clock: Whether it depends on the time of day, which must be looked at each minute.
     """
 
-    def __init__(self, predicate: Predicate) -> None:
+    def __init__(self, predicate: Predicate, clock: Clock = UTC_CLOCK) -> None:
         self.predicate = predicate
         self._now = -math.inf
         self._series = {name: Series(name) for name in predicate.names}
         self._latest: dict[str, Json] = {}
         root = predicate.root
-        self._root = as_condition(build(root, self._series), root)
+        self._root = as_condition(build(root, self._series, clock), root)
         functions = {node.text: node for node in root.walk() if node.text and node.op != "name"}
         momentary = [node for node in functions.values() if node.op == "changed" and node.window_s is None]
         self._momentary = [self._series[str(functions.pop(node.text).value)] for node in momentary]
-        self._functions = {text: build(node, self._series) for text, node in functions.items()}
+        self._functions = {text: build(node, self._series, clock) for text, node in functions.items()}
         self.depends_on_time = bool(self._functions or momentary or predicate.for_s)
+        self.has_clock = bool(predicate.clock_names)
         self._last = _FALSE
         self._not_false_since: float | None = None
         self._true_since: float | None = None
@@ -131,7 +134,9 @@ class Evaluator:
             return _FALSE
         values = self._latest.copy()
         for text, function in self._functions.items():
-            values[text] = _shown(function(now))
+            values[text] = (
+                _shown(function(now)) if text != "time" else time_text(cast("float", function(now)))
+            )
         if isinstance(truth, Unknown):
             return Verdict(None, truth.reason, values)
         return Verdict(True, "", values, momentary=is_momentary)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final, cast
 
 from contracts.phrases import Phrase
+from hub_live.watchers.predicates.clock import Clock
 from hub_live.watchers.predicates.syntax import Node
 from hub_live.watchers.predicates.windows import Series, Unknown, Value, Window, number
 
@@ -31,9 +32,11 @@ _CALCULATIONS: Final[Mapping[str, Callable[[float, float], float]]] = {
 }
 
 
-def build(node: Node, series: Mapping[str, Series]) -> Part:
+def build(node: Node, series: Mapping[str, Series], clock: Clock) -> Part:
     """Return a part, and those that it is made of, over the values of one watcher."""
-    parts = [build(part, series) for part in node.parts]
+    parts = [build(part, series, clock) for part in node.parts]
+    if node.op == "clock":
+        return clock.part(str(node.value))
     if node.op == "constant":
         return lambda now: node.value
     if node.op in ("and", "or"):

@@ -15,17 +15,18 @@ from contracts.phrases import Phrase
 from contracts.text import shortened
 from contracts.validation import did_you_mean
 from hub_live import limits
+from hub_live.watchers.predicates.clock import CLOCK, time_of
 
 if TYPE_CHECKING:
     from lark import Lark, Token
 
-KEYWORDS: Final = ("and", "or", "not", "for", "true", "false")
+KEYWORDS: Final = ("and", "or", "not", "for", "true", "false", "between", *CLOCK)
 """Words that cannot name a value."""
 
 
-Kind = Literal["number", "time", "text", "truth", "any"]
-"""What an operation gives; a ``time`` is a number of seconds that grows with the clock, ``any`` depends on
-values."""
+Kind = Literal["number", "time", "clock", "text", "truth", "any"]
+"""What an operation gives; a ``time`` is a number of seconds that grows with the clock, a ``clock`` the time
+of day, ``any`` depends on values."""
 
 _GRAMMAR: Final = r"""
 start: any_of (FOR TEXT)?
@@ -34,6 +35,7 @@ start: any_of (FOR TEXT)?
 ?negated: NOT negated -> negation
     | compared
 ?compared: sum (COMPARE sum)?
+    | NAME BETWEEN TEXT _AND TEXT -> between
 ?sum: product
     | sum (PLUS | MINUS) product -> calculated
 ?product: signed
@@ -51,6 +53,7 @@ _AND.2: /and\b/i
 _OR.2: /or\b/i
 NOT.2: /not\b/i
 FOR.2: /for\b/i
+BETWEEN.2: /between\b/i
 TRUE.2: /true\b/i
 FALSE.2: /false\b/i
 NAME: /[A-Za-z_][A-Za-z0-9_]*/
@@ -67,6 +70,7 @@ OVER: "/"
 _IS: Final[Mapping[Kind, str]] = {
     "number": "a number",
     "time": "a duration",
+    "clock": "the time of day",
     "text": "text",
     "truth": "true or false",
 }
@@ -102,7 +106,7 @@ class Node:
     """One operation of a predicate.
 
     Attributes:
-        op: ``constant``, ``name``, ``and``, ``or``, ``not``, an operator, or a function.
+        op: ``constant``, ``name``, ``clock``, ``and``, ``or``, ``not``, an operator, or a function.
         column: Where it begins, from 1.
         value: Of a constant; of a name or a function the name.
         window_s: Of a function with a window.
@@ -132,6 +136,7 @@ class Predicate:
     Attributes:
         text: As it was given.
         names: Those that it uses.
+        clock_names: Those of the clock that it uses.
         keep_s: How many seconds of values each of them needs; 0 for the latest value only.
         root: The condition.
         for_s: How long the condition must hold without interruption.
@@ -139,6 +144,7 @@ class Predicate:
 
     text: str
     names: frozenset[str]
+    clock_names: frozenset[str]
     keep_s: Mapping[str, float]
     root: Node
     for_s: float
@@ -172,19 +178,20 @@ def parse(text: str, names: Collection[str]) -> Predicate:
     keep_s: dict[str, float] = {}
     windows: set[str] = set()
     for node in root.walk():
-        if isinstance(node.value, str) and node.op != "constant" and node.value:
+        if isinstance(node.value, str) and node.op not in ("constant", "clock") and node.value:
             if node.value not in names:
                 hint = Phrase("Known names: {names}.", names=", ".join(sorted(names)[:10])) if names else ""
-                near = did_you_mean(node.value, names)
+                near = did_you_mean(node.value, [*names, *CLOCK])
                 _fail(f"unknown name {_short(node.value)}", node.column, after=near, hint=hint)
             keep_s[node.value] = max(keep_s.get(node.value, 0.0), (node.window_s or 0.0) + for_s)
             if node.window_s is not None:
                 windows.add(node.text)
                 if len(windows) > limits.MOST_WINDOWS:
                     _fail(f"more than {limits.MOST_WINDOWS} different windows", node.column)
-    if not keep_s:
+    clock_names = frozenset(node.text for node in root.walk() if node.op == "clock")
+    if not keep_s and not clock_names:
         _fail("the predicate uses no value, so it never changes", 1)
-    return Predicate(text, frozenset(keep_s), keep_s, root, for_s)
+    return Predicate(text, frozenset(keep_s), clock_names, keep_s, root, for_s)
 
 
 def _unexpected(text: str, at: int, token: "Token | None") -> NoReturn:
@@ -223,10 +230,20 @@ class _Nodes:
         return _node("not", "truth", _column(items[0]), _condition(items[1]))
 
     def compared(self, items: list[Any]) -> Node:
-        left, op, right = _with_durations(items)
+        left, op, right = _with_times(*_with_durations(items))
         if op not in ("==", "!="):
             left, right = _number(left, f"compared by {op}"), _number(right, f"compared by {op}")
         return _node(op, "truth", left.column, left, right)
+
+    def between(self, items: list[Any]) -> Node:
+        name, begin, end = self.name([items[0]]), self.text([items[2]]), self.text([items[3]])
+        if name.kind != "clock":
+            _fail("only time is between two times", name.column, hint=_JOIN)
+        begin, end = _clock_text(name, begin), _clock_text(name, end)
+        since = _node(">=", "truth", name.column, name, begin)
+        until = _node("<", "truth", name.column, name, end)
+        over_midnight = cast("float", begin.value) > cast("float", end.value)
+        return _node("or" if over_midnight else "and", "truth", name.column, since, until)
 
     def calculated(self, items: list[Any]) -> Node:
         left, op, right = _with_durations(items)
@@ -253,6 +270,9 @@ class _Nodes:
         return Node("constant", "truth", _column(items[0]), value=items[0].lower() == "true")
 
     def name(self, items: list["Token"]) -> Node:
+        if (name := str(items[0])) in CLOCK:
+            kind: Kind = "clock" if name == "time" else "text"
+            return Node("clock", kind, _column(items[0]), value=name, text=name)
         return Node("name", "any", _column(items[0]), value=str(items[0]), text=str(items[0]))
 
     def call(self, items: list[Any]) -> Node:
@@ -298,7 +318,7 @@ def _condition(node: Node) -> Node:
 
 
 def _number(node: Node, use: str) -> Node:
-    if node.kind in ("text", "truth"):
+    if node.kind in ("text", "truth") or (node.kind == "clock" and use.startswith(("calc", "neg"))):
         _fail(f"{_IS[node.kind]} cannot be {use}", node.column)
     return node
 
@@ -315,6 +335,28 @@ def _with_durations(items: list[Any]) -> tuple[Node, str, Node]:
     elif right.kind == "time" and left.kind == "text":
         left = seconds(left)
     return left, str(op), right
+
+
+def _with_times(left: Node, op: str, right: Node) -> tuple[Node, str, Node]:
+    """Return operand, operator, operand; a text beside the clock is what that can be."""
+    if left.op == "clock" and right.op == "constant":
+        right = _clock_text(left, right)
+    elif right.op == "clock" and left.op == "constant":
+        left = _clock_text(right, left)
+    return left, op, right
+
+
+def _clock_text(clock: Node, constant: Node) -> Node:
+    text, known = str(constant.value), CLOCK[str(clock.value)]
+    if known:
+        if text not in known:
+            hint = Phrase("Write {names}.", names=", ".join(f'"{each}"' for each in known))
+            near = did_you_mean(text, known)
+            _fail(f"{clock.text} is never {_short(text)}", constant.column, after=near, hint=hint)
+        return constant
+    if constant.kind != "text" or (seconds := time_of(text)) is None:
+        _fail(f"{_short(text)} is no time of day", constant.column, hint='Write "22:00".')
+    return Node("constant", "number", constant.column, value=seconds)
 
 
 def _seconds(text: str, column: int) -> float:

@@ -177,3 +177,13 @@ def test_memory_is_bounded_and_sums_do_not_drift() -> None:
     assert verdict.values['mean(disk, "1h")'] == pytest.approx(0.1, rel=1e-12)
     count = 36_000 * 0.002
     assert abs(window.sums(20_000.0)[0] - 36_000) <= count
+
+
+async def test_the_clock_counts_and_needs_no_values() -> None:
+    day = parse('time between "22:00" and "06:00"', _SOURCES)
+    # _T0 is 22:13 UTC; the nights of the next two days begin there.
+    report = await backtest(day, _SOURCES, (), since=_T0, until=_T0 + 2 * 86_400)
+    begins = [each.at.strftime("%d %H:%M") for each in report.would_have_fired]
+    assert begins == ["14 22:13", "15 22:00", "16 22:00"]
+    door = _sample(3_600, "door", '"open"')
+    assert await _fired('door == "open" and time between "22:30" and "23:30"', door, until=86_400) == [3_600]

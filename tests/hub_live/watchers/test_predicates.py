@@ -1,9 +1,15 @@
 """Predicates against a plain evaluation, over random expressions, values and times."""
 
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hub_live.watchers.predicates import Evaluator, parse
+from agent_core.prompt import Household
+from contracts.errors import InvalidMessage
+from hub_live.watchers.predicates import Clock, Evaluator, parse
 from tests.hub_live.watchers.naive import NAMES, VALUES, History, conditions, held, text_of, truth_of
 
 _steps = st.sampled_from([0.0, 0.5, 1.0, 1.5, 29.0, 30.0, 61.0, 500.0, 700.0])
@@ -119,3 +125,34 @@ def test_what_is_said_after_a_gap_is_true_whatever_it_has_hidden(text, events, g
 def _leaves(tree):
     for part in tree[1:]:
         yield from _leaves(part) if isinstance(part, tuple) else (part,)
+
+
+_BERLIN = Clock(Household(time_zone="Europe/Berlin", latitude=52.5, longitude=13.4))
+
+
+@pytest.mark.parametrize(
+    ("text", "true_at"),
+    [
+        ('time between "22:00" and "06:00"', ["Thu 23:00", "Fri 00:00", "Fri 05:00", "Fri 23:00"]),
+        ('time >= "22:00" or time < "00:01"', ["Thu 23:00", "Fri 00:00", "Fri 23:00"]),
+        ('time == "07:00" and weekday != "thursday"', ["Fri 07:00"]),
+        ('weekday == "friday" and sun == "down"', ["Fri 00:00", "Fri 05:00", "Fri 23:00"]),
+        ('sun == "up" and a > 1', ["Thu 07:00", "Thu 12:00", "Fri 07:00", "Fri 12:00"]),
+    ],
+)
+def test_the_clock_is_that_of_the_home(text: str, true_at: list[str]) -> None:
+    evaluator, found = Evaluator(parse(text, NAMES), _BERLIN), []
+    begin = datetime(2026, 3, 26, 6, tzinfo=UTC)
+    evaluator.put("a", begin.timestamp(), 2)
+    for hour in (0, 5, 16, 17, 22, 24, 29, 40):
+        at = begin + timedelta(hours=hour)
+        if evaluator.verdict(at.timestamp()).truth:
+            found.append(f"{at.astimezone(ZoneInfo('Europe/Berlin')):%a %H:%M}")
+    assert found == true_at
+
+
+def test_without_the_place_of_the_home_the_sun_is_not_known() -> None:
+    predicate = parse('sun == "up"', NAMES)
+    assert "where the household is" in Evaluator(predicate).verdict(1e9).reason
+    with pytest.raises(InvalidMessage, match="sun depends on where"):
+        Clock().check(predicate.clock_names)

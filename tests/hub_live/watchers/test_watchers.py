@@ -74,6 +74,7 @@ async def test_words_become_a_predicate_that_fires_once_each_time_it_becomes_tru
     assert shown["tokens"] == 3 * 18
     assert watching.camera.stopped == ["camera", "camera"]
     assert len(await watching.notes()) == 2
+    assert f"Now: {now():%A, %Y-%m-%d}" in asked(model.requests)[0]
     assert "camera is stopped" in first["actions"][0]["result"]
 
 
@@ -187,7 +188,7 @@ async def test_what_cannot_work_is_refused_when_it_is_made(watching: Watching) -
         assert code in _REFUSED, wrong
     assert await watching.ask("GET") == []
     told: dict[str, dict[str, Any]] = {
-        "a watcher needs topics, or a schedule": {},
+        "a watcher needs topics, a schedule, or a predicate with the time": {},
         'topics: they are a list, or by name as {"disk": "devices/nas/…"}, not text': {"topics": "abc"},
         "topics.disk.topic: 'a/+' has a wildcard, and a watcher follows single topics: name each of them": {
             "topics": {"disk": "a/+"}
