@@ -2,30 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from pydantic import Field
-
+from contracts.answers.record import Conversation, ConversationTurn
 from contracts.chat import TurnRecord
-from contracts.names import Token
-from contracts.wire import Part
-
-
-class ConversationTurn(TurnRecord):
-    """A turn within its conversation, which it does not name again."""
-
-    conversation: Token = Field(default="", exclude=True)
-
-
-class ConversationTitle(Part):
-    """A conversation, and what a person called it."""
-
-    id: str
-    title: str | None
-
-
-class Conversation(ConversationTitle):
-    """A conversation with its turns, the oldest first."""
-
-    exchanges: list[ConversationTurn]
 
 
 def exported(conversation: str, title: str | None, turns: Iterable[TurnRecord]) -> Conversation:

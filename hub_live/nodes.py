@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
@@ -19,11 +19,12 @@ from chat.http.requests import Answer, answer, read_query
 from chat.http.streams import DONE, HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event, farewell
 from chat.tasks import open_tasks
 from contracts import topics
+from contracts.answers.live import DeviceProblem, NodeList, NodeLogs, NodeResult, NodeSummary
 from contracts.devices.rpc import Actor
 from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.rates import TokenBuckets
 from contracts.topics import is_exact
-from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Strict
+from contracts.wire import Json, Strict
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_live import limits
@@ -47,48 +48,6 @@ class _Logs(Strict):
 
 class _Which(Strict):
     device: Annotated[str | None, Field(max_length=64)] = None
-
-
-class NodeSummary(Phrased):
-    """A node as clients see it, with whatever else its device says of it."""
-
-    model_config = ConfigDict(extra="allow", defer_build=True)
-
-    name: str
-    state: str
-    reason: PhraseText
-    health: str
-    device: str
-    device_name: str
-    restarts: OrAbsent[int] = None
-    buildable: OrAbsent[bool] = None
-    protected: OrAbsent[bool] = None
-
-
-class DeviceProblem(Phrased):
-    """Why the nodes of a device are missing."""
-
-    device: str
-    problem: PhraseText
-
-
-class NodeList(Part):
-    """The nodes of all devices, and why those of some are missing."""
-
-    nodes: list[NodeSummary]
-    problems: list[DeviceProblem]
-
-
-class NodeLogs(Part):
-    """The last lines that a node wrote, as its device gives them."""
-
-    lines: Json
-
-
-class NodeResult(Part):
-    """What a device answers to a change of a node."""
-
-    result: Json
 
 
 @dataclass(frozen=True)
@@ -162,7 +121,7 @@ class Nodes:
         topic, link, every_s = (node.pop(f"health_{each}", None) for each in ("topic", "link", "every_s"))
         # A device says what it likes: what is no topic and no number of seconds tells nothing.
         node |= {key: str(node.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason", "health")}
-        for key, kind in (("restarts", int), ("buildable", bool), ("protected", bool)):
+        for key, kind in (("since", str), ("restarts", int), ("buildable", bool), ("protected", bool)):
             if not isinstance(node.get(key), kind):
                 node.pop(key, None)
         if node["state"] == "running" and node["health"] == "unknown":

@@ -19,10 +19,11 @@ from typing import Any, Final
 from agent_core.models.entries import filled
 from chat.operations import LOOK, Resource
 from chat.tasks import open_tasks
+from contracts.answers.live import SentTest
 from contracts.errors import ConfigError, LinkError, NotFound, StrawberryError, TooManyRequests
 from contracts.phrases import Phrase
 from contracts.rates import TokenBuckets
-from contracts.wire import Json, Part
+from contracts.wire import Json
 from hub_agent.address import COMMAND_LINE
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
@@ -167,14 +168,6 @@ async def announce_missing_values(missing: Iterable[tuple[str, str, str]], event
             text = Phrase("There are no values for {shown}.", shown=shown)
             event = NotificationData(subject=new[0], text=text, sender="hub", without_values=new)
             await events.publish(owner, event)
-
-
-class SentTest(Part):
-    """Whether a notifier sent the test, or why not."""
-
-    name: str
-    sent: bool
-    problem: str
 
 
 class Notifications:

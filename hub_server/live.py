@@ -12,6 +12,7 @@ from agent_core.gateway.opening import LiveGateway
 from chat.http.streams import Connections
 from chat.operations import Operations
 from chat.tasks import supervise
+from contracts.answers.live import LinkName
 from contracts.errors import FileProblem
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
@@ -33,7 +34,7 @@ from hub_live.memory.operations import memory as memory_operations
 from hub_live.memory.skill import MemorySkill
 from hub_live.nodes import Nodes, node_events, node_routes
 from hub_live.notifications import Notifications, notifications, open_notifications, tell_full_disk
-from hub_live.topics import Decoding, Feed, LastHeard, LinkName, TopicLink, open_feed
+from hub_live.topics import Decoding, Feed, LastHeard, TopicLink, open_feed
 from hub_live.topics.operations import bus
 from hub_live.topics.skill import BusSkill
 from hub_live.topics.values import BusValues

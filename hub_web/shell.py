@@ -9,9 +9,10 @@ from nicegui import app, ui
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from contracts.answers.live import Event
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
 from contracts.text import shortened
-from hub_live.events import Event, NotificationData
+from hub_live.events import NotificationData
 from hub_web import limits
 from hub_web.door import THEME_COOKIE, Theme, asset
 from hub_web.parts.layout import Words, empty, icon_button, note, problem

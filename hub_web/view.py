@@ -18,11 +18,12 @@ from pydantic import SecretStr
 from starlette.requests import HTTPConnection
 
 from agent_core.prompt import Household
+from contracts.answers.live import Event
 from contracts.errors import PasswordNeeded, StrawberryError, Unauthorized
 from contracts.rates import Backoff
 from contracts.wire import Json
 from hub_live.events import operations as events
-from hub_live.events.kinds import Event, EventData, Kept
+from hub_live.events.kinds import EventData, Kept, with_data
 from hub_registry.access.accounts import User
 from hub_registry.http.sessions import confirm_password
 from hub_web import limits
@@ -407,13 +408,13 @@ class View:
     async def _happened(self, event: Event[Json]) -> None:
         for kind, on_event, slot in self._listeners:
             if event.kind == kind.KIND:
-                await _tell(on_event, event.having(kind), slot)
+                await _tell(on_event, with_data(event, kind), slot)
 
     async def stored_events(self, kind: type[Kept], *, last: int, own: bool = False) -> list[Event[Kept]]:
         """Return the last events of a kind that were stored, the oldest first."""
         stored = self.api.follow(events.follow, kind.KIND, last, follow=False, own=own)
         async with stored as found:
-            return [event.having(kind) async for event in found]
+            return [with_data(event, kind) async for event in found]
 
     def run(self, work: Coroutine[Any, Any, None], *, name: str) -> Callable[[], None]:
         """Run something beside the page until it ends, or the page does; return what stops it."""

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Final
 
 from bus.processes import kill, open_process, tied
+from contracts.answers.skills import RunStatus
 from contracts.errors import CallError, ErrorCode, InvalidMessage, SandboxError
 from sandbox_host import messages
 from sandbox_host.calls import CallHandler, Calls
@@ -24,7 +25,7 @@ from sandbox_host.limits import (
     RunLimits,
 )
 from sandbox_host.messages import Call, CallAnswer, Done, Output, Ready, Run
-from sandbox_host.result import RunResult, RunStatus
+from sandbox_host.result import RunResult
 
 _log = logging.getLogger(__name__)
 

@@ -1,24 +1,9 @@
 """What a run gives back."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from contracts.answers.skills import RunStatus
 from contracts.wire import Json
-
-
-class RunStatus(StrEnum):
-    """How a run ended. After the last four the process, and all variables, are gone."""
-
-    OK = "ok"
-    ERROR = "error"
-    """The program raised; see the traceback."""
-    MEMORY = "memory"
-    """It wanted more memory than it may have."""
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
-    """The interpreter died: os._exit, or a recursion too deep for it."""
-    ABUSE = "abuse"
-    """It sent what honest code cannot send, or flooded the bridge, and was stopped."""
 
 
 @dataclass(frozen=True, slots=True)

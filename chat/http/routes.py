@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from chat.export import Conversation, ConversationTitle, as_markdown, exported
+from chat.export import as_markdown, exported
 from chat.http import limits
 from chat.http.completions import (
     Completion,
@@ -26,6 +26,7 @@ from chat.http.responses import ResponseAnswer, ResponseRequest, ResponseStream
 from chat.http.streams import Connections, EventStream, farewell
 from chat.service import ChatService
 from chat.turns import Turn
+from contracts.answers.record import Conversation, ConversationTitle
 from contracts.chat import (
     ChatRequest,
     ConversationSummary,

@@ -18,7 +18,7 @@ from contracts.phrases import Phrase
 from spoke.landlock import has_landlock
 
 if TYPE_CHECKING:
-    from hub_registry.http.devices import DeviceAnswer
+    from contracts.answers.devices import DeviceAnswer
 
 _OLDEST_PYTHON: Final = (3, 11)
 _MB: Final = 1024**2

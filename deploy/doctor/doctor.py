@@ -29,7 +29,7 @@ from deploy.service.systemd import Systemd
 from deploy.settings.settings import check_settings, read_household, read_models
 
 if TYPE_CHECKING:
-    from hub_agent.bus.connection import LinkHealth
+    from contracts.answers.system import LinkHealth
 
 T = TypeVar("T")
 
@@ -237,10 +237,9 @@ def _certificates(home: Home) -> Iterator[Check]:
 
 def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
     # Here: a machine that only joins a hub goes without what they import.
-    from hub_registry.access.clients import BusClient
-    from hub_registry.http.devices import DeviceAnswer
-    from hub_registry.http.tokens import TokenSummary
-    from hub_server.mcp.clients import McpServers
+    from contracts.answers.devices import BusClient, DeviceAnswer
+    from contracts.answers.people import TokenSummary
+    from contracts.answers.system import McpServers
     from hub_server.system.host import Health, PublicHealth
 
     either: TypeAdapter[Health | PublicHealth] = TypeAdapter(Health | PublicHealth)

@@ -7,12 +7,12 @@ from typing import Any, BinaryIO, cast
 
 from pydantic import SecretStr
 
+from contracts.answers.devices import DeviceAnswer
+from contracts.answers.system import McpServers
 from contracts.errors import ConfigError
 from deploy.directory import STAGE, Home
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
-from hub_registry.http.devices import DeviceAnswer
-from hub_server.mcp.clients import McpServers
 from hub_server.system.host import BackupContents, CheckAnswer, Health
 from hub_server.system.logs import LogRing
 from identity.files import is_held

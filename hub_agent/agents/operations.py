@@ -10,9 +10,10 @@ from starlette.requests import Request
 
 from chat.http.requests import Download, Uploaded, download
 from chat.operations import ADMIN, Needs, Resource
+from contracts.answers.system import AgentProblem, AgentSummary
 from contracts.errors import ConfigError, Conflict, FileProblem, Forbidden, InvalidMessage, NotFound
 from contracts.phrases import Phrase
-from contracts.wire import OrAbsent, Part, Phrased, PhraseText
+from contracts.wire import Part
 from hub_agent.agents.agent import SUFFIX, AgentState, parse_agent, template
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.files import AgentFiles, ListedFile
@@ -23,29 +24,6 @@ T = TypeVar("T")
 
 _WRITE: Final = Needs(("admin",), admin=True, confirms=True, password=True)
 """A profile decides what may be called without being asked, and where secrets are sent."""
-
-
-class AgentProblem(Phrased):
-    """What is wrong with a profile, and in which line."""
-
-    message: PhraseText
-    hint: PhraseText
-    line: int | None
-
-
-class AgentSummary(Part):
-    """An agent as programs read it; paths are for admins, and the rest needs that there was a good file."""
-
-    name: str
-    file: OrAbsent[str] = None
-    description: OrAbsent[str] = None
-    models: OrAbsent[list[str]] = None
-    tools: OrAbsent[list[str]] = None
-    sentences: OrAbsent[bool] = None
-    allow: OrAbsent[list[str]] = None
-    read_only: OrAbsent[bool] = None
-    data_dir: OrAbsent[str] = None
-    problems: list[AgentProblem]
 
 
 class AgentFile(AgentSummary):

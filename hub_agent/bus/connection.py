@@ -12,7 +12,7 @@ from broker.logins import BrokerLogins
 from bus.link import Link, open_link
 from bus.rpc import Caller, CallRequest
 from chat.tasks import open_tasks, supervise
-from contracts.wire import OrAbsent, Phrased, PhraseText
+from contracts.answers.system import LinkHealth
 from hub_agent.bus.bus_login import link_settings
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.settings import BusKind, BusSettings, HubSettings
@@ -29,14 +29,6 @@ CONNECT_S: Final = 2.0
 """How long the start waits for a broker; one that is there takes milliseconds."""
 
 _VERSIONS: Final = {4: "3.1.1", 5: "5"}
-
-
-class LinkHealth(Phrased):
-    """Whether a link is connected, its MQTT version, and its last error while it is not."""
-
-    connected: bool
-    mqtt: str | None
-    error: OrAbsent[PhraseText] = None
 
 
 class BusHealth(LinkHealth):

@@ -16,13 +16,15 @@ from sqlmodel import Session, col, delete, select
 
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
+from contracts.answers.devices import Purged
+from contracts.answers.system import LinkHealth
 from contracts.errors import Forbidden, StrawberryError
 from hub_agent import limits
 from hub_agent.bus.bus_login import with_login
-from hub_agent.bus.connection import CONNECT_S, LinkHealth, link_health
+from hub_agent.bus.connection import CONNECT_S, link_health
 from hub_agent.settings import HomeLinkSettings
 from hub_agent.tables import HomeTopicRow
-from hub_registry.bus.purging import Purged, connect_again
+from hub_registry.bus.purging import connect_again
 from hub_registry.storage.store import Store
 
 _log = logging.getLogger(__name__)

@@ -10,9 +10,10 @@ from pydantic import Field
 from sqlmodel import Session, col, or_, select
 
 from agent_core.times import Since, utc
+from contracts.answers.record import AuditEntry, AuditPage
 from contracts.chat import TurnRecord
 from contracts.errors import ErrorCode
-from contracts.wire import Json, Part, Strict, Timestamp
+from contracts.wire import Json, Strict
 from hub_agent import limits
 from hub_agent.calls.audit import AuditTrail
 from hub_registry.storage.store import Store
@@ -48,52 +49,6 @@ class AuditFilter(Strict):
     since: Since | None = None
     until: Since | None = None
     before: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-
-
-class AuditEntry(Part):
-    """A record as it is shown; see `hub_agent.calls.audit.CallRecord`."""
-
-    id: int
-    at: Timestamp
-    user: str
-    device: str
-    skill: str
-    method: str
-    outcome: str
-    actor: dict[str, str | bool | None]
-    arguments: str
-    call: str
-    token: str
-    token_name: str
-    through: str | None
-    confirmed_by: str | None
-
-    @classmethod
-    def of(cls, row: AuditRow) -> "AuditEntry":
-        """Make it of a row."""
-        return cls(
-            id=row.id or 0,
-            at=row.at,
-            user=row.user,
-            device=row.device,
-            skill=row.skill,
-            method=row.method,
-            outcome=row.outcome,
-            actor=row.actor,
-            arguments=row.arguments,
-            call=row.call,
-            token=row.token,
-            token_name=row.token_name,
-            through=row.through,
-            confirmed_by=row.confirmed_by,
-        )
-
-
-class AuditPage(Part):
-    """Records, the newest first, and ``before`` which one the next page begins; None at the end."""
-
-    entries: list[AuditEntry]
-    before: int | None
 
 
 class Seer(NamedTuple):
@@ -155,7 +110,7 @@ class AuditLog:
 
         def work(session: Session) -> AuditPage:
             rows = session.exec(chosen).all()
-            entries = readable(rows[:limit], AuditEntry.of)
+            entries = readable(rows[:limit], _entry)
             return AuditPage(entries=entries, before=rows[limit - 1].id if len(rows) > limit else None)
 
         return await self._store.read(work)
@@ -191,3 +146,22 @@ def _csv(rows: Sequence[Sequence[str]]) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode()
+
+
+def _entry(row: AuditRow) -> AuditEntry:
+    return AuditEntry(
+        id=row.id or 0,
+        at=row.at,
+        user=row.user,
+        device=row.device,
+        skill=row.skill,
+        method=row.method,
+        outcome=row.outcome,
+        actor=row.actor,
+        arguments=row.arguments,
+        call=row.call,
+        token=row.token,
+        token_name=row.token_name,
+        through=row.through,
+        confirmed_by=row.confirmed_by,
+    )

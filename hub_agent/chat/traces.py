@@ -15,11 +15,12 @@ from sqlmodel import Session, col, delete, select
 
 from agent_core.times import Since, utc
 from chat.turns import Turn, Turns
+from contracts.answers.record import TurnCosts, TurnPage, TurnShown, TurnSummary
 from contracts.chat import Mode, TurnOutcome, TurnState
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.trace import SpanDetail, TurnSpan, own_ms
-from contracts.wire import Part, Phrased, PhraseText, Strict, Timestamp, rfc3339
+from contracts.wire import Strict, rfc3339
 from hub_agent import limits
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
@@ -49,53 +50,6 @@ class TurnFilter(Strict):
     since: Since | None = None
     before: Annotated[str, Field(max_length=200)] | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-
-
-class _Costs(Part):
-    """What the models of a turn took, and how long each kind of span."""
-
-    model: str | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float | None = None
-    ms_by_kind: dict[Any, float] = {}
-
-
-class TurnSummary(_Costs, Phrased):
-    """A turn as it is in a list, without what people said who are not the one that asks."""
-
-    turn: str
-    conversation: str | None
-    user: str
-    agent: str
-    device: str | None
-    origin: str
-    question: str | None
-    at: Timestamp
-    ended_at: Timestamp | None
-    ms: int | None
-    state: TurnState
-    outcome: TurnOutcome | None
-    problem: PhraseText
-    reason: str
-    replaced_by: str | None
-    mode: Mode | None
-
-
-class TurnShown(TurnSummary):
-    """A turn with where its time went; ``spans`` is None where that is not known."""
-
-    answer: str | None
-    did: list[str]
-    spans: list[TurnSpan] | None
-    left_out: int
-
-
-class TurnPage(Part):
-    """Turns, newest first; ``next`` is None at the end."""
-
-    turns: list[TurnSummary]
-    next: str | None
 
 
 class Traces:
@@ -132,7 +86,7 @@ class Traces:
         def summary(row: Any) -> TurnSummary:
             turn, model, input_tokens, output_tokens, cost, ms = row
             # A turn that ran elsewhere, or long ago, has none of them.
-            costs = _Costs(
+            costs = TurnCosts(
                 model=model,
                 input_tokens=input_tokens or 0,
                 output_tokens=output_tokens or 0,
@@ -231,11 +185,11 @@ _SUMMARY: Final = (
 _ORDER: Final = (col(TurnRow.at), col(TurnRow.user), col(TurnRow.turn))
 
 
-def _costs(spans: Sequence[TurnSpan] | None) -> _Costs:
+def _costs(spans: Sequence[TurnSpan] | None) -> TurnCosts:
     models = [span for span in spans or () if span.kind == "model"]
     answered = [span.name for span in models if span.outcome == "ok"]
     said = [span.detail.cost for span in models if span.detail.cost is not None]
-    return _Costs(
+    return TurnCosts(
         model=answered[-1] if answered else None,
         input_tokens=sum(span.detail.input_tokens or 0 for span in models),
         output_tokens=sum(span.detail.output_tokens or 0 for span in models),
@@ -244,7 +198,7 @@ def _costs(spans: Sequence[TurnSpan] | None) -> _Costs:
     )
 
 
-def _summary(row: TurnRow, costs: _Costs, user: str) -> TurnSummary:
+def _summary(row: TurnRow, costs: TurnCosts, user: str) -> TurnSummary:
     """Return a turn for a person, with what its models took."""
     is_own, ended = row.user == user, row.ended_at
     return TurnSummary(

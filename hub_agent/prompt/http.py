@@ -13,9 +13,10 @@ from agent_core.models.entries import ToolMode
 from agent_core.prompt import Section, estimate_tokens
 from agent_core.tools.toolset import TOOL_SPECS
 from chat.http.requests import Answer, answer, read_query
+from contracts.answers.system import PromptSection, PromptTokens, PromptTool, ShownPrompt
 from contracts.chat import AGENTS
 from contracts.errors import FileProblem
-from contracts.wire import Part, Strict
+from contracts.wire import Strict
 from hub_agent.agents.agents import Agents
 from hub_agent.prompt.prompter import Asked, Prompter
 from hub_registry.access.bearer import Gate
@@ -27,43 +28,12 @@ class _Query(Strict):
     mode: ToolMode = "code"
 
 
-class PromptTool(Part):
-    """A tool of a prompt, and the tokens that it takes."""
-
-    name: str
-    tokens: int
-
-
 def _measured(tool: ToolSpec) -> PromptTool:
     tokens = estimate_tokens(json.dumps([tool.name, tool.description, tool.parameters]))
     return PromptTool(name=tool.name, tokens=tokens)
 
 
 _TOOLS: Final = tuple(map(_measured, TOOL_SPECS))
-
-
-class PromptSection(PromptTool):
-    """A section of a prompt, likewise."""
-
-    text: str
-
-
-class PromptTokens(Part):
-    """The tokens of what stays the same in each turn, and of what changes."""
-
-    stable: int
-    changing: int
-
-
-class ShownPrompt(Part):
-    """The prompt as a model would get it."""
-
-    agent: str
-    stable: list[PromptSection]
-    tools: list[PromptTool]
-    changing: list[PromptSection]
-    tokens: PromptTokens
-    problems: list[str]
 
 
 def prompt_route(

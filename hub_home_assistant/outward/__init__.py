@@ -17,12 +17,13 @@ from functools import partial
 
 from chat.tasks import open_tasks, supervise
 from contracts import topics
+from contracts.answers.system import Discovery
 from contracts.errors import Forbidden
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.chat.assistant import Assistant
 from hub_home_assistant.outward.commands import Commands
-from hub_home_assistant.outward.configs import Discovery, Place
+from hub_home_assistant.outward.configs import Place
 from hub_home_assistant.outward.exposures import Exposures
 from hub_home_assistant.outward.hub import HubParts
 from hub_home_assistant.outward.publishing import Publishing

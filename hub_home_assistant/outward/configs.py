@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from contracts import topics
+from contracts.answers.system import Discovery
 from contracts.wire import Json
 from hub_home_assistant.outward.rules import Entity
-
-Discovery = Literal["entity", "device"]
-"""One announcement for each entity, or one for each device (Home Assistant 2024.11 and newer)."""
 
 MAX_STATE: Final = 255
 """Characters of a state; a longer one is refused."""

@@ -7,12 +7,18 @@ from pydantic import Field
 
 from agent_core.schemas.nearest import suggestion
 from chat.operations import ADMIN, Resource
+from contracts.answers.system import (
+    ExposedDevice,
+    ExposedEntity,
+    ExposedItem,
+    ExposedSkill,
+    HomeBroker,
+    OutwardState,
+    ShownDecision,
+)
 from contracts.errors import NotFound
-from contracts.wire import Part, Timestamp
-from hub_agent.bus.connection import LinkHealth
 from hub_agent.tables import ExposureRow
 from hub_home_assistant.outward import Outward
-from hub_home_assistant.outward.configs import Discovery
 from hub_home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
 from hub_home_assistant.outward.rules import Entity
 from hub_registry.access.bearer import Bearer
@@ -23,60 +29,6 @@ _HUB = "hub"
 
 ExposablePath = Annotated[str, Field(min_length=1, max_length=250)]
 """What is shown or hidden: ``kitchen``, ``kitchen.LampSkill``, ``kitchen.LampSkill.turn_on``."""
-
-
-class ExposedItem(Part):
-    """Something that can be shown to Home Assistant, and whether it is."""
-
-    path: str
-    name: str
-    kind: str
-    shown: bool
-
-
-class ExposedEntity(ExposedItem):
-    """An entity of a skill; ``only_by_name`` where it is shown only if a decision names it."""
-
-    only_by_name: bool
-
-
-class ExposedSkill(ExposedItem):
-    """A skill with its entities."""
-
-    entities: list[ExposedEntity]
-
-
-class ExposedDevice(ExposedItem):
-    """A device with its skills."""
-
-    skills: list[ExposedSkill]
-
-
-class ShownDecision(Part):
-    """A decision of a person; see `ExposureRow`."""
-
-    path: str
-    shown: bool
-    user: str
-    at: Timestamp
-
-
-class HomeBroker(LinkHealth):
-    """The home's broker, and whether it is connected."""
-
-    url: str
-
-
-class OutwardState(Part):
-    """What is shown to Home Assistant; ``home_assistant`` is what that last said of itself."""
-
-    broker: HomeBroker | None
-    home_assistant: str
-    discovery: Discovery
-    published: int
-    decisions: list[ShownDecision]
-    devices: list[ExposedDevice]
-    hub: list[ExposedItem]
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from typing import Any, Final
 from agent_core.search.directory import is_for
 from bus.link import Message
 from contracts import topics
+from contracts.answers.system import Discovery
 from contracts.devices.presence import State
 from contracts.errors import Disconnected, InvalidMessage, StrawberryError
 from contracts.rates import complaint_limit
 from contracts.wire import rfc3339
 from hub_agent.bus.home_link import HomeLink
 from hub_home_assistant import limits
-from hub_home_assistant.outward.configs import ON, Announcement, Command, Discovery, Handler, Place
+from hub_home_assistant.outward.configs import ON, Announcement, Command, Handler, Place
 from hub_home_assistant.outward.exposures import Exposures
 from hub_home_assistant.outward.rules import Entity, entities_of, object_name
 from hub_live.topics import Sample

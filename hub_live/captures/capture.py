@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from contracts import topics
+from contracts.answers.live import RecordingState
 from contracts.devices.presence import CaptureState
 from contracts.phrases import Phrase
 from hub_live.captures.budget import CaptureFile, Kept, size_of
 from hub_live.captures.files.series import Series
 from hub_live.captures.recording import Change, Recording
-from hub_live.captures.spec import CaptureInfo, CaptureSpec, State
+from hub_live.captures.spec import CaptureInfo, CaptureSpec
 from hub_live.captures.tables import CaptureRow
 from hub_live.events import EventData, NotificationData
 from hub_live.events.kinds import CaptureData
@@ -69,7 +70,7 @@ class Capture:
             self.recording = self.task = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> RecordingState:
         """Return whether it runs, and if not, why."""
         if self.recording is not None:
             return self.recording.state

@@ -14,6 +14,7 @@ from typing import Final
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import happens, open_tasks, supervise
+from contracts.answers.live import LinkName
 from contracts.errors import (
     ConfigError,
     Conflict,
@@ -36,7 +37,7 @@ from hub_live.captures.spec import CaptureInfo, CaptureSpec
 from hub_live.captures.states import CaptureStates
 from hub_live.captures.tables import CaptureRow, CaptureRows
 from hub_live.events import Events
-from hub_live.topics import Feed, Gap, LinkName, Sample
+from hub_live.topics import Feed, Gap, Sample
 from hub_live.topics.samples import TopicChoice
 from hub_live.topics.values import check_visible, visible_to
 from hub_registry.access.accounts import User

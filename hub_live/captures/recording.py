@@ -12,14 +12,14 @@ from functools import partial
 from typing import Final, Literal, TypeVar
 
 from chat.tasks import happens
+from contracts.answers.live import LinkName, RecordingState
 from contracts.errors import Forbidden
 from contracts.rates import Backoff
 from hub_live import limits
 from hub_live.captures.files.formats import Missing
 from hub_live.captures.files.writer import Writer
-from hub_live.captures.spec import State
 from hub_live.captures.tables import CaptureRow
-from hub_live.topics import Feed, Gap, LinkName, Sample, field
+from hub_live.topics import Feed, Gap, Sample, field
 from hub_live.topics.samples import TopicChoice
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Recording:
         sequence: str | None = None,
     ) -> None:
         self.writer = writer
-        self.state: State = "active"
+        self.state: RecordingState = "active"
         self.problem = ""
         self._row = row
         self._shared = shared
@@ -212,7 +212,7 @@ class Recording:
             self._note_lost()
             await self._on_change("resumed")
 
-    async def _write(self) -> tuple[State, str] | None:
+    async def _write(self) -> tuple[RecordingState, str] | None:
         """Write what is queued; return the state and the problem where it cannot be written."""
         if self.state == "active":
             self._note_lost()
@@ -276,7 +276,7 @@ class _Sequence:
         return found
 
 
-def _explained(error: Exception) -> tuple[State, str]:
+def _explained(error: Exception) -> tuple[RecordingState, str]:
     if isinstance(error, OSError):
         reason = (error.strerror or str(error)).lower()
         return ("full" if error.errno in _NO_ROOM else "failed"), reason

@@ -4,6 +4,7 @@ from typing import Any
 
 from agent_core.skills.skill import skill_method
 from chat.operations import CHANGE
+from contracts.answers.live import LinkName
 from contracts.validation import validated
 from contracts.wire import json_for_models
 from hub_agent.calls.own_skills import HubSkill, offers
@@ -11,7 +12,6 @@ from hub_live.captures.captures import Captures
 from hub_live.captures.files.formats import FormatName
 from hub_live.captures.operations import captures
 from hub_live.captures.spec import CaptureSpec
-from hub_live.topics import LinkName
 
 
 @offers(captures, on="_captures")

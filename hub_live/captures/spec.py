@@ -1,18 +1,17 @@
 """The specification of a capture, and its description for people."""
 
 from collections.abc import Collection
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
 from contracts.access import overlaps
+from contracts.answers.live import CaptureSummary
 from contracts.topics import is_exact
-from contracts.wire import Strict, Timestamp
+from contracts.wire import Strict
 from hub_live import limits
 from hub_live.captures.files.formats import FORMATS, FormatName
 from hub_live.topics.samples import TopicChoice
-
-State = Literal["active", "stopped", "full", "failed"]
 
 
 class CaptureSpec(Strict):
@@ -63,7 +62,7 @@ class CaptureSpec(Strict):
         return self
 
 
-class CaptureInfo(CaptureSpec):
+class CaptureInfo(CaptureSummary, CaptureSpec):
     """A capture as people see it: what was asked for, and what came of it.
 
     Attributes:
@@ -74,14 +73,3 @@ class CaptureInfo(CaptureSpec):
         gaps: How many are written down.
         problem: Why it is ``full`` or ``failed``, or what keeps messages from coming.
     """
-
-    id: str
-    owner: str
-    state: State
-    file: str
-    messages: int
-    bytes: int
-    gaps: int
-    files: int
-    problem: str = ""
-    created_at: Timestamp

@@ -6,7 +6,8 @@
 ``http``      their stream over HTTP
 """
 
+from contracts.answers.live import Event
 from hub_live.events.events import Events
-from hub_live.events.kinds import Event, EventData, NotificationData
+from hub_live.events.kinds import EventData, NotificationData
 
 __all__ = ["Event", "EventData", "Events", "NotificationData"]

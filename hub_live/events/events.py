@@ -13,12 +13,13 @@ from sqlmodel import Session, col, delete, func, select
 from bus.link import Link
 from chat.tasks import happens
 from contracts import topics
+from contracts.answers.live import EventKind
 from contracts.devices.presence import UserEvent
 from contracts.errors import Disconnected, InvalidTopic, StorageError
 from contracts.wire import Json
 from hub_agent.tables import EventRow
 from hub_live import limits
-from hub_live.events.kinds import KINDS, EventData, Kind
+from hub_live.events.kinds import KINDS, EventData
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
 
@@ -115,7 +116,12 @@ class Events:
         )
 
     async def after(
-        self, id_: int, *, user: str | None, kinds: Collection[Kind] = KINDS, limit: int = limits.EVENTS_PAGE
+        self,
+        id_: int,
+        *,
+        user: str | None,
+        kinds: Collection[EventKind] = KINDS,
+        limit: int = limits.EVENTS_PAGE,
     ) -> list[EventRow]:
         """List the events after one, oldest first.
 
@@ -133,7 +139,7 @@ class Events:
         newest = max((id_, *(each.id or 0 for each in stored)))
         return [*stored, *(each for each in held if (each.id or 0) > newest)][:limit]
 
-    async def before_last(self, count: int, *, user: str | None, kinds: Collection[Kind] = KINDS) -> int:
+    async def before_last(self, count: int, *, user: str | None, kinds: Collection[EventKind] = KINDS) -> int:
         """Return the id after which the last so many events come; with 0, that of the newest one."""
 
         def work(session: Session) -> int:
@@ -147,7 +153,7 @@ class Events:
 
         return await self._store.read(work)
 
-    async def latest(self, kind: Kind) -> dict[str, Mapping[str, Json]]:
+    async def latest(self, kind: EventKind) -> dict[str, Mapping[str, Json]]:
         """Return the data of the newest event of a kind for each ``device`` in it."""
 
         def work(session: Session) -> dict[str, Mapping[str, Json]]:
@@ -157,7 +163,7 @@ class Events:
         return await self._store.read(work)
 
     async def follow(
-        self, id_: int, *, user: str | None, kinds: Collection[Kind] = KINDS, idle_s: float
+        self, id_: int, *, user: str | None, kinds: Collection[EventKind] = KINDS, idle_s: float
     ) -> AsyncGenerator[Sequence[EventRow], None]:
         """Yield the events after one as they come; nothing, where none came for a while.
 

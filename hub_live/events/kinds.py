@@ -1,13 +1,13 @@
 """Kinds of events, and the data of each."""
 
-from typing import ClassVar, Final, Generic, Literal, TypeVar, get_args
+from typing import ClassVar, Final, Literal, TypeVar, get_args
 
 from pydantic import ConfigDict, Field
 
-from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Timestamp
+from contracts.answers.live import Event, EventKind
+from contracts.wire import Json, OrAbsent, Phrased, PhraseText, Timestamp
 
-Kind = Literal["watcher", "capture", "presence", "notification", "timer", "node"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+KINDS: Final[tuple[EventKind, ...]] = get_args(EventKind)
 
 
 class EventData(Phrased):
@@ -21,27 +21,12 @@ class EventData(Phrased):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    KIND: ClassVar[Kind]
+    KIND: ClassVar[EventKind]
 
     subject: str = ""
 
 
-Data = TypeVar("Data")
 Kept = TypeVar("Kept", bound=EventData)
-
-
-class Event(Part, Generic[Data]):
-    """An event as ``/api/events`` sends it."""
-
-    id: int
-    at: Timestamp
-    user: str
-    kind: Kind
-    subject: str
-    data: Data
-
-    def having(self, kind: type[Kept]) -> "Event[Kept]":
-        return Event[Kept].model_construct(**{**vars(self), "data": kind.model_validate(self.data)})
 
 
 class WatcherData(EventData):
@@ -135,3 +120,8 @@ class NodeData(EventData):
     name: OrAbsent[str] = None
     state: OrAbsent[str] = None
     reason: OrAbsent[str] = None
+
+
+def with_data(event: Event[Json], kind: type[Kept]) -> Event[Kept]:
+    """Return an event with its data read as of its kind."""
+    return Event[Kept].model_construct(**{**vars(event), "data": kind.model_validate(event.data)})

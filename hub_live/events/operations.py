@@ -9,9 +9,10 @@ from pydantic import Field
 
 from chat.http.streams import HEARTBEAT_S
 from chat.operations import LOOK, Resource
+from contracts.answers.live import Event, EventKind
 from contracts.wire import Json
 from hub_live.events.events import Events
-from hub_live.events.kinds import KINDS, Event, Kind
+from hub_live.events.kinds import KINDS
 from hub_registry.access.bearer import Bearer
 
 events: Resource[Events, Bearer] = Resource("events", "/api/events")
@@ -21,7 +22,7 @@ events: Resource[Events, Bearer] = Resource("events", "/api/events")
 async def follow(
     events: Events,
     asking: Bearer,
-    kind: Kind | None = None,
+    kind: EventKind | None = None,
     last: Annotated[int, Field(ge=0, le=1_000)] = 0,
     follow: bool = True,
     own: bool = False,

@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from pydantic import ConfigDict, Field
-
 from agent_core.edited_file import MAX_BYTES, EditedFile
 from agent_core.models.entries import Model
 from agent_core.prompt import estimate_tokens
@@ -21,8 +19,8 @@ from agent_core.search.embeddings import Embeddings, Similar, open_embeddings
 from agent_core.search.index import fused
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import query_terms
+from contracts.answers.live import ShownEntry
 from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound, StorageError
-from contracts.wire import Part, Timestamp
 from hub_agent.prompt import Asked, PromptPart
 from hub_live import limits
 from hub_live.memory.markdown import (
@@ -353,22 +351,6 @@ async def open_memory(
         memory = Memory(directory / FILE_NAME, embeddings=opened)
         stack.callback(memory.close)
         yield memory
-
-
-class ShownEntry(Part):
-    """An entry as people and programs read it."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    id: str
-    category: str
-    text: str
-    private: bool
-    at: Timestamp | None
-    by: str | None = Field(alias="from")
-    device: str | None
-    conversation: str | None
-    untrusted: bool
 
 
 def shown(entry: MemoryEntry) -> ShownEntry:

@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from chat.operations import CHANGE, LOOK, Command, Resource
-from hub_live.memory.memory import MAX_CATEGORY, MAX_TEXT, Memory, ShownEntry, shown
+from contracts.answers.live import ShownEntry
+from hub_live.memory.memory import MAX_CATEGORY, MAX_TEXT, Memory, shown
 from hub_registry.access.bearer import Bearer
 
 # A device gets what concerns a message through it, not all that its owner wants remembered.

@@ -8,9 +8,10 @@
 ``values``    reading and publishing within a person's rights, for ``skill`` and ``http``
 """
 
+from contracts.answers.live import LinkName
 from hub_live.topics.decoding import Decoding
 from hub_live.topics.feed import Feed, LastHeard, open_feed
-from hub_live.topics.samples import Gap, LinkName, Sample, field
+from hub_live.topics.samples import Gap, Sample, field
 from hub_live.topics.source import TopicLink
 
 __all__ = ["Decoding", "Feed", "Gap", "LastHeard", "LinkName", "Sample", "TopicLink", "field", "open_feed"]

@@ -17,6 +17,7 @@ from sqlmodel import Session, select
 from bus.link import Link
 from chat.tasks import happens, open_tasks, supervise
 from contracts.access import covers, is_for_people
+from contracts.answers.live import LinkName
 from contracts.errors import NotFound, StorageError
 from contracts.topics import check_filter, check_topic, is_exact
 from contracts.wire import Json
@@ -24,7 +25,7 @@ from hub_agent.bus.home_link import HomeLink
 from hub_agent.tables import HeardRow
 from hub_live import limits
 from hub_live.topics.decoding import Decoding, encode
-from hub_live.topics.samples import Gap, LinkName, Sample, SampleMemory
+from hub_live.topics.samples import Gap, Sample, SampleMemory
 from hub_live.topics.source import Follower, LinkSource, Listener, TopicLink
 from hub_registry.storage.store import Store
 

@@ -12,21 +12,13 @@ from agent_core.times import Since
 from chat.http.streams import HEARTBEAT_S
 from chat.operations import LOOK, Resource
 from chat.tasks import happens
+from contracts.answers.live import LinkName, LostValues, NewGap, ShownSample, ShownSamples
 from contracts.topics import EVERYTHING
-from contracts.wire import Json, Part, Strict
+from contracts.wire import Json, Strict
 from hub_live import limits
-from hub_live.topics.samples import Gap, LinkName, Sample
+from hub_live.topics.samples import Gap, Sample
 from hub_live.topics.tree import MOST_TOPICS, TreeEvent, watching
-from hub_live.topics.values import (
-    BusValues,
-    ShownGap,
-    ShownSample,
-    ShownSamples,
-    check_visible,
-    described,
-    described_all,
-    described_gap,
-)
+from hub_live.topics.values import BusValues, check_visible, described, described_all, described_gap
 from hub_registry.access.bearer import Bearer
 
 Topic = Annotated[str, Field(min_length=1, max_length=65_535)]
@@ -45,18 +37,6 @@ class PublishBody(Strict):
     retain: bool = False
     qos: Literal[0, 1] = 0
     confirmation: Annotated[str | None, Field(max_length=64)] = None
-
-
-class NewGap(Part):
-    """A time in which nothing was heard, in a stream of values."""
-
-    gap: ShownGap
-
-
-class LostValues(Part):
-    """How many values a stream left out, because its client read too slowly."""
-
-    lost: int
 
 
 bus: Resource[BusValues, Bearer] = Resource("bus", "/api/bus")

@@ -5,16 +5,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as _field
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
+from contracts.answers.live import LinkName
 from contracts.wire import Json, Strict
 from hub_live import limits
 from hub_live.topics.decoding import Decoding
-
-LinkName = Literal["bus", "home", "home_assistant"]
-"""The home's own bus, the broker of the house that is used beside it, or the states of Home Assistant."""
 
 _PLAIN: Final = Decoding()
 

@@ -4,10 +4,10 @@ from typing import Literal
 
 from agent_core.skills.skill import skill_method
 from agent_core.times import parse_since
+from contracts.answers.live import LinkName
 from contracts.topics import check_topic
 from contracts.wire import Json
 from hub_agent.calls.own_skills import HubSkill
-from hub_live.topics.samples import LinkName
 from hub_live.topics.values import BusValues, described
 
 

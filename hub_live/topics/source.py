@@ -12,12 +12,13 @@ from typing import Final, Protocol
 from bus.link import Message
 from contracts import topics
 from contracts.access import covers
+from contracts.answers.live import LinkName
 from contracts.errors import Forbidden, StrawberryError
 from contracts.rates import complaint_limit
 from contracts.topics import is_exact
 from contracts.wire import Json
 from hub_live import limits
-from hub_live.topics.samples import Gap, LinkName, Ring, Sample, SampleMemory
+from hub_live.topics.samples import Gap, Ring, Sample, SampleMemory
 
 Listener = Callable[[Sample], None]
 

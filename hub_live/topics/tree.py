@@ -10,13 +10,13 @@ from itertools import islice
 from typing import Final
 
 from agent_core.times import utc
+from contracts.answers.live import LinkName, ShownGap
 from contracts.topics import find
 from contracts.wire import Json, OrAbsent, Part, Timestamp
 from hub_live import limits
 from hub_live.topics.decoding import blob, media_type
 from hub_live.topics.feed import Feed
-from hub_live.topics.samples import LinkName, Sample
-from hub_live.topics.values import ShownGap
+from hub_live.topics.samples import Sample
 
 MOST_TOPICS: Final = 5_000
 """Topics that one client watches; large homes have some thousand."""

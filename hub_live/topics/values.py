@@ -23,17 +23,18 @@ from agent_core.search.targets import on_device
 from agent_core.times import utc
 from contracts import topics
 from contracts.access import Principal, allowed, covers, overlaps, rights
+from contracts.answers.live import LinkName, ShownGap, ShownSample, ShownSamples
 from contracts.chat import AGENTS, HOME_ASSISTANT
 from contracts.devices.presence import UserEvent
 from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
 from contracts.phrases import Phrase
-from contracts.wire import Json, OrAbsent, Part, Timestamp, rfc3339
+from contracts.wire import Json, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import Asking
 from hub_live import limits
 from hub_live.events.kinds import KINDS
 from hub_live.topics.feed import Feed
-from hub_live.topics.samples import Gap, LinkName, Sample
+from hub_live.topics.samples import Gap, Sample
 from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
 
@@ -80,31 +81,6 @@ def check_visible(user: User, filter_: str, link: LinkName) -> None:
             user=user.display_name,
             hint=_of_home(filter_) or hint,
         )
-
-
-class ShownGap(Part):
-    """A gap as people and models are shown it."""
-
-    since: Timestamp
-    until: Timestamp | None
-
-
-class ShownSample(Part):
-    """A sample as people and models are shown it."""
-
-    topic: str
-    link: LinkName
-    at: Timestamp
-    retained: bool
-    value: Json
-    recorded: OrAbsent[bool] = None
-
-
-class ShownSamples(Part):
-    """Samples, and the times in which nothing was heard."""
-
-    samples: list[ShownSample]
-    gaps: list[ShownGap]
 
 
 class BusValues:

@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent_core.times import utc
+from contracts.answers.live import ShownGap
+from contracts.answers.watchers import Fired, Report
 from contracts.errors import StrawberryError
-from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Timestamp, rfc3339
+from contracts.wire import rfc3339
 from hub_agent.settings import WatcherSettings
 from hub_live import limits
 from hub_live.captures.captures import Captures
-from hub_live.captures.files.numbers import Line, Lines, rested
+from hub_live.captures.files.numbers import Lines, rested
 from hub_live.captures.files.reading import each_once
 from hub_live.topics import Feed, Gap, Sample, field
 from hub_live.topics.samples import TopicChoice
-from hub_live.topics.values import ShownGap, described_gap
-from hub_live.watchers.decisions.evaluation import Evaluations, WouldDecide
+from hub_live.topics.values import described_gap
+from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import By, WatchedValue, sources_of
@@ -33,36 +35,6 @@ _NAME: Final = "watchers"
 """Of the recording that is made for the watchers themselves."""
 
 _log = logging.getLogger(__name__)
-
-
-class Fired(Part):
-    """When a watcher would have fired, and on which values; ``decision`` where a model was asked."""
-
-    at: Timestamp
-    values: dict[str, Json]
-    decision: OrAbsent[WouldDecide] = None
-
-
-class Report(Phrased):
-    """The outcome of a back-test.
-
-    Attributes:
-        would_have_fired: The first thousand, each with its time and values.
-        fired: How many there are.
-        evaluated: How often a value came or time alone changed what the predicate said.
-        unknown: How often it was unknown.
-        reason: Why it was unknown the last time.
-        gaps: Times in which nothing was recorded.
-        lines: The numbers by name, with as many points as a plot shows; only where they are wanted.
-    """
-
-    would_have_fired: list[Fired]
-    fired: int
-    evaluated: int
-    unknown: int
-    reason: PhraseText
-    gaps: list[ShownGap]
-    lines: OrAbsent[dict[str, Line]] = None
 
 
 async def backtest(

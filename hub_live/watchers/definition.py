@@ -13,11 +13,12 @@ from pydantic import (
 )
 
 from contracts import topics as bus_topics
+from contracts.answers.live import LinkName
+from contracts.answers.watchers import Allowed
 from contracts.names import Token
 from contracts.validation import validated
 from contracts.wire import Json, Strict
 from hub_live import limits
-from hub_live.topics import LinkName
 from hub_live.watchers.predicates import KEYWORDS
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.access.accounts import User
@@ -57,20 +58,6 @@ class WatchedValue(Strict):
         if self.value is None and self.link == "home_assistant":
             return "state"
         return self.value or None
-
-
-class Allowed(Strict):
-    """A call that a watcher may make.
-
-    Attributes:
-        path: ``devices.<key>.<Skill>.<method>``.
-        arguments: By name, either the one value that is approved, or a range: ``{"minimum": 0, "maximum":
-            50}`` or ``{"enum": ["low", "high"]}``, of which the model chooses one. Arguments that are not
-            named cannot be given.
-    """
-
-    path: Annotated[str, Field(max_length=200)]
-    arguments: dict[str, Json] = {}
 
 
 class WatcherRequest(Strict):

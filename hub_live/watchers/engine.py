@@ -16,10 +16,11 @@ from itertools import takewhile
 from agent_core.prompt import Household
 from agent_core.times import local_time, utc
 from chat.tasks import happens
+from contracts.answers.live import LinkName
 from contracts.errors import StorageError, StrawberryError
 from contracts.phrases import Phrase
 from hub_live import limits
-from hub_live.topics import Feed, Gap, LinkName, Sample
+from hub_live.topics import Feed, Gap, Sample
 from hub_live.topics import field as field_of
 from hub_live.topics.values import visible_to
 from hub_live.watchers.decisions.evaluation import Evaluations

@@ -7,12 +7,16 @@ from pydantic import Field, model_validator
 from agent_core.skills.skill import skill_method
 from agent_core.times import parse_since
 from chat.operations import CALL, CHANGE, LOOK, Command, Resource
+from contracts.answers.watchers import (
+    CheckedPredicate,
+    DecisionEntry,
+    Report,
+    WatcherSummary,
+    WatcherWithHistory,
+)
 from contracts.wire import Part, Strict
-from hub_live.watchers.backtest import Report
-from hub_live.watchers.decisions.evaluation import DecisionEntry
 from hub_live.watchers.definition import Approval, By, Edit, WatcherRequest
 from hub_live.watchers.timers import Timers, TimerSummary
-from hub_live.watchers.watched import CheckedPredicate, WatcherSummary, WatcherWithHistory
 from hub_live.watchers.watchers import Watchers
 from hub_registry.access.bearer import Bearer
 

@@ -10,24 +10,20 @@ from pydantic import TypeAdapter
 
 from agent_core.tools.skill_calls import shown_arguments
 from contracts import topics
-from contracts.phrases import Phrase
-from contracts.rates import Backoff
-from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Timestamp, shown_digest
-from hub_live import limits
-from hub_live.topics import LinkName
-from hub_live.watchers.decisions.evaluation import (
+from contracts.answers.watchers import (
     DecisionEntry,
     DecisionSummary,
-    calls_of,
-    state_of,
+    WatchedTopic,
+    WatcherSummary,
 )
+from contracts.phrases import Phrase
+from contracts.rates import Backoff
+from contracts.wire import Json, shown_digest
+from hub_live import limits
+from hub_live.watchers.decisions.evaluation import calls_of, state_of
 from hub_live.watchers.decisions.kinds import FAILED
 from hub_live.watchers.decisions.model import Seen
-from hub_live.watchers.definition import (
-    Allowed,
-    WatchedValue,
-    sources_of,
-)
+from hub_live.watchers.definition import WatchedValue, sources_of
 from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger
 from hub_live.watchers.predicates import Evaluator, Verdict
 from hub_live.watchers.schedule import Schedule
@@ -139,59 +135,6 @@ class Watched:
     def pause_s(self) -> float:
         """Return how long the model is not asked again about new values."""
         return max(self.row.every_s or limits.LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
-
-
-class WatchedTopic(Part):
-    """A value that a watcher sees; see `WatchedValue`."""
-
-    topic: str
-    value: OrAbsent[str] = None
-    link: LinkName
-
-
-class WatcherSummary(Phrased):
-    """A watcher as people and programs read it.
-
-    Attributes:
-        digest: Of all that an approval is for; to be sent with it.
-    """
-
-    name: str
-    digest: str
-    state: str
-    owner: str
-    instruction: str
-    predicate: str | None
-    note: PhraseText
-    truth: bool | None
-    reason: PhraseText
-    topics: dict[str, WatchedTopic]
-    every_s: float | None
-    on_change: bool
-    schedule: str | None
-    next_at: Timestamp | None
-    allow: list[Allowed]
-    dry_run: bool
-    snoozed_until: Timestamp | None
-    fired: int
-    evaluations: int
-    model_calls: int
-    tokens: int
-    last: DecisionSummary | None
-
-
-class WatcherWithHistory(WatcherSummary):
-    """A watcher with its history, newest first."""
-
-    history: list[DecisionEntry]
-
-
-class CheckedPredicate(Phrased):
-    """What another predicate would be worth now; see `Watchers.check`."""
-
-    predicate: str | None
-    note: PhraseText
-    latest: dict[str, Json]
 
 
 def checked_row(row: WatcherRow) -> WatcherRow:

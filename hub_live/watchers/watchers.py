@@ -10,6 +10,13 @@ from functools import partial
 from typing import Any
 
 from agent_core.provenance import Prompt
+from contracts.answers.watchers import (
+    CheckedPredicate,
+    DecisionEntry,
+    Report,
+    WatcherSummary,
+    WatcherWithHistory,
+)
 from contracts.errors import Conflict, NotFound, StrawberryError
 from contracts.phrases import Phrase
 from contracts.validation import did_you_mean
@@ -19,9 +26,9 @@ from hub_agent.settings import HubSettings
 from hub_live import limits
 from hub_live.topics import Feed
 from hub_live.topics.values import check_visible, visible_to
-from hub_live.watchers.backtest import Recordings, Report, backtest, decide
+from hub_live.watchers.backtest import Recordings, backtest, decide
 from hub_live.watchers.decisions.approved import approve
-from hub_live.watchers.decisions.evaluation import DecisionEntry, Evaluations, sentence_of
+from hub_live.watchers.decisions.evaluation import Evaluations, sentence_of
 from hub_live.watchers.decisions.model import Seen, problem_of
 from hub_live.watchers.decisions.store import WatcherStore, check_room
 from hub_live.watchers.definition import (
@@ -36,10 +43,7 @@ from hub_live.watchers.predicates import parse
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.watched import (
-    CheckedPredicate,
     Watched,
-    WatcherSummary,
-    WatcherWithHistory,
     calls_json,
     checked_decision,
     checked_row,

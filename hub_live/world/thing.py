@@ -5,8 +5,9 @@ from functools import cached_property
 from typing import Final
 
 from agent_core.search.words import naming_words
+from contracts.answers.live import LinkName
 from contracts.wire import Json
-from hub_live.topics import LinkName, field
+from hub_live.topics import field
 
 OWN_KINDS: Final = ("area", "device", "node", "state", "skill")
 """Kinds that are not those of Home Assistant's entities."""

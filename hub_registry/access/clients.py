@@ -9,9 +9,9 @@ from pydantic import SecretStr
 from sqlmodel import Session
 
 from contracts.access import Principal
+from contracts.answers.devices import BusClient
 from contracts.errors import Conflict, InvalidMessage, NotFound
 from contracts.names import RESERVED
-from contracts.wire import Part, Timestamp
 from hub_registry.access.accounts import ADMIN_ID
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import TokenAuthority
@@ -22,23 +22,6 @@ from hub_registry.storage.tables import DeviceRow, RetiredDeviceRow, UserRow
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}\Z")
 _OURS: Final = "strawberry-"
 """What user names begin with that the hub itself has on a broker."""
-
-
-class BusClient(Part):
-    """A login that may read, and chat if that was granted.
-
-    Attributes:
-        username: On the bus.
-        home_assistant: Whether it is Home Assistant's, with rights of its own instead.
-    """
-
-    name: str
-    username: str
-    owner: str
-    chat: bool
-    home_assistant: bool
-    created_at: Timestamp
-    expires_at: Timestamp
 
 
 class Clients:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from contracts.answers.devices import Waiting
 from contracts.devices.joining import JoinAsked, JoinRequest, join_fingerprint
 from contracts.errors import InvalidMessage, NotFound, TooManyRequests
 from contracts.rates import Clock, SourceLimit
-from contracts.wire import Strict, Timestamp, check_shown
+from contracts.wire import check_shown
 from hub_registry import limits
 from hub_registry.access.codes import LETTERS
 from hub_registry.access.enrolment import Enrolment, Joined, key_taken
@@ -44,21 +45,6 @@ class _Request:
     state: _State = "waiting"
     joined: Joined | None = None
     asked: float = field(default=float("-inf"))
-
-
-class Waiting(Strict):
-    """A device that waits for approval, as an admin sees it.
-
-    Attributes:
-        fingerprint: Stands on its screen as well.
-        source: Address that it asked from.
-    """
-
-    code: str
-    name: str
-    fingerprint: str
-    source: str
-    expires_at: Timestamp
 
 
 @dataclass(frozen=True)

@@ -4,30 +4,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 
 from bus.link import Link, Message
 from contracts import topics
+from contracts.answers.devices import Purged
 from contracts.errors import Disconnected
 from hub_registry import limits
 from hub_registry.bus.hub_presence import HubPresence
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Purged:
-    """What became of retained topics that were to be emptied.
-
-    Attributes:
-        emptied: How many there were that are empty now.
-        left: Those that could not be emptied.
-        connected: Ids of devices that are still there, and publish again.
-    """
-
-    emptied: int
-    left: tuple[str, ...] = ()
-    connected: tuple[str, ...] = ()
 
 
 Purger = Callable[[], Awaitable[Purged]]

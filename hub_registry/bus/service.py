@@ -11,12 +11,13 @@ from bus.link import Link, Message
 from chat.tasks import supervise
 from contracts import topics
 from contracts.access import Principal
+from contracts.answers.devices import Purged
 from contracts.errors import Disconnected, NotFound, StorageError, StrawberryError
 from hub_registry import limits
 from hub_registry.access.login_sync import LoginSync
 from hub_registry.bus.hub_presence import HubPresence
 from hub_registry.bus.published import PublishedTopics
-from hub_registry.bus.purging import Purged, Purger, purge_bus
+from hub_registry.bus.purging import Purger, purge_bus
 from hub_registry.devices.ingest import Ingest, OnPresence
 from hub_registry.registry import INDEX_SLICE_S, Registry
 

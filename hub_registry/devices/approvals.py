@@ -11,9 +11,10 @@ from sqlalchemy import bindparam, insert
 from sqlmodel import Session, col, delete, select
 
 from agent_core.search.directory import RegisteredSkill
+from contracts.answers.devices import Item
 from contracts.errors import StorageError
 from hub_registry import limits
-from hub_registry.devices.review import Item, Known, Reviewed, approved, review, with_allowed
+from hub_registry.devices.review import Known, Reviewed, approved, review, with_allowed
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import ApprovalRow, DeviceRow
 

@@ -4,16 +4,15 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
+from contracts.answers.devices import Item, Load
 from contracts.claims import Claims
 from contracts.devices.presence import Heartbeat
 from contracts.text import shortened
 from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Device
 from hub_registry.devices.presence import HighWater, Presence
-from hub_registry.devices.review import Item
 from hub_registry.storage.tables import now
 from identity.keys import PublicKey
 
@@ -30,20 +29,6 @@ class Problem:
 
     at: datetime
     message: str
-
-
-class Load(NamedTuple):
-    """What a device said of its load.
-
-    Attributes:
-        at: Unix seconds.
-        load: Load average divided by the number of processors.
-        memory_mb: Resident memory of the spoke in MiB.
-    """
-
-    at: float
-    load: float | None
-    memory_mb: float | None
 
 
 @dataclass(eq=False)

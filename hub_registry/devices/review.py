@@ -18,11 +18,10 @@ from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import strictest
 from agent_core.sentences.templates import free_sentences
+from contracts.answers.devices import Item
 from contracts.devices.registration import Method, MethodFlags
 from contracts.wire import Part, shown_digest
 from hub_registry import limits
-
-Kind = Literal["flags", "sentence", "provider", "documentation"]
 
 Role = Literal["none", "sample", "first", "approved"]
 """How a device came to provide a device-agnostic skill.
@@ -54,30 +53,6 @@ _OTHER_RANK: Final = 2_000
 _STRICTEST: Final = MethodFlags(destructive=True, open_world=True, confirm=True, untrusted_output=True)
 _PROSE: Final = re.compile(r"[#\n\r\\]")
 _WORD: Final = re.compile(r"[\w.+%-]{0,32}")
-
-
-@dataclass(frozen=True)
-class Item:
-    """One thing that waits for approval.
-
-    Attributes:
-        method: Empty where it concerns the whole skill.
-        before: What is approved, and holds until this is.
-        after: What the device declares.
-        denied: Whether the owner has seen it and does not want it.
-    """
-
-    kind: Kind
-    skill: str
-    method: str
-    before: str
-    after: str
-    denied: bool = False
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of exactly what would be approved."""
-        return shown_digest([self.kind, self.skill, self.method, self.after])
 
 
 class Known(Part):

@@ -5,21 +5,11 @@ from typing import Annotated
 from pydantic import Field
 
 from chat.operations import ADMIN, Command, Resource
+from contracts.answers.devices import BusClient, LoginAnswer
 from contracts.errors import Conflict
 from hub_registry.access.bearer import Bearer
-from hub_registry.access.clients import BusClient
 from hub_registry.http.parts import LongLifetime
 from hub_registry.registry import Registry
-
-
-class LoginAnswer(BusClient):
-    """A new login. The password is shown once and stored nowhere."""
-
-    password: str = Field(repr=False)
-    brokers: tuple[str, ...]
-    prefix: str
-    ca: str | None
-
 
 clients: Resource[Registry, Bearer] = Resource(
     "broker",

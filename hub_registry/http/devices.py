@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -10,109 +10,25 @@ from agent_core.search.directory import SkillDirectory
 from chat.http.requests import paced
 from chat.operations import ADMIN, Needs, Resource
 from contracts.addresses import host_of, is_loopback
-from contracts.claims import DeviceScope
+from contracts.answers.devices import (
+    DeviceAnswer,
+    InvitationAnswer,
+    Purged,
+    RegistryProblem,
+    RemovedAnswer,
+    ReviewAnswer,
+)
 from contracts.errors import Forbidden
-from contracts.wire import Part, Phrased, PhraseText, Strict, Timestamp
 from hub_registry.access.bearer import Bearer
-from hub_registry.bus.purging import Purged
 from hub_registry.devices.devices import Device, DeviceChange
-from hub_registry.devices.directory import Entry, Load
-from hub_registry.devices.review import Item, digest_of
+from hub_registry.devices.directory import Entry
+from hub_registry.devices.review import digest_of
 from hub_registry.http.parts import Lifetime, RegistryAdmin, Remover
 
 _OF_OWNER: Final = frozenset({"shared", "scopes"})
 """What people who are no admins change about devices of their own."""
 _LOOK: Final = Needs(("chat", "call", "admin"))
 _RUN: Final = ("strawberry", "spoke", "run")
-
-
-class RegistryProblem(Phrased):
-    """Something that a device sent and the hub refused."""
-
-    at: Timestamp
-    message: PhraseText
-
-
-class DeviceAnswer(Strict):
-    """A device as people see it.
-
-    Attributes:
-        shared: Whether it is for all people of the home; otherwise only its owner sees and calls it.
-        scopes: What its token opens: to chat as its owner, to call skills of other devices directly.
-        confirm: Whether a person at it confirms calls; null if the owner has not decided, which is no.
-        awaited: Skills that the device says it has, and that have not come or were refused.
-        trusted: Whether what it declares needs no approval.
-        to_review: How much waits for approval.
-        problems: What of it was refused, for its owner and admins.
-        version: Of its software, as long as it was heard since the hub started; empty before.
-        mode: ``hub`` while its agent is the hub's, ``alone`` otherwise; null before its first heartbeat.
-        load: One-minute load average divided by the number of processors.
-        memory_mb: Resident memory of the spoke in MiB.
-        uptime_s: Since the spoke started.
-        loads: Where it was asked for, the last hour: Unix seconds, load, memory.
-    """
-
-    id: str
-    key: str
-    name: str
-    aliases: tuple[str, ...]
-    area: str | None
-    floor: str | None
-    owner: str
-    shared: bool
-    scopes: tuple[DeviceScope, ...]
-    state: str
-    confirm: bool | None
-    last_seen: Timestamp | None
-    skills: list[str]
-    awaited: list[str]
-    trusted: bool
-    to_review: int
-    problems: list[RegistryProblem]
-    version: str
-    mode: str | None
-    load: float | None
-    memory_mb: float | None
-    uptime_s: float | None
-    loads: list[Load] | None
-
-
-class ReviewAnswer(Strict):
-    """What of a device waits for approval.
-
-    Attributes:
-        digest: Of all items; to be sent with the decision.
-    """
-
-    id: str
-    key: str
-    name: str
-    digest: str
-    items: list[Item]
-
-
-class InvitationAnswer(Strict):
-    """An added device, with the token and the command that let it join.
-
-    Attributes:
-        reachable: Whether the address in the command is one for other machines, too.
-    """
-
-    id: str
-    key: str
-    token: str
-    expires_at: Timestamp
-    hub_key: str
-    command: str
-    reachable: bool
-
-
-class RemovedAnswer(Part):
-    """A device that is no more."""
-
-    id: str
-    name: str
-    state: Literal["removed"]
 
 
 devices: Resource[RegistryAdmin, Bearer] = Resource("devices", "/api/devices")

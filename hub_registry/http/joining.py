@@ -1,19 +1,9 @@
 """Devices that ask to join by code: ``/api/devices/join``, ``strawberry devices approve`` and their page."""
 
 from chat.operations import ADMIN, Resource
-from contracts.wire import Strict
+from contracts.answers.devices import ApprovedAnswer, Waiting
 from hub_registry.access.bearer import Bearer
-from hub_registry.access.joining import Joining, Waiting
-
-
-class ApprovedAnswer(Strict):
-    """A device that was enrolled."""
-
-    id: str
-    key: str
-    name: str
-    fingerprint: str
-
+from hub_registry.access.joining import Joining
 
 joining: Resource[Joining, Bearer] = Resource("joining", "/api/devices/join")
 

@@ -8,8 +8,8 @@ from starlette.requests import Request
 
 from chat.http.limits import WITHOUT_TOKEN
 from chat.http.requests import Model, read
+from contracts.answers.devices import Purged
 from hub_registry.access.bearer import Gate, source_of
-from hub_registry.bus.purging import Purged
 from hub_registry.registry import Registry
 from hub_registry.settings import CENTURY_S
 

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import Answer, NoBody, answer
 from chat.operations import TOKEN, Needs, Resource
+from contracts.answers.people import PersonAnswer
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
 from contracts.validation import Language
 from contracts.wire import Strict, Timestamp
@@ -55,27 +56,6 @@ class LoginBody(Strict):
     password: _Password
 
 
-class PersonAnswer(Strict):
-    """A person as they see themselves; language and time zone are null where the household's apply."""
-
-    id: str
-    name: str
-    role: str
-    language: str | None
-    time_zone: str | None
-
-    @classmethod
-    def of(cls, user: User) -> "PersonAnswer":
-        """Make it of a person."""
-        return cls(
-            id=user.id,
-            name=user.display_name,
-            role=user.role,
-            language=user.language,
-            time_zone=user.time_zone,
-        )
-
-
 class LoggedInAnswer(Strict):
     """A person who has just logged in."""
 
@@ -102,7 +82,7 @@ sessions: Resource[Registry, Bearer] = Resource("sessions", "/api")
 async def show_session(registry: Registry, asking: Bearer) -> SessionAnswer:
     """Return whom the token or session that asks is of, and what it opens."""
     return SessionAnswer(
-        user=PersonAnswer.of(asking.user),
+        user=person_answer(asking.user),
         scopes=asking.claims.scope.split(),
         expires_at=asking.claims.expires_at,
     )
@@ -118,7 +98,7 @@ async def change_self(
 ) -> PersonAnswer:
     """Change yourself; an empty text stands for the household's language or time zone."""
     change = UserChange(name=name, language=language, time_zone=time_zone)
-    return PersonAnswer.of(await registry.accounts.change(asking.user.id, change))
+    return person_answer(await registry.accounts.change(asking.user.id, change))
 
 
 @sessions.post(_IN_PERSON, "/session/confirm", notes_refusals=True)
@@ -200,7 +180,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 async def _logged_in(registry: Registry, connection: HTTPConnection, user: User) -> Answer[LoggedInAnswer]:
     name = _browser(connection.headers.get("user-agent", ""))
     token = await registry.people.open_session(user, name=name)
-    response = answer(LoggedInAnswer(user=PersonAnswer.of(user)))
+    response = answer(LoggedInAnswer(user=person_answer(user)))
     _set_cookie(response, connection, token, max_age=registry.settings.lifetimes.session_s)
     return response
 
@@ -238,3 +218,14 @@ def _browser(agent: str) -> str:
     product = next((name for sign, name in _PRODUCTS.items() if re.search(rf"\b{sign}/", agent)), None)
     system = next((name for name in _SYSTEMS if name in agent), None)
     return f"browser ({', '.join(filter(None, (product, system)))})" if product or system else "browser"
+
+
+def person_answer(user: User) -> PersonAnswer:
+    """Return a person as they see themselves."""
+    return PersonAnswer(
+        id=user.id,
+        name=user.display_name,
+        role=user.role,
+        language=user.language,
+        time_zone=user.time_zone,
+    )

@@ -11,9 +11,17 @@ from agent_core.search import targets
 from agent_core.search.catalogue import FoundMethod, raised_flags
 from agent_core.search.directory import DeviceEntry, RegisteredSkill
 from chat.operations import ADMIN, Command, Needs, Resource
+from contracts.answers.skills import (
+    Description,
+    MethodBody,
+    MethodsBody,
+    ProviderAnswer,
+    ResultBody,
+    SearchBody,
+    SkillBody,
+)
 from contracts.devices.registration import Method
 from contracts.names import SkillName
-from contracts.wire import Json, Part, Strict
 from hub_registry import limits
 from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Entry
@@ -21,140 +29,6 @@ from hub_registry.devices.review import APPROVED_RANK
 from hub_registry.registry import Registry
 
 _LOOK: Final = Needs(("chat", "call"), devices=True)
-
-
-class ResultBody(Strict):
-    """A skill method with the devices that have it.
-
-    Attributes:
-        path: What to call, on the first of the devices.
-        devices: Keys of the devices, the current one first.
-        more_devices: How many further ones there are.
-        flags: Those that are set, for example ``read_only``.
-        available: Whether the path can be called right now.
-        unavailable: By device, why it cannot be called right now.
-    """
-
-    path: str
-    signature: str
-    summary: str
-    devices: list[str]
-    more_devices: int
-    flags: list[str]
-    available: bool
-    unavailable: dict[str, str]
-
-    @classmethod
-    def of(cls, found: FoundMethod) -> "ResultBody":
-        """Make it of a search result."""
-        reasons = dict(found.offline)
-        if found.unavailable and not reasons:
-            reasons = {found.devices[0]: found.unavailable}
-        return cls(
-            path=found.path,
-            signature=found.signature,
-            summary=found.summary,
-            devices=list(found.devices),
-            more_devices=found.more_devices,
-            flags=raised_flags(found.flags),
-            available=not found.unavailable,
-            unavailable=reasons,
-        )
-
-
-class SearchBody(Strict):
-    """What a search found.
-
-    Attributes:
-        results: Best first.
-        more: How many further results there are.
-        hint: How to see them; empty if there are none.
-        silent: Names of the devices whose skills are left out because they were silent for too long.
-    """
-
-    results: list[ResultBody]
-    more: int
-    hint: str
-    silent: list[str]
-
-
-class Description(Part):
-    """What a device, a skill or a method is, in words."""
-
-    path: str
-    text: str
-
-
-class ProviderAnswer(Strict):
-    """A device that serves a device-agnostic skill, in the order of calls.
-
-    Attributes:
-        preferred: Whether it has its place from the owner; others are called after these.
-    """
-
-    id: str
-    key: str
-    name: str
-    online: bool
-    preferred: bool
-
-
-class MethodBody(Strict):
-    """A method; see `contracts.devices.registration.Method`."""
-
-    name: str
-    path: str
-    signature: str
-    summary: str
-    doc: str
-    parameters: dict[str, Json]
-    result: dict[str, Json] | None
-    flags: list[str]
-    digest: str
-    sentences: dict[str, list[str]]
-    timeout_s: float
-
-    @classmethod
-    def of(cls, method: Method, path: str) -> "MethodBody":
-        """Make it of what is registered."""
-        return cls(
-            name=method.name,
-            path=path,
-            signature=method.signature,
-            summary=method.summary,
-            doc=method.doc,
-            parameters=method.parameters,
-            result=method.result,
-            flags=raised_flags(method.flags),
-            digest=method.digest,
-            sentences=method.sentences,
-            timeout_s=method.timeout_ms / 1000,
-        )
-
-
-class SkillBody(Strict):
-    """A skill of a device, with methods that were asked for.
-
-    Attributes:
-        device: Its key; ``hub`` for a skill of the hub itself.
-        unavailable: Why it cannot be called right now; empty if it can.
-    """
-
-    device: str
-    device_name: str
-    area: str | None
-    unavailable: str
-    skill: str
-    doc: str
-    device_agnostic: bool
-    methods: list[MethodBody]
-
-
-class MethodsBody(Strict):
-    """Skills, and how many more did not fit into the answer."""
-
-    skills: list[SkillBody]
-    more: int
 
 
 skills: Resource[Registry, Bearer] = Resource("skills", "/api/skills")
@@ -172,7 +46,7 @@ async def list_skills(registry: Registry, asking: Bearer) -> SearchBody:
     room = limits.ALL_SKILLS_BYTES
     async with aclosing(registry.search.listing(user)) as listing:
         async for found in listing:
-            results.append(ResultBody.of(found))
+            results.append(_result(found))
             room -= len(to_json(results[-1]))
             if room < 0:
                 break
@@ -196,7 +70,7 @@ async def search_skills(
     user = asking.user.id
     current = asking.device or (device and registry.directory.seen_by(user).resolve(device).id)
     found = await registry.search.find(q, current=current, user=user, limit=limit)
-    return _page([ResultBody.of(each) for each in found.results], found.more, registry.search.silent(user))
+    return _page([_result(each) for each in found.results], found.more, registry.search.silent(user))
 
 
 @skills.get(_LOOK, "/describe", command=Command("describe PATH", says="{text}"))
@@ -302,5 +176,37 @@ def _body(entry: DeviceEntry, skill: RegisteredSkill, methods: list[Method]) -> 
         skill=skill.name,
         doc=skill.registration.doc,
         device_agnostic=skill.device_agnostic,
-        methods=[MethodBody.of(each, f"devices.{entry.key}.{skill.name}.{each.name}") for each in methods],
+        methods=[_method(each, f"devices.{entry.key}.{skill.name}.{each.name}") for each in methods],
+    )
+
+
+def _result(found: FoundMethod) -> ResultBody:
+    reasons = dict(found.offline)
+    if found.unavailable and not reasons:
+        reasons = {found.devices[0]: found.unavailable}
+    return ResultBody(
+        path=found.path,
+        signature=found.signature,
+        summary=found.summary,
+        devices=list(found.devices),
+        more_devices=found.more_devices,
+        flags=raised_flags(found.flags),
+        available=not found.unavailable,
+        unavailable=reasons,
+    )
+
+
+def _method(method: Method, path: str) -> MethodBody:
+    return MethodBody(
+        name=method.name,
+        path=path,
+        signature=method.signature,
+        summary=method.summary,
+        doc=method.doc,
+        parameters=method.parameters,
+        result=method.result,
+        flags=raised_flags(method.flags),
+        digest=method.digest,
+        sentences=method.sentences,
+        timeout_s=method.timeout_ms / 1000,
     )

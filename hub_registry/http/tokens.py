@@ -8,11 +8,11 @@ from pydantic import Field
 
 from chat.http.requests import paced
 from chat.operations import ADMIN, Needs, Resource
+from contracts.answers.people import TokenAnswer, TokenSummary
 from contracts.claims import SCOPES, Scope
 from contracts.devices.joining import DeviceTokens
 from contracts.errors import Conflict, Forbidden, TooManyRequests
 from contracts.rates import TokenBuckets
-from contracts.wire import Strict, Timestamp
 from hub_registry import limits
 from hub_registry.access.bearer import Bearer
 from hub_registry.access.token_rows import TokenRequest
@@ -23,50 +23,6 @@ from hub_registry.settings import TokenLifetimes
 from hub_registry.storage.tables import TokenRow, now
 
 _IN_PERSON: Final = Needs(("confirm", "admin"))
-
-
-class TokenSummary(Strict):
-    """A token that was issued.
-
-    Attributes:
-        session: Whether it is the session of a browser.
-        current: Whether it is the one that asks.
-    """
-
-    jti: str
-    kind: str
-    subject: str
-    owner: str
-    name: str
-    scope: str
-    issued_at: Timestamp
-    expires_at: Timestamp
-    revoked_at: Timestamp | None
-    session: bool
-    current: bool
-
-    @classmethod
-    def of(cls, token: TokenRow, bearer: Bearer) -> "TokenSummary":
-        """Make it of a token, for the bearer of one."""
-        return cls(
-            jti=token.jti,
-            kind=token.kind,
-            subject=token.subject,
-            owner=token.owner,
-            name=token.name,
-            scope=token.scope,
-            issued_at=token.issued_at,
-            expires_at=token.expires_at,
-            revoked_at=token.revoked_at,
-            session=token.is_session,
-            current=token.jti == bearer.claims.jti,
-        )
-
-
-class TokenAnswer(Strict):
-    """A token; it is shown once and stored nowhere."""
-
-    token: str
 
 
 @dataclass(frozen=True)
@@ -105,7 +61,7 @@ async def list_tokens(
     if all:
         asking.require(ADMIN)
     return await paced(
-        TokenSummary.of(row, asking)
+        _summary(row, asking)
         for row in await tokens.authority.list()
         if (all or _is_of(row, asking))
         and not (valid and (row.revoked_at is not None or row.expires_at <= now()))
@@ -200,3 +156,19 @@ def _a_day(most: int) -> TokenBuckets:
 def _is_of(row: TokenRow, bearer: Bearer) -> bool:
     """Return whether a token acts for this person, without being of a device or a login of the bus."""
     return row.kind == "user" and row.owner == bearer.user.id
+
+
+def _summary(token: TokenRow, bearer: Bearer) -> TokenSummary:
+    return TokenSummary(
+        jti=token.jti,
+        kind=token.kind,
+        subject=token.subject,
+        owner=token.owner,
+        name=token.name,
+        scope=token.scope,
+        issued_at=token.issued_at,
+        expires_at=token.expires_at,
+        revoked_at=token.revoked_at,
+        session=token.is_session,
+        current=token.jti == bearer.claims.jti,
+    )

@@ -2,7 +2,7 @@
 
 from chat.operations import ADMIN, PASSWORD, Command, Resource
 from contracts.addresses import host_of, is_loopback
-from contracts.wire import Strict, Timestamp
+from contracts.answers.people import CodeAnswer, UserAnswer
 from hub_registry.access.accounts import (
     ADMIN_ID,
     OwnLanguage,
@@ -14,30 +14,8 @@ from hub_registry.access.accounts import (
 from hub_registry.access.bearer import Bearer
 from hub_registry.access.people import PasswordCode
 from hub_registry.http.parts import RegistryAdmin
-from hub_registry.http.sessions import PersonAnswer
+from hub_registry.http.sessions import person_answer
 from hub_registry.storage.tables import Role
-
-
-class UserAnswer(PersonAnswer):
-    """A person as an admin sees them."""
-
-    has_password: bool
-
-
-class CodeAnswer(Strict):
-    """A one-time code with which a person chooses a password; it is shown once and stored nowhere.
-
-    Attributes:
-        link: To the page for that; the code stands behind ``#``, which no browser sends.
-        reachable: Whether the address in the link is one for other machines, too.
-    """
-
-    user: UserAnswer
-    code: str
-    link: str
-    expires_at: Timestamp
-    reachable: bool
-
 
 users: Resource[RegistryAdmin, Bearer] = Resource("users", "/api/users")
 
@@ -120,4 +98,4 @@ def _code(admin: RegistryAdmin, asking: Bearer, made: PasswordCode) -> CodeAnswe
 
 
 def _user(user: User) -> UserAnswer:
-    return UserAnswer(**PersonAnswer.of(user).model_dump(), has_password=user.has_password)
+    return UserAnswer(**person_answer(user).model_dump(), has_password=user.has_password)

@@ -16,9 +16,9 @@ from chat.http.requests import Answer, answer
 from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from chat.operations import Operations
+from contracts.answers.system import LinkHealth
 from contracts.errors import Forbidden, Unauthorized
 from hub_agent.agents.operations import agents as agent_operations
-from hub_agent.bus.connection import LinkHealth
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import Assistant
 from hub_agent.prompt.http import prompt_route

@@ -9,8 +9,9 @@ from pydantic import Field
 from chat.http.requests import Download
 from chat.http.streams import Connections, EventStream
 from chat.operations import Needs, Resource
+from contracts.answers.record import AuditPage
 from contracts.errors import CallError, NotFound
-from hub_agent.calls.audit_log import AuditFilter, AuditLog, AuditPage, ExportFormat, Seer
+from hub_agent.calls.audit_log import AuditFilter, AuditLog, ExportFormat, Seer
 from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
 

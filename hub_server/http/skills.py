@@ -18,11 +18,12 @@ from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
 from chat.http.requests import Answer, answer, read
 from chat.http.streams import Client, Connections, farewell
+from contracts.answers.skills import CallResult, RunSummary
 from contracts.chat import CallToConfirm, TurnEvent
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode
 from contracts.names import MethodName, SkillName, Token
-from contracts.wire import Json, OrAbsent, Part, Strict
+from contracts.wire import Json, Strict
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.confirmations import Act, ConfirmationTokens
 from hub_agent.calls.device_manager import ActingCaller
@@ -30,7 +31,7 @@ from hub_agent.calls.rate import FairQueue
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer, Gate, cannot_confirm
 from identity.ids import uuid7
-from sandbox_host import Deadline, RunResult, RunStatus
+from sandbox_host import Deadline, RunResult
 
 _EXEC: Final = "exec"
 """The conversation of programs that name none: their variables stay from one to the next."""
@@ -60,25 +61,6 @@ class ExecBody(Strict):
     code: Annotated[str, Field(min_length=1)]
     conversation: Token = _EXEC
     device: Annotated[str | None, Field(max_length=64)] = None
-
-
-class CallResult(Part):
-    """What a method returned, in words where they were asked for."""
-
-    result: Json
-    text: OrAbsent[str] = None
-
-
-class RunSummary(Part):
-    """What a program gave; the ``notice`` says why the variables of earlier ones are gone."""
-
-    status: RunStatus
-    stdout: str
-    value: Json
-    error: str | None
-    truncated: bool
-    fresh: bool
-    notice: str | None
 
 
 class DirectCalls:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 from chat.operations import LOOK, Needs, Resource
+from contracts.answers.record import TurnPage, TurnShown
 from contracts.chat import PushedTurns
 from contracts.wire import Part, Timestamp
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import key_of
 from hub_agent.chat.record import ConversationRecord
-from hub_agent.chat.traces import Traces, TurnFilter, TurnPage, TurnShown
+from hub_agent.chat.traces import Traces, TurnFilter
 from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Directory
 from hub_registry.storage.tables import AuditRow

@@ -19,9 +19,10 @@ from agent_core.search.directory import RegisteredSkill
 from bus.processes import keep_running, lines_of, output_of, tied
 from chat.http.requests import Answer, answer
 from chat.tasks import happens, open_tasks
+from contracts.answers.system import McpServers, McpServerState
 from contracts.errors import CallError, ConfigError, ErrorCode, StrawberryError
 from contracts.names import HUB_SKILLS
-from contracts.wire import Json, Part
+from contracts.wire import Json
 from hub_agent.calls.own_skills import OwnSkills
 from hub_registry.access.bearer import Gate
 from hub_server import limits
@@ -100,23 +101,6 @@ class _Server:
         except Exception as error:  # noqa: BLE001  what the library fails with is not known
             what = " ".join(str(error).split())[:500]
             raise CallError(ErrorCode.SKILL_ERROR, f"{self.name}: {what or type(error).__name__}") from None
-
-
-class McpServerState(Part):
-    """A server as ``strawberry mcp list`` shows it."""
-
-    name: str
-    skill: str
-    state: str
-    methods: int
-    detail: str
-
-
-class McpServers(Part):
-    """All servers, and what is wrong with the file."""
-
-    servers: list[McpServerState]
-    problem: str
 
 
 class McpClients:

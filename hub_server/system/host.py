@@ -6,11 +6,11 @@ from typing import BinaryIO, Literal, Protocol
 
 from pydantic import SecretStr
 
+from contracts.answers.devices import DeviceAnswer
+from contracts.answers.system import LinkHealth, McpServers
 from contracts.wire import OrAbsent, Part, Phrased, PhraseText
-from hub_agent.bus.connection import BusHealth, LinkHealth
+from hub_agent.bus.connection import BusHealth
 from hub_home_assistant.inward.client import HomeAssistantHealth
-from hub_registry.http.devices import DeviceAnswer
-from hub_server.mcp.clients import McpServers
 from hub_server.system.logs import LogRing
 
 

@@ -19,12 +19,12 @@ from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import Answer, NoBody, Uploaded, answer, read, read_query
 from chat.http.streams import HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event
+from contracts.answers.devices import DeviceAnswer
+from contracts.answers.system import McpServers
 from contracts.errors import ConfigError, Conflict, InvalidMessage
 from contracts.wire import Part, Strict, Timestamp
 from hub_registry.access.bearer import Bearer, Gate, cannot_confirm
-from hub_registry.http.devices import DeviceAnswer
 from hub_server import limits
-from hub_server.mcp.clients import McpServers
 from hub_server.system.host import BackupContents, CheckAnswer, Health, Host
 from hub_server.system.logs import LogLine
 from identity.files import make_private_directory

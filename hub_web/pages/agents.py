@@ -4,9 +4,9 @@ from functools import partial
 
 from nicegui import ui
 
+from contracts.answers.system import AgentProblem, AgentSummary
 from contracts.phrases import Phrase
 from hub_agent.agents import operations as profiles
-from hub_agent.agents.operations import AgentProblem, AgentSummary
 from hub_web import limits
 from hub_web.api import part
 from hub_web.parts.files import FileField, download_link, size

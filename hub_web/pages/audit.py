@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from hub_agent.calls.audit_log import AuditEntry, AuditPage
+from contracts.answers.record import AuditEntry, AuditPage
 from hub_server.http import audit as operations
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, refilled, row, stack

@@ -6,7 +6,7 @@ from typing import Final
 
 from nicegui import ui
 
-from chat.export import Conversation, ConversationTitle, ConversationTurn
+from contracts.answers.record import Conversation, ConversationTitle, ConversationTurn
 from contracts.chat import ConversationSummary
 from contracts.errors import Forbidden, NotFound
 from contracts.text import shortened

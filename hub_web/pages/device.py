@@ -7,15 +7,15 @@ from itertools import groupby, islice
 
 from nicegui import ui
 
+from contracts.answers.devices import DeviceAnswer, Item
+from contracts.answers.live import NodeList, NodeLogs, NodeSummary
+from contracts.answers.skills import MethodBody, SkillBody
 from contracts.claims import DeviceScope
 from contracts.errors import NotFound, StrawberryError
 from hub_live.events.kinds import NodeData
-from hub_live.nodes import NodeList, NodeLogs, NodeSummary
 from hub_live.world import operations as world
 from hub_registry.devices.devices import DeviceChange
-from hub_registry.devices.review import Item
 from hub_registry.http.devices import (
-    DeviceAnswer,
     change_device,
     decide,
     invite,
@@ -24,7 +24,7 @@ from hub_registry.http.devices import (
     show_device,
     show_review,
 )
-from hub_registry.http.skills import MethodBody, SkillBody, list_methods
+from hub_registry.http.skills import list_methods
 from hub_registry.http.users import list_users
 from hub_web import limits
 from hub_web.api import part

@@ -6,13 +6,12 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from contracts.answers.devices import DeviceAnswer, Waiting
 from contracts.errors import NotFound
 from hub_live.world import operations as world
-from hub_registry.access.joining import Waiting
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import devices as operations
 from hub_registry.http import joining
-from hub_registry.http.devices import DeviceAnswer
 from hub_web import limits
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field

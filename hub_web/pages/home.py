@@ -10,15 +10,17 @@ from typing import Final
 
 from nicegui import ui
 
+from contracts.answers.live import Event
+from contracts.answers.skills import SkillBody
 from contracts.text import shortened
-from hub_live.events.kinds import Event, TimerData, WatcherData
+from hub_live.events.kinds import TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.operations import list_timers, remove_timer
 from hub_live.watchers.timers import TimerSummary
 from hub_live.world import operations as world
 from hub_live.world.operations import WorldEvent
 from hub_live.world.thing import Thing
-from hub_registry.http.skills import SkillBody, list_methods
+from hub_registry.http.skills import list_methods
 from hub_web import limits
 from hub_web.api import part
 from hub_web.parts.calls import human

@@ -5,16 +5,9 @@ from typing import Any
 
 from nicegui import ui
 
+from contracts.answers.system import ExposedEntity, ExposedItem, ExposedSkill, OutwardState
 from contracts.errors import StrawberryError
-from hub_home_assistant.outward.operations import (
-    ExposedEntity,
-    ExposedItem,
-    ExposedSkill,
-    OutwardState,
-    expose,
-    hide,
-    look,
-)
+from hub_home_assistant.outward.operations import expose, hide, look
 from hub_web.parts.forms import switch
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
 from hub_web.shell import page

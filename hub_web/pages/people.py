@@ -4,18 +4,11 @@ from functools import partial
 from typing import Final
 from zoneinfo import available_timezones
 
+from contracts.answers.people import CodeAnswer, TokenSummary, UserAnswer
 from hub_registry.access.accounts import UserChange
 from hub_registry.http.sessions import change_self
-from hub_registry.http.tokens import TokenSummary, add_token, list_tokens, revoke_token
-from hub_registry.http.users import (
-    CodeAnswer,
-    UserAnswer,
-    add_user,
-    change_user,
-    list_users,
-    make_code,
-    remove_user,
-)
+from hub_registry.http.tokens import add_token, list_tokens, revoke_token
+from hub_registry.http.users import add_user, change_user, list_users, make_code, remove_user
 from hub_web import limits
 from hub_web.parts.files import in_browser
 from hub_web.parts.forms import choice, text_field

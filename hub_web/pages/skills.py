@@ -4,9 +4,10 @@ from functools import partial
 
 from nicegui import ui
 
+from contracts.answers.skills import ResultBody
 from contracts.text import escaped
 from hub_registry.http.devices import list_devices
-from hub_registry.http.skills import ResultBody, describe_skill, list_methods, search_skills
+from hub_registry.http.skills import describe_skill, list_methods, search_skills
 from hub_server.http.sentences import CallOfSentence, SentenceTried
 from hub_server.http.sentences import attempt as attempt_sentence
 from hub_web import limits

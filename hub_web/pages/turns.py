@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from contracts.answers.record import TurnPage, TurnShown, TurnSummary
 from contracts.errors import StrawberryError
 from contracts.text import shortened
 from contracts.trace import TurnSpan
-from hub_agent.chat.traces import TurnFilter, TurnPage, TurnShown, TurnSummary
+from hub_agent.chat.traces import TurnFilter
 from hub_server.http import turns as operations
 from hub_web import limits
 from hub_web.api import part

@@ -6,12 +6,12 @@ from functools import partial
 
 from nicegui import ui
 
+from contracts.answers.skills import CallResult, MethodBody, SkillBody
 from contracts.chat import CallToConfirm
 from contracts.errors import InvalidMessage
 from contracts.text import escaped, shortened
 from contracts.wire import Json
-from hub_registry.http.skills import MethodBody, SkillBody
-from hub_server.http.skills import CallBody, CallResult
+from hub_server.http.skills import CallBody
 from hub_web import limits
 from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import SchemaForm

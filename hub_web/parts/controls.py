@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from contracts.answers.skills import MethodBody, SkillBody
 from contracts.wire import Json
-from hub_registry.http.skills import MethodBody, SkillBody
 from hub_web.parts.calls import call, human
 from hub_web.parts.forms import choice, number_field, slider, switch, text_field
 from hub_web.parts.layout import Words, row

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import segno
 from nicegui import ui
 
-from hub_registry.http.devices import InvitationAnswer
+from contracts.answers.devices import InvitationAnswer
 from hub_web.parts.layout import Words, actions, code, facts, problem, stack
 from hub_web.texts import text
 from hub_web.view import view

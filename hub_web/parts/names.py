@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from contracts.answers.people import UserAnswer
 from hub_registry.http.devices import list_devices
-from hub_registry.http.users import UserAnswer, list_users
+from hub_registry.http.users import list_users
 from hub_web.view import view
 
 

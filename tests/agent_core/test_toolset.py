@@ -15,11 +15,12 @@ from agent_core.search.catalogue import (
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import _SAME_ARGUMENT, SkillToolset, ToolLimits, ToolOutcome, failed
 from agent_core.turn import TurnContext
+from contracts.answers.skills import RunStatus
 from contracts.chat import ConfirmationWanted, SkillCalled, TurnEvent
 from contracts.errors import CallError, ErrorCode, SandboxError
 from contracts.wire import Json
 from sandbox_host.limits import Deadline
-from sandbox_host.result import RunResult, RunStatus
+from sandbox_host.result import RunResult
 from tests.agent_core.house import LEVEL, method
 from tests.agent_core.house import House as FakeHouse
 

@@ -14,12 +14,12 @@ from typing import Any, TypeVar, cast
 import pytest
 from pydantic import TypeAdapter
 
+from contracts.answers.devices import DeviceAnswer, RegistryProblem
 from contracts.errors import ConfigError
 from deploy.directory import Home
 from deploy.doctor.checks import Check, check_devices, check_directory, judge_memory
 from deploy.doctor.doctor import _ending, _hub
 from deploy.doctor.spoke_checks import check_spoke, read_enrolment
-from hub_registry.http.devices import DeviceAnswer, RegistryProblem
 from hub_server.system.host import LinkUp, PublicHealth
 from spoke.membership.joining import join
 from spoke.presence.clock import HubClock

@@ -11,11 +11,11 @@ from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
+from contracts.answers.devices import Purged
 from contracts.devices.joining import Login
 from contracts.errors import InvalidTopic
 from hub_agent.bus.home_link import HomeTopics, open_home_link, purge_home
 from hub_agent.settings import HomeLinkSettings
-from hub_registry.bus.purging import Purged
 from hub_registry.storage.store import open_store
 from tests.hub_agent.home import linked, open_home
 from tests.hub_registry.spokes import eventually

@@ -19,13 +19,14 @@ from agent_core.skills.skill import Skill
 from agent_core.tools.skill_calls import Consent
 from chat.tasks import open_tasks
 from contracts import topics
+from contracts.answers.system import Discovery
 from contracts.chat import ChatRequest
 from contracts.devices.presence import State, WatcherState
 from contracts.devices.registration import Appearance, Registration
 from contracts.errors import InvalidMessage, NoModel, TooManyRequests
 from hub_agent.tables import ExposureRow
 from hub_home_assistant.outward.commands import read_command
-from hub_home_assistant.outward.configs import Announcement, Command, Discovery, Place
+from hub_home_assistant.outward.configs import Announcement, Command, Place
 from hub_home_assistant.outward.exposures import Exposures
 from hub_home_assistant.outward.hub import HubParts
 from hub_home_assistant.outward.publishing import Publishing

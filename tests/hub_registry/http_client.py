@@ -12,11 +12,11 @@ from chat.http.errors import HANDLERS
 from chat.http.server import serve
 from chat.http.streams import Connections
 from chat.operations import Operations
+from contracts.answers.devices import Purged
 from contracts.claims import SCOPES, PrincipalKind, Scope
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Gate
 from hub_registry.access.token_rows import TokenRequest
-from hub_registry.bus.purging import Purged
 from hub_registry.http import make_routes
 from hub_registry.registry import Registry
 from identity.keys import KeyPair

@@ -8,9 +8,9 @@ import pytest
 
 from bus.link import LinkSettings, open_link
 from contracts import topics
+from contracts.answers.devices import Purged
 from contracts.errors import Disconnected
 from hub_registry.bus.published import PublishedTopics
-from hub_registry.bus.purging import Purged
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.devices.presence import PresenceState
 from hub_registry.settings import DeviceBounds

@@ -12,9 +12,10 @@ from typing import ClassVar, Final, Literal
 from pydantic_core import from_json, to_json
 
 from agent_core.times import utc
+from contracts.answers.live import LinkName
 from contracts.wire import Json
 from hub_live import limits
-from hub_live.topics.samples import LinkName, Sample
+from hub_live.topics.samples import Sample
 
 FormatName = Literal["jsonl", "csv", "raw", "h264"]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
+from contracts.answers.watchers import Line
 from contracts.wire import Json, Part
 from hub_live import limits
 from hub_live.captures.files.formats import flatten
@@ -15,8 +16,6 @@ from hub_live.topics.samples import Sample
 
 _T = TypeVar("_T")
 
-Line = list[tuple[float, float]]
-"""Unix seconds and values, in the order of time."""
 
 POINTS: Final = 600
 """Points of a line in a plot: as many as a screen has."""

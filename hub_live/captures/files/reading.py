@@ -15,13 +15,14 @@ from typing import Final, cast
 import zstandard
 
 from contracts.access import covers
+from contracts.answers.live import LinkName
 from contracts.errors import NotFound
 from contracts.topics import is_exact
 from contracts.wire import Json
 from hub_live.captures.files.formats import OWN_COLUMNS
 from hub_live.captures.files.series import Series, read_lines
 from hub_live.topics.decoding import guess
-from hub_live.topics.samples import Gap, LinkName, Sample, TopicChoice
+from hub_live.topics.samples import Gap, Sample, TopicChoice
 
 _log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from agent_core.schemas.arguments import check_arguments
 from agent_core.schemas.nearest import suggestion
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import AnyDirectory, find_path
+from contracts.answers.watchers import Allowed
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode, InvalidMessage, StrawberryError
 from contracts.text import shortened
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
-from hub_live.watchers.definition import Allowed
 
 _RANGE: Final = frozenset({"minimum", "maximum", "enum"})
 

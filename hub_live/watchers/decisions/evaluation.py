@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from pydantic import ConfigDict
-
 from contracts import topics
+from contracts.answers.watchers import Allowed, WouldDecide
 from contracts.devices.presence import WatcherState
 from contracts.devices.rpc import Actor
 from contracts.errors import (
@@ -29,7 +28,7 @@ from contracts.errors import (
 from contracts.phrases import Phrase, read_phrases, with_phrases
 from contracts.rates import TokenBucket, TokenBuckets
 from contracts.text import shortened
-from contracts.wire import Json, OrAbsent, Phrased, PhraseText, Timestamp, rfc3339
+from contracts.wire import Json, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.settings import WatcherSettings
 from hub_live import limits
@@ -40,7 +39,6 @@ from hub_live.watchers.decisions.approved import ApprovedCall
 from hub_live.watchers.decisions.kinds import FAILED, GAP, KINDS, NOTHING, NOTIFY
 from hub_live.watchers.decisions.model import Chosen, Decision, Seen, WatcherModel, problem_of
 from hub_live.watchers.decisions.store import WatcherStore
-from hub_live.watchers.definition import Allowed
 from hub_live.watchers.predicates import Clock
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_registry.registry import Registry
@@ -52,49 +50,6 @@ _DAY_S: Final = 86_400.0
 
 _OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
 """How an action that has no error is told."""
-
-
-class WouldDecide(Phrased):
-    """What the model decides on values of the past."""
-
-    decision: str
-    reason: PhraseText
-    actions: OrAbsent[list[Allowed]] = None
-
-
-class MadeCall(Phrased):
-    """A call of a decision.
-
-    Attributes:
-        outcome: ``result``; the code of its error; ``dry_run``; ``unknown`` where the hub stopped meanwhile.
-        result: As JSON, its beginning.
-    """
-
-    path: str
-    arguments: dict[str, Json]
-    outcome: str
-    result: OrAbsent[str] = None
-    error: OrAbsent[PhraseText] = None
-
-
-class DecisionSummary(Phrased):
-    """An entry of the history in short, made of a `DecisionRow`."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    at: Timestamp
-    decision: str
-    reason: PhraseText
-    actions: list[MadeCall]
-
-
-class DecisionEntry(DecisionSummary):
-    """An entry of the history."""
-
-    state: str
-    seen: dict[str, Json]
-    tokens: int
-    dry_run: bool
 
 
 class EvaluationLimits:

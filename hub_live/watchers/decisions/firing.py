@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
+from contracts.answers.live import LinkName
 from hub_live import limits
-from hub_live.topics import Gap, LinkName, Sample, field
+from hub_live.topics import Gap, Sample, field
 from hub_live.watchers.definition import WatchedValue
 from hub_live.watchers.predicates import Evaluator, Verdict
 

@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 
 from nicegui import ui
 
+from contracts.answers.live import LinkName
 from contracts.topics import is_exact, is_filter
-from hub_live.topics import LinkName
 from hub_live.topics import operations as topics
 from hub_live.topics.tree import ShownTopic, TreeEvent
 from hub_server.system.host import Health

@@ -4,11 +4,11 @@ from functools import partial
 
 from nicegui import ui
 
+from contracts.answers.live import RecordingState
 from contracts.errors import InvalidMessage
 from hub_live.captures import CaptureInfo, CaptureSpec, TopicChoice, operations
 from hub_live.captures.files.downloads import CapturedFile
 from hub_live.captures.files.formats import FORMATS
-from hub_live.captures.spec import State
 from hub_live.events.kinds import CaptureData
 from hub_web.api import part
 from hub_web.parts.files import download_link, size
@@ -70,7 +70,7 @@ async def captures() -> None:
 
 
 def _card(capture: CaptureInfo, show: Show) -> None:
-    states: dict[State, tuple[str, Tone]] = {
+    states: dict[RecordingState, tuple[str, Tone]] = {
         "active": (text("recording"), "good"),
         "stopped": (text("stopped"), "plain"),
         "full": (text("no room"), "warn"),

@@ -4,9 +4,9 @@ from functools import partial
 
 from nicegui import ui
 
-from hub_agent.prompt.http import ShownPrompt
+from contracts.answers.live import ShownEntry
+from contracts.answers.system import ShownPrompt
 from hub_live.memory import operations as memories
-from hub_live.memory.memory import ShownEntry
 from hub_registry.http.users import list_users
 from hub_web.api import part
 from hub_web.parts.forms import switch, text_field

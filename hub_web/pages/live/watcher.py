@@ -6,18 +6,18 @@ from typing import Any
 
 from nicegui import ui
 
+from contracts.answers.live import Event
+from contracts.answers.watchers import DecisionEntry, WatcherSummary, WatcherWithHistory
 from contracts.errors import StrawberryError
 from contracts.text import shortened
 from contracts.wire import Json
 from hub_live.captures import CaptureInfo
 from hub_live.captures.files.formats import FORMATS
-from hub_live.events.kinds import Event, WatcherData
+from hub_live.events.kinds import WatcherData
 from hub_live.watchers import operations
-from hub_live.watchers.decisions.evaluation import DecisionEntry
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.definition import Approval
 from hub_live.watchers.operations import TestRequest
-from hub_live.watchers.watched import WatcherSummary, WatcherWithHistory
 from hub_web import limits
 from hub_web.api import part
 from hub_web.pages.audit import outcomes

@@ -6,16 +6,17 @@ from typing import Any, Final, cast
 
 from nicegui import ui
 
+from contracts.answers.live import LinkName
+from contracts.answers.skills import MethodBody
+from contracts.answers.watchers import Allowed, WatchedTopic, WatcherSummary
 from contracts.wire import Json
 from hub_live import limits
-from hub_live.topics import LinkName
 from hub_live.watchers import operations
-from hub_live.watchers.definition import Allowed, Edit, WatchedValue, WatcherRequest
-from hub_live.watchers.watched import WatchedTopic, WatcherSummary
+from hub_live.watchers.definition import Edit, WatchedValue, WatcherRequest
 from hub_live.world.operations import Wanted, look
 from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
-from hub_registry.http.skills import MethodBody, list_methods
+from hub_registry.http.skills import list_methods
 from hub_web.api import part
 from hub_web.limits import MANY_TOPICS
 from hub_web.pages.live.watchers import rule_of

@@ -6,12 +6,10 @@ from typing import Any
 
 from nicegui import ui
 
+from contracts.answers.watchers import Allowed, MadeCall, WatcherSummary
 from hub_live.events.kinds import WatcherData
-from hub_live.watchers.decisions.evaluation import MadeCall
 from hub_live.watchers.decisions.kinds import kind_of
-from hub_live.watchers.definition import Allowed
 from hub_live.watchers.operations import list_watchers
-from hub_live.watchers.watched import WatcherSummary
 from hub_web.api import part
 from hub_web.parts.layout import Tone, Words, badge, cut, dot, empty, grid, note, refilled, row
 from hub_web.shell import page

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from hub_live.topics import Gap, LinkName, Sample
+from contracts.answers.live import LinkName
+from hub_live.topics import Gap, Sample
 from hub_live.topics.values import described_gap
 from hub_live.watchers.backtest import backtest
 from hub_live.watchers.definition import WatchedValue

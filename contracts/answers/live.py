@@ -1,0 +1,148 @@
+"""Answers of the live home: values of topics, events, programs, memory, notifications."""
+
+from typing import Generic, Literal, TypeVar
+
+from pydantic import ConfigDict, Field
+
+from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Strict, Timestamp
+
+LinkName = Literal["bus", "home", "home_assistant"]
+"""The home's own bus, the broker of the house that is used beside it, or the states of Home Assistant."""
+
+
+class ShownGap(Part):
+    """A gap as people and models are shown it."""
+
+    since: Timestamp
+    until: Timestamp | None
+
+
+class ShownSample(Part):
+    """A sample as people and models are shown it."""
+
+    topic: str
+    link: LinkName
+    at: Timestamp
+    retained: bool
+    value: Json
+    recorded: OrAbsent[bool] = None
+
+
+class ShownSamples(Part):
+    """Samples, and the times in which nothing was heard."""
+
+    samples: list[ShownSample]
+    gaps: list[ShownGap]
+
+
+class NewGap(Part):
+    """A time in which nothing was heard, in a stream of values."""
+
+    gap: ShownGap
+
+
+class LostValues(Part):
+    """How many values a stream left out, because its client read too slowly."""
+
+    lost: int
+
+
+EventKind = Literal["watcher", "capture", "presence", "notification", "timer", "node"]
+
+Data = TypeVar("Data")
+
+
+class Event(Part, Generic[Data]):
+    """An event as ``/api/events`` sends it."""
+
+    id: int
+    at: Timestamp
+    user: str
+    kind: EventKind
+    subject: str
+    data: Data
+
+
+RecordingState = Literal["active", "stopped", "full", "failed"]
+
+
+class CaptureSummary(Strict):
+    """What came of a capture."""
+
+    id: str
+    owner: str
+    state: RecordingState
+    file: str
+    messages: int
+    bytes: int
+    gaps: int
+    files: int
+    problem: str = ""
+    created_at: Timestamp
+
+
+class NodeSummary(Phrased):
+    """A node as clients see it, with whatever else its device says of it."""
+
+    model_config = ConfigDict(extra="allow", defer_build=True)
+
+    name: str
+    state: str
+    reason: PhraseText
+    health: str
+    device: str
+    device_name: str
+    since: OrAbsent[str] = None
+    restarts: OrAbsent[int] = None
+    buildable: OrAbsent[bool] = None
+    protected: OrAbsent[bool] = None
+
+
+class DeviceProblem(Phrased):
+    """Why the nodes of a device are missing."""
+
+    device: str
+    problem: PhraseText
+
+
+class NodeList(Part):
+    """The nodes of all devices, and why those of some are missing."""
+
+    nodes: list[NodeSummary]
+    problems: list[DeviceProblem]
+
+
+class NodeLogs(Part):
+    """The last lines that a node wrote, as its device gives them."""
+
+    lines: Json
+
+
+class NodeResult(Part):
+    """What a device answers to a change of a node."""
+
+    result: Json
+
+
+class ShownEntry(Part):
+    """An entry as people and programs read it."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    id: str
+    category: str
+    text: str
+    private: bool
+    at: Timestamp | None
+    by: str | None = Field(alias="from")
+    device: str | None
+    conversation: str | None
+    untrusted: bool
+
+
+class SentTest(Part):
+    """Whether a notifier sent the test, or why not."""
+
+    name: str
+    sent: bool
+    problem: str

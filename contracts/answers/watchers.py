@@ -1,0 +1,151 @@
+"""Answers about watchers: what they watch, what they decided, when they would have fired."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from contracts.answers.live import LinkName, ShownGap
+from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Strict, Timestamp
+
+Line = list[tuple[float, float]]
+"""Unix seconds and values, in the order of time."""
+
+
+class Allowed(Strict):
+    """A call that a watcher may make.
+
+    Attributes:
+        path: ``devices.<key>.<Skill>.<method>``.
+        arguments: By name, either the one value that is approved, or a range: ``{"minimum": 0, "maximum":
+            50}`` or ``{"enum": ["low", "high"]}``, of which the model chooses one. Arguments that are not
+            named cannot be given.
+    """
+
+    path: Annotated[str, Field(max_length=200)]
+    arguments: dict[str, Json] = {}
+
+
+class WouldDecide(Phrased):
+    """What the model decides on values of the past."""
+
+    decision: str
+    reason: PhraseText
+    actions: OrAbsent[list[Allowed]] = None
+
+
+class MadeCall(Phrased):
+    """A call of a decision.
+
+    Attributes:
+        outcome: ``result``; the code of its error; ``dry_run``; ``unknown`` where the hub stopped meanwhile.
+        result: As JSON, its beginning.
+    """
+
+    path: str
+    arguments: dict[str, Json]
+    outcome: str
+    result: OrAbsent[str] = None
+    error: OrAbsent[PhraseText] = None
+
+
+class DecisionSummary(Phrased):
+    """An entry of the history in short, made of a `DecisionRow`."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    at: Timestamp
+    decision: str
+    reason: PhraseText
+    actions: list[MadeCall]
+
+
+class DecisionEntry(DecisionSummary):
+    """An entry of the history."""
+
+    state: str
+    seen: dict[str, Json]
+    tokens: int
+    dry_run: bool
+
+
+class Fired(Part):
+    """When a watcher would have fired, and on which values; ``decision`` where a model was asked."""
+
+    at: Timestamp
+    values: dict[str, Json]
+    decision: OrAbsent[WouldDecide] = None
+
+
+class Report(Phrased):
+    """The outcome of a back-test.
+
+    Attributes:
+        would_have_fired: The first thousand, each with its time and values.
+        fired: How many there are.
+        evaluated: How often a value came or time alone changed what the predicate said.
+        unknown: How often it was unknown.
+        reason: Why it was unknown the last time.
+        gaps: Times in which nothing was recorded.
+        lines: The numbers by name, with as many points as a plot shows; only where they are wanted.
+    """
+
+    would_have_fired: list[Fired]
+    fired: int
+    evaluated: int
+    unknown: int
+    reason: PhraseText
+    gaps: list[ShownGap]
+    lines: OrAbsent[dict[str, Line]] = None
+
+
+class WatchedTopic(Part):
+    """A value that a watcher sees; see `WatchedValue`."""
+
+    topic: str
+    value: OrAbsent[str] = None
+    link: LinkName
+
+
+class WatcherSummary(Phrased):
+    """A watcher as people and programs read it.
+
+    Attributes:
+        digest: Of all that an approval is for; to be sent with it.
+    """
+
+    name: str
+    digest: str
+    state: str
+    owner: str
+    instruction: str
+    predicate: str | None
+    note: PhraseText
+    truth: bool | None
+    reason: PhraseText
+    topics: dict[str, WatchedTopic]
+    every_s: float | None
+    on_change: bool
+    schedule: str | None
+    next_at: Timestamp | None
+    allow: list[Allowed]
+    dry_run: bool
+    snoozed_until: Timestamp | None
+    fired: int
+    evaluations: int
+    model_calls: int
+    tokens: int
+    last: DecisionSummary | None
+
+
+class WatcherWithHistory(WatcherSummary):
+    """A watcher with its history, newest first."""
+
+    history: list[DecisionEntry]
+
+
+class CheckedPredicate(Phrased):
+    """What another predicate would be worth now; see `Watchers.check`."""
+
+    predicate: str | None
+    note: PhraseText
+    latest: dict[str, Json]
