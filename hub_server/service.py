@@ -276,7 +276,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 servers=servers.state,
                 may_confirm=assistant.may_confirm,
             )
-        mcp = Mcp(assistant, gate, connections, tasks, _version())
+        operations = Operations(gate, connections)
+        mcp = Mcp(assistant, gate, connections, tasks, operations, _version())
         stack.callback(registry.authority.on_revoked(mcp.end_revoked))
         services = Services(
             assistant=assistant,
@@ -305,7 +306,6 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         port = listener.getsockname()[1]
         url = _url(settings, port)
-        operations = Operations(gate, connections)
         app = make_app(services, operations)
         near, proxies = (
             guarded(app, settings.http, names=lambda: settings.http.names),

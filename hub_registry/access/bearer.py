@@ -207,11 +207,8 @@ class Gate:
 
     async def admit(self, request: Request, needs: Needs, what: str = "") -> Bearer:
         """Return the bearer of a request, who has these rights; see `chat.operations.Door`."""
-        bearer = await self.bearer(request)
         what = what or f"{request.method} {quote(request.scope['path'])[:100]}"
-        with self.recording(what, bearer):
-            await self._check(bearer, needs)
-        return bearer
+        return await self.check(await self.bearer(request), needs, what)
 
     async def admit_session(self, token: str, connection: HTTPConnection, needs: Needs, what: str) -> Bearer:
         """Return the bearer of a session in this process, who has the rights for what is named.
@@ -226,15 +223,19 @@ class Gate:
         if claims.kind != "user":
             raise Unauthorized("only people have sessions")
         await self._authority.use(claims)
-        bearer = await self._counted(claims, connection)
-        with self.recording(what, bearer):
-            await self._check(bearer, needs)
-        return bearer
+        return await self.check(await self._counted(claims, connection), needs, what)
 
-    async def _check(self, bearer: Bearer, needs: Needs) -> None:
-        bearer.require(needs)
-        if needs.password:
-            await self._authority.require_password(bearer.claims)
+    async def check(self, bearer: Bearer, needs: Needs, what: str) -> Bearer:
+        """Return a bearer who has these rights; one who has not is in the audit, with what is named.
+
+        Raises:
+            Forbidden: If one is missing.
+        """
+        with self.recording(what, bearer):
+            bearer.require(needs)
+            if needs.password:
+                await self._authority.require_password(bearer.claims)
+        return bearer
 
     def count(self, claims: Claims) -> None:
         """Count a request, or a message over a WebSocket.

@@ -137,6 +137,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             *operations.mount(home_assistant, Exposing(services.outward, assistant.registry.directory)),
             *models.routes(),
             *services.mcp_servers.routes(services.gate),
+            services.mcp.route(),
             *services.metrics.routes(),
             *operations.mount(audit, Audit(log, registry, services.connections)),
             *(services.system.routes() if services.system is not None else ()),
@@ -145,7 +146,6 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
         ],
         exception_handlers=HANDLERS,
     )
-    app.router.routes.append(services.mcp.route(app))
     services.pages.enter(app)
     return app
 

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from agent_core.lazy import Lazy
 from chat.http.limits import WITH_TOKEN
 from chat.http.streams import Client, Connections, farewell
+from chat.operations import Operations
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
 from hub_agent.chat.assistant import Assistant
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer, Gate
 from hub_server import limits
 from hub_server.mcp.runs import BEARER, ToolRuns
 
@@ -67,26 +68,23 @@ class Mcp:
         gate: Gate,
         connections: Connections,
         tasks: asyncio.TaskGroup,
+        operations: Operations[Bearer],
         version: str,
     ) -> None:
         self._assistant = assistant
         self._authenticate = gate.require_user("chat", "call")
         self._connections = connections
         self._runs = ToolRuns(assistant.questions, tasks)
+        self._operations = operations
+        self._gate = gate
         self._version = version
         self._server = Lazy(self._open, tasks=tasks, name="MCP server")
-        self._app: ASGIApp | None = None
         # By session, whose it is; the one that was used longest ago is first.
         self._sessions: OrderedDict[str, _Holder] = OrderedDict()
         self._clients: set[Client] = set()
 
-    def route(self, app: ASGIApp) -> Route:
-        """Make the route.
-
-        Args:
-            app: The hub's application, whose resources are read with the same token.
-        """
-        self._app = app
+    def route(self) -> Route:
+        """Make the route."""
         return Route("/mcp", self, methods=["GET", "POST", "DELETE"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,7 +157,8 @@ class Mcp:
     @asynccontextmanager
     async def _open(self) -> AsyncIterator["McpServer"]:
         module = await load("hub_server.mcp.server")
-        assert self._app is not None
-        server: McpServer = module.McpServer(self._assistant, self._runs, self._app, version=self._version)
+        server: McpServer = module.McpServer(
+            self._assistant, self._runs, self._operations, self._gate, version=self._version
+        )
         async with server.manager.run():
             yield server

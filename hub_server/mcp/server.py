@@ -3,12 +3,13 @@
 import asyncio
 import base64
 import json
+import re
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
-from urllib.parse import quote, unquote
+from typing import Any, Final, cast
+from urllib.parse import unquote
 
-import httpx
 import mcp_types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -17,22 +18,30 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.types import ASGIApp, Receive, Scope, Send
+from pydantic_core import to_json
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from agent_core.gateway.protocol import ToolCall
 from agent_core.prompt import joined
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import TOOL_SPECS, SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext
+from chat.operations import Operation, Operations
 from chat.questions import TurnConfirmer
 from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.devices.rpc import Actor
-from contracts.errors import Forbidden, ProblemDetails, StrawberryError
+from contracts.errors import Forbidden, StrawberryError
+from contracts.validation import validated
 from hub_agent.agents.agent import ASSISTANT
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import ActingCaller
 from hub_agent.chat.assistant import Assistant
-from hub_registry.access.bearer import Bearer
+from hub_live.captures.operations import file, list_captures, list_files
+from hub_live.world.operations import look
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.http.devices import list_devices, show_device
+from hub_registry.http.skills import describe_skill, list_skills
 from hub_server import limits
 from hub_server.mcp.runs import BEARER, ToolRun, ToolRuns
 
@@ -44,33 +53,37 @@ _WHERE: Final = (
     "Use a token with the scope 'confirm' and an MCP client that supports elicitation, "
     "or ask in 'strawberry chat'."
 )
-_RESOURCES: Final = {
-    "strawberry://devices": ("/api/devices", "The devices of the home"),
-    "strawberry://skills": ("/api/skills", "What the devices can do"),
-    "strawberry://states": ("/api/world", "The state of everything in the home that is known"),
-    "strawberry://captures": ("/api/captures", "Recordings of topics"),
+_RESOURCES: Final[dict[str, tuple[Operation[Any, Any], str]]] = {
+    "strawberry://devices": (list_devices, "The devices of the home"),
+    "strawberry://skills": (list_skills, "What the devices can do"),
+    "strawberry://states": (look, "The state of everything in the home that is known"),
+    "strawberry://captures": (list_captures, "Recordings of topics"),
+    "strawberry://devices/{name}": (show_device, "One device"),
+    "strawberry://skills/{path}": (describe_skill, "The documentation of a skill or method"),
+    "strawberry://states/{name}": (look, "The state of what has this name"),
+    "strawberry://captures/{capture}": (list_files, "The files of a recording"),
+    "strawberry://captures/{capture}/{name}": (file, "One file of a recording, up to 1 MB"),
 }
-_TEMPLATES: Final = {
-    "strawberry://devices/{name}": "One device",
-    "strawberry://skills/{path}": "The documentation of a skill or method",
-    "strawberry://states/{name}": "The state of what has this name",
-    "strawberry://captures/{id}": "The files of a recording",
-    "strawberry://captures/{id}/{file}": "One file of a recording, up to 1 MB",
-}
+"""The operations that are read as resources, with their parameters in braces."""
 _Context = ServerRequestContext[Any, Any]
 
 
 class McpServer:
-    """The server, and what its handlers work with.
+    """The server, and what its handlers work with."""
 
-    Args:
-        app: The hub's application.
-    """
-
-    def __init__(self, assistant: Assistant, runs: ToolRuns, app: ASGIApp, *, version: str) -> None:
+    def __init__(
+        self,
+        assistant: Assistant,
+        runs: ToolRuns,
+        operations: Operations[Bearer],
+        gate: Gate,
+        *,
+        version: str,
+    ) -> None:
         self._assistant = assistant
         self._runs = runs
-        self._app = app
+        self._operations = operations
+        self._gate = gate
         server: Server[Any] = Server(
             "strawberry",
             title="Strawberry",
@@ -241,46 +254,41 @@ class McpServer:
                 uri=uri, name=uri.partition("://")[2], description=text, mime_type="application/json"
             )
             for uri, (_, text) in _RESOURCES.items()
+            if "{" not in uri
         ]
         return types.ListResourcesResult(resources=resources)
 
     async def _list_templates(self, _context: _Context, _: Any) -> types.ListResourceTemplatesResult:
         templates = [
             types.ResourceTemplate(uri_template=uri, name=uri.partition("://")[2], description=text)
-            for uri, text in _TEMPLATES.items()
+            for uri, (_, text) in _RESOURCES.items()
+            if "{" in uri
         ]
         return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def _read_resource(
         self, context: _Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """Read what the HTTP API has, with the token of this request: rights and content are the same."""
-        path = _path_of(params.uri)
-        if path is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no resource {params.uri[:200]!r}")
-        assert context.request is not None
-        given = ("authorization", "cookie", "origin", "host")
-        headers = {name: value for name in given if (value := context.request.headers.get(name))}
-        transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
-        async with (
-            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
-            client.stream("GET", path, headers=headers) as response,
-        ):
-            content = b""
-            async for chunk in response.aiter_bytes():
-                content += chunk
-                if len(content) > limits.MAX_RESOURCE_BYTES:
-                    raise MCPError(types.INVALID_PARAMS, "this resource has more than 1 MB: get it over HTTP")
-        kind = response.headers.get("content-type", "").partition(";")[0]
-        if response.status_code >= 400:
-            raise MCPError(types.INVALID_PARAMS, _problem(content))
+        """Read what an operation answers, with the rights of the token of this request."""
+        operation, given = _meant(params.uri)
+        admit = partial(self._gate.check, _bearer(context))
         try:
-            text = types.TextResourceContents(uri=params.uri, mime_type=kind, text=content.decode())
+            if operation.body is not None:
+                given = operation.arguments(validated(operation.body, given))
+            made = await self._operations.call(operation, admit, **given)
+        except StrawberryError as error:
+            raise MCPError(types.INVALID_PARAMS, f"{error.message} {error.hint}".strip()) from None
+        content = await _read(made)
+        if len(content) > limits.MAX_RESOURCE_BYTES:
+            raise MCPError(types.INVALID_PARAMS, "this resource has more than 1 MB: get it over HTTP")
+        kind = made.media_type if isinstance(made, StreamingResponse) else "application/json"
+        found: types.TextResourceContents | types.BlobResourceContents
+        try:
+            found = types.TextResourceContents(uri=params.uri, mime_type=kind, text=content.decode())
         except UnicodeDecodeError:
             blob = base64.b64encode(content).decode()
             found = types.BlobResourceContents(uri=params.uri, mime_type=kind, blob=blob)
-            return types.ReadResourceResult(contents=[found], ttl_ms=0, cache_scope="private")
-        return types.ReadResourceResult(contents=[text], ttl_ms=0, cache_scope="private")
+        return types.ReadResourceResult(contents=[found], ttl_ms=0, cache_scope="private")
 
     async def _list_prompts(self, _context: _Context, _: Any) -> types.ListPromptsResult:
         arguments = [types.PromptArgument(name="message", description="What is asked", required=False)]
@@ -338,26 +346,24 @@ def _form(wanted: ConfirmationWanted) -> types.ElicitRequestFormParams:
     )
 
 
-def _path_of(uri: str) -> str | None:
-    """Return where the HTTP API has a resource; None where there is no such one."""
-    if uri in _RESOURCES:
-        return _RESOURCES[uri][0]
-    match [quote(unquote(part), safe="") for part in uri.removeprefix("strawberry://").split("/")]:
-        case ["devices", name] if name:
-            return f"/api/devices/{name}"
-        case ["skills", path] if path:
-            return f"/api/skills/describe?path={path}"
-        case ["states", name] if name:
-            return f"/api/world?name={name}"
-        case ["captures", id_] if id_:
-            return f"/api/captures/{id_}/files"
-        case ["captures", id_, name] if id_ and name:
-            return f"/api/captures/{id_}/files/{name}"
-    return None
+def _meant(uri: str) -> tuple[Operation[Any, Any], dict[str, str]]:
+    """Return the operation that answers a resource, and its arguments."""
+    for template, (operation, _) in _RESOURCES.items():
+        found = re.fullmatch(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", template), uri)
+        if found is not None:
+            given = {name: unquote(part) for name, part in found.groupdict().items()}
+            if not any("/" in part for part in given.values()):
+                return operation, given
+    raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:200]!r}")
 
 
-def _problem(content: bytes) -> str:
-    with suppress(ValueError):
-        if (problem := ProblemDetails.read(json.loads(content))) is not None:
-            return f"{problem.message} {problem.hint}".strip()
-    return "this resource cannot be read"
+async def _read(made: object) -> bytes:
+    """Return an answer as HTTP has it; of a large file a little more than may be read."""
+    if not isinstance(made, StreamingResponse):
+        return to_json(made)
+    content = b""
+    async for piece in cast("AsyncIterator[bytes]", made.body_iterator):
+        content += piece
+        if len(content) > limits.MAX_RESOURCE_BYTES:
+            break
+    return content

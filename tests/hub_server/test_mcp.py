@@ -257,6 +257,9 @@ async def test_a_session_is_its_tokens_and_a_token_has_few(
 
 async def test_what_there_is_in_the_home_is_read_as_resources(home: Home) -> None:
     await home.device("Bedroom PC", LampSkill())
+    async with home.client() as owner:
+        wanted = {"topics": ["devices/+/status"], "path": "seen.jsonl"}
+        capture = (await owner.post("/api/captures", json=wanted)).json()["id"]
     async with client(home) as mcp:
         uris = [each.uri for each in (await mcp.list_resources()).resources]
         assert uris == [f"strawberry://{kind}" for kind in ("devices", "skills", "states", "captures")]
@@ -265,6 +268,11 @@ async def test_what_there_is_in_the_home_is_read_as_resources(home: Home) -> Non
         assert "LampSkill.turn_on" in texts["strawberry://skills"]
         skill = await mcp.read_resource("strawberry://skills/LampSkill.turn_on")
         assert "Turn the lamp on." in said(skill)
+        recording = f"strawberry://captures/{capture}"
+        assert [each["name"] for each in json.loads(said(await mcp.read_resource(recording)))] == [
+            "seen.jsonl"
+        ]
+        assert said(await mcp.read_resource(f"{recording}/seen.jsonl")).startswith('{"at"')
         for uri in ("strawberry://nothing", "strawberry://devices/attic", "strawberry://devices/..%2Ftokens"):
             with pytest.raises(MCPError):
                 await mcp.read_resource(uri)
