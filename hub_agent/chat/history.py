@@ -220,25 +220,29 @@ class Histories:
         return len(turns) >= self._exchanges or sum(map(_tokens, turns)) > self._tokens
 
     async def _summarise(self, reader: Reader, gateway: Gateway) -> None:
-        try:
-            for _ in range(limits.SUMMARY_STEPS):
-                if not await self._summarise_some(reader, gateway):
-                    return
-        except (GatewayError, StorageError, TimeoutError) as error:
-            _log.warning("a long conversation is summarised later: %s", error or "no answer in time")
-        finally:
-            self._running.discard(reader.key)
-
-    async def _summarise_some(self, reader: Reader, gateway: Gateway) -> bool:
-        """Summarise the oldest exchanges that are in no summary yet; return whether there were too many."""
+        """Summarise the oldest exchanges that are in no summary yet, until there are few enough."""
 
         def read(session: Session) -> tuple[Summary | None, list[TurnRecord]]:
             row = session.get(SummaryRow, reader.key)
             return _summary(row), _turns_after(session, reader, row, limit=limits.SUMMARY_BACKLOG)
 
-        before, turns = await self._store.read(read)
-        if not self._is_long(turns):
-            return False
+        try:
+            before, turns = await self._store.read(read)
+            for _ in range(limits.SUMMARY_STEPS):
+                if not self._is_long(turns):
+                    return
+                old = self._oldest(turns)
+                before = await self._summarise_some(reader, before, old, gateway)
+                if before is None:
+                    return
+                turns = turns[len(old) :]
+        except (GatewayError, StorageError, TimeoutError) as error:
+            _log.warning("a long conversation is summarised later: %s", error or "no answer in time")
+        finally:
+            self._running.discard(reader.key)
+
+    def _oldest(self, turns: Sequence[TurnRecord]) -> list[TurnRecord]:
+        """Return those that are summarised next."""
         # The newest stay as they are, half as many as there may be.
         kept, room = 0, self._tokens // 2
         while kept < self._exchanges // 2 and (room := room - _tokens(turns[-1 - kept])) >= 0:
@@ -249,6 +253,12 @@ class Histories:
             if old and room < 0:
                 break
             old.append(turn)
+        return old
+
+    async def _summarise_some(
+        self, reader: Reader, before: Summary | None, old: Sequence[TurnRecord], gateway: Gateway
+    ) -> Summary | None:
+        """Summarise exchanges; return the summary, or None where they are there no longer."""
         text = await _asked(gateway, before, old)
         if not text:
             raise GatewayError("the model wrote no summary")
@@ -265,14 +275,15 @@ class Histories:
             skilled=is_skilled(old) or (before is not None and before.skilled),
         )
 
-        def store(session: Session) -> None:
+        def store(session: Session) -> bool:
             row = session.get(TurnRow, (reader.user, last.turn))
             # Not of a conversation that was deleted meanwhile, and not of what was replaced.
-            if row is not None and row.conversation == reader.conversation and row.replaced_by is None:
-                session.merge(summary)
+            if row is None or row.conversation != reader.conversation or row.replaced_by is not None:
+                return False
+            session.merge(summary)
+            return True
 
-        await self._store.write(store)
-        return True
+        return _summary(summary) if await self._store.write(store) else None
 
 
 _CURRENT: Final = "turn.conversation IS NOT NULL AND turn.state != 'running' AND turn.replaced_by IS NULL"
