@@ -4,6 +4,7 @@ from typing import Literal
 
 from agent_core.skills.skill import skill_method
 from agent_core.times import parse_since
+from chat.operations import LOOK
 from contracts.answers.live import LinkName
 from contracts.topics import check_topic
 from contracts.wire import Json
@@ -31,7 +32,7 @@ class BusSkill(HubSkill):
             link: bus or home.
         """
         check_topic(topic)
-        found = await self._values.latest(self.asking.user, topic, link)
+        found = await self._values.latest(self.asking.bearer(LOOK).user, topic, link)
         return described(found[0]).model_dump(mode="json") if found else None
 
     @skill_method(read_only=True, untrusted_output=True)
@@ -49,7 +50,7 @@ class BusSkill(HubSkill):
             link: bus or home.
             limit: At most so many samples, the newest.
         """
-        user, start = self.asking.user, parse_since(since)
+        user, start = self.asking.bearer(LOOK).user, parse_since(since)
         limit = max(1, min(limit, 1_000))
         found = await self._values.history(user, topic, link, since=start, limit=limit)
         return found.model_dump(mode="json")
@@ -65,6 +66,7 @@ class BusSkill(HubSkill):
             filter: A topic filter: + stands for one level, # at the end for all further ones.
             link: bus or home.
         """
+        self.asking.bearer(LOOK)
         return await self._values.query(self.asking, filter, link)
 
     @skill_method()

@@ -184,9 +184,10 @@ async def test_a_method_made_of_an_operation_keeps_its_right_and_answers_without
         "predicate": "disk > 9",
     }
     listing, pausing = call("hub", "WatcherSkill.list"), call("hub", "WatcherSkill.pause", name="disk")
+    reading = call("hub", "BusSkill.query", filter="devices/+/state/#")
     async with home.client() as owner, home.client(token) as device, home.client(guest) as visitor:
         assert (await owner.post("/api/watchers", json=wanted)).status_code == 201
-        for client, body in ((device, listing), (device, pausing), (visitor, pausing)):
+        for client, body in ((device, listing), (device, pausing), (device, reading), (visitor, pausing)):
             status, error = await post(client, body)
             assert (status, error["code"]) == (403, "refused")
         assert await post(visitor, listing) == (200, [])
