@@ -102,7 +102,6 @@ class SkillFinder:
                 until = time.monotonic() + limits.LISTING_SLICE_S
 
     def total(self, user: str | None = None) -> int:
-        """Return how many methods are searchable."""
         return self._skills.count(self.seen_by(user))
 
     async def catch_up(self) -> None:
@@ -378,20 +377,16 @@ class DirectoryCatalogue:
 
     @property
     def directory(self) -> AnyDirectory:
-        """The devices that exist for this person."""
         return self.finder.seen_by(self.user)
 
     async def search(self, query: str) -> SearchPage:
         return await self.finder.find(query, current=self.current, user=self.user)
 
     async def resolve(self, path: str) -> Target:
-        """See ``agent_core.search.catalogue.Catalogue``."""
         return targets.find_path(self.directory, path, current=self.current)
 
     async def describe(self, path: str) -> str:
-        """See ``agent_core.search.catalogue.Catalogue``."""
         return targets.describe(self.directory, path, current=self.current)
 
     async def describe_skill(self, name: str) -> dict[str, Json]:
-        """See ``agent_core.search.catalogue.Catalogue``."""
         return targets.skill_info(self.directory, name, current=self.current)

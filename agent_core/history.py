@@ -13,7 +13,6 @@ MESSAGE_TOKENS: Final = 4
 
 
 def tokens_of(message: Message) -> int:
-    """Estimate the tokens of a message."""
     return estimate_tokens(text_of(message)) + MESSAGE_TOKENS
 
 

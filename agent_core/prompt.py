@@ -55,7 +55,6 @@ class Section:
 
     @property
     def tokens(self) -> int:
-        """About how many tokens it takes."""
         return estimate_tokens(self.text)
 
 
@@ -162,7 +161,6 @@ def system_prompt(household: Household, mode: ToolMode = "code") -> Prompt:
 
 
 def joined(sections: Iterable[Section]) -> Prompt:
-    """Put the sections of a system prompt together."""
     return Prompt("".join(section.text for section in sections))
 
 

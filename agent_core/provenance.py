@@ -60,7 +60,6 @@ class Text:
 
 
 def render(*parts: Text | Prompt) -> Prompt:
-    """Put texts together as a model is shown them, one below the other."""
     return Prompt("\n".join(_rendered(part) if isinstance(part, Text) else part for part in parts))
 
 

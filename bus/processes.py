@@ -62,12 +62,10 @@ def send_signal(process: Process, number: signal.Signals) -> None:
 
 
 def terminate(process: Process) -> None:
-    """Ask a child to end."""
     send_signal(process, signal.SIGTERM)
 
 
 def kill(process: Process) -> None:
-    """End a child at once."""
     send_signal(process, _SIGKILL)
 
 

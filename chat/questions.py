@@ -67,5 +67,4 @@ class TurnConfirmer:
     expires_s: float
 
     async def ask(self, tell: Callable[[str], None]) -> bool:
-        """See ``agent_core.tools.skill_calls.Confirmer``."""
         return await self.questions.ask(self.user, self.turn, expires_s=self.expires_s, tell=tell)

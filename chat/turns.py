@@ -113,7 +113,6 @@ class Turn:
 
     @property
     def untrusted(self) -> bool:
-        """Return whether text that may be a stranger's came in."""
         return self.consent.untrusted
 
     @property
@@ -351,7 +350,6 @@ class Turns:
 
     @property
     def open_count(self) -> int:
-        """Return how many turns run or wait."""
         return len(self._turns)
 
     def all(self) -> tuple[Turn, ...]:

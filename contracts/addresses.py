@@ -29,7 +29,6 @@ class Endpoint(NamedTuple):
 
     @property
     def secure(self) -> bool:
-        """Return whether the connection uses TLS."""
         return self.scheme in ("mqtts", "https", "wss")
 
 

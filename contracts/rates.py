@@ -171,10 +171,8 @@ class Backoff:
         return jittered(min(wait, self._most_s), share=self._jitter)
 
     def reset(self) -> None:
-        """Begin with the shortest wait again, after a success."""
         self._next_s = self._first_s
 
 
 def jittered(seconds: float, *, share: float = 0.5) -> float:
-    """Return a wait that is shortened at random by up to a share of it."""
     return seconds * random.uniform(1 - share, 1)  # noqa: S311 - no secret

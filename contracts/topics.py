@@ -76,7 +76,6 @@ class Topic(Generic[Payload]):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the variable levels, in order."""
         return tuple(re.findall(r"{(\w+)}", self.template))
 
     def build(self, **values: str) -> str:
@@ -225,7 +224,6 @@ def is_filter(text: str) -> bool:
 
 
 def is_exact(filter_: str) -> bool:
-    """Return whether a filter matches one topic only."""
     return "+" not in filter_ and "#" not in filter_
 
 

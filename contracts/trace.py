@@ -174,7 +174,6 @@ class Trace:
 
     @property
     def seconds(self) -> float:
-        """Return how long it has lasted; up to its end once that has come."""
         return (self.clock() if self._end is None else self._end) - self._start
 
     def spans(self) -> list[TurnSpan]:

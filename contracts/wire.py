@@ -122,7 +122,6 @@ class Wire(Part):
 
 
 def shown_digest(document: object) -> str:
-    """Return the SHA-256 of a JSON document."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

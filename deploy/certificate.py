@@ -34,7 +34,6 @@ class Provided:
 
     @property
     def days_left(self) -> int:
-        """Whole days until the server certificate ends."""
         return days_left(self.certificate)
 
     def describe(self) -> Iterator[str]:
@@ -90,7 +89,6 @@ def shown(home: Home) -> bytes:
 
 
 def days_left(certificate: ServerCertificate) -> int:
-    """Return the whole days until a certificate ends; negative once it has."""
     return int((certificate.expires_at - time.time()) // _DAY_S)
 
 

@@ -75,7 +75,6 @@ class Home:
 
     @property
     def has_hub(self) -> bool:
-        """Return whether a hub was ever started here."""
         return any((self.hub / name).exists() for name in ("key.pem", "hub.db"))
 
     @property
@@ -85,7 +84,6 @@ class Home:
 
     @property
     def sandbox(self) -> Path:
-        """Pyodide and the snapshot it starts from."""
         return self.directory / "sandbox"
 
     @property
@@ -123,7 +121,6 @@ class Home:
 
     @property
     def token_file(self) -> Path:
-        """The owner's token for this command line."""
         return self.hub / "cli.token"
 
     @property

@@ -366,7 +366,6 @@ class HubSettings(_Settings):
 
     @property
     def directory(self) -> Path:
-        """Return the directory of the hub's key, database and address."""
         return self.home / "hub"
 
     @property

@@ -75,7 +75,6 @@ class Live:
     contributions: Mapping[str, Contribution]
 
     def problems(self) -> list[FileProblem]:
-        """Return what is wrong with files that people edit."""
         return [self.memory.problem] if self.memory.problem is not None else []
 
     def without_values(self) -> list[tuple[str, str, str]]:

@@ -131,7 +131,6 @@ def _names() -> frozenset[str]:
 
 @cache
 def asset(name: str, base_path: str = "") -> str:
-    """Return the path of a static file in a page."""
     return f"{base_path}{ASSETS}{hashlib.sha256(_content(name)).hexdigest()[:16]}/{name}"
 
 

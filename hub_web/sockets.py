@@ -56,7 +56,6 @@ class WebSession:
 
     @property
     def is_admin(self) -> bool:
-        """Return whether it may change what only an admin may."""
         return self.user.role == "admin" and "admin" in self.scopes
 
 
@@ -82,7 +81,6 @@ class Sessions:
         return WebSession(claims.jti, token, user, frozenset(claims.scopes), claims.exp)
 
     def is_good(self, session: WebSession) -> bool:
-        """Return whether a session has neither expired nor ended."""
         return session.expires_at > time.time() and not self._authority.is_revoked(session.id)
 
 

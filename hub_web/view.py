@@ -108,12 +108,10 @@ class View:
 
     @property
     def is_admin(self) -> bool:
-        """Return whether to show what only an admin may do; the routes decide."""
         return self.session.is_admin
 
     @property
     def may_change(self) -> bool:
-        """Return whether it may change anything; guests may only look."""
         return not self.user.read_only
 
     def title(self, name: str) -> None:
@@ -325,7 +323,6 @@ class View:
         return made
 
     def menu_item(self, label: str, on_click: Handler) -> ui.menu_item:
-        """Make an entry of a ``ui.menu``, which a screen reader knows as one."""
         return ui.menu_item(label, self.showing(on_click)).props("role=menuitem")
 
     def showing(self, handler: Handler) -> Callable[[], Awaitable[None]]:

@@ -80,7 +80,6 @@ class Authority:
 
     @property
     def expires_at(self) -> int:
-        """Seconds since the epoch."""
         return int(self._certificate.not_valid_after_utc.timestamp())
 
     def issue(

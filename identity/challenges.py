@@ -23,7 +23,6 @@ _SPOKE: Final = b"strawberry-spoke-1"
 
 
 def new_challenge() -> str:
-    """Return a challenge for one connection."""
     return secrets.token_urlsafe(24)
 
 

@@ -13,5 +13,4 @@ def uuid7() -> str:
 
 
 def time_of(identifier: str) -> float:
-    """Return the time in a UUIDv7, in seconds since 1970."""
     return int(identifier.replace("-", "")[:12], 16) / 1000

@@ -145,7 +145,6 @@ class KeyPair:
         return pair
 
     def save(self, path: Path) -> None:
-        """Store the key owner-only."""
         write_private(path, self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
     @property

@@ -133,7 +133,6 @@ def verify(
 
 
 def revoked(claims: Claims | None = None) -> Unauthorized:
-    """Return the error for a token that was revoked, with a hint where its claims are known."""
     return Unauthorized("the token has been revoked", hint=new_token_hint(claims) if claims else "")
 
 

@@ -52,7 +52,6 @@ class Interpreter:
 
     @property
     def alive(self) -> bool:
-        """Return whether it can run another program."""
         return not self.reason
 
     def start(self, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
@@ -289,7 +288,6 @@ class _Running:
 
     @property
     def open(self) -> bool:
-        """Return whether it still runs, as far as we know."""
         return not self.result.done()
 
     def add_output(self, output: Output) -> None:

@@ -105,7 +105,6 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Return whether something runs, or waits to run."""
         return self._one_run.locked()
 
     @property
@@ -260,7 +259,6 @@ class Pool:
         self.room_changed()
 
     def room_changed(self) -> None:
-        """Wake the sessions that wait for a process."""
         self._room.set()
 
     async def keep_spares(self) -> None:

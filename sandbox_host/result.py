@@ -38,5 +38,4 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        """Return whether the program ran to its end."""
         return self.status is RunStatus.OK

@@ -54,7 +54,6 @@ class Spoke:
 
     @property
     def connected(self) -> bool:
-        """Return whether it is on the bus right now."""
         return self._link.connected
 
     @property

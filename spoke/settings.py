@@ -107,7 +107,6 @@ class SpokeSettings(_Settings):
 
     @property
     def directory(self) -> Path:
-        """Return the directory of the spoke's own files."""
         return self.home / "spoke"
 
     @property

@@ -80,7 +80,6 @@ class SkillHost:
 
     @property
     def problems(self) -> list[LoadProblem]:
-        """The skills that could not be loaded or set up."""
         return [*self._loading_problems, *self._runner.problems]
 
     @property

@@ -107,7 +107,6 @@ def _that_fit(rules: list[str], sizes: Mapping[str, int], left: int) -> list[str
 
 
 def choices(texts: Iterable[str]) -> str:
-    """Return the grammar of some texts, of which one is spoken."""
     return _jsgf([f"public <utterance> = {_either(' '.join(_words(text)) for text in texts)}"])
 
 

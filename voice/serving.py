@@ -120,5 +120,4 @@ async def open_server(
 
 
 def peer_of(writer: asyncio.StreamWriter) -> str:
-    """Return the IP address of the other side."""
     return str((writer.get_extra_info("peername") or ("",))[0])

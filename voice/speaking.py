@@ -116,7 +116,6 @@ def spoken(text: str) -> str:
 
 
 def phrase(name: str, language: str, **values: str) -> str:
-    """Return a text of this module in a language; English where there is none."""
     return _TEXTS.get(_primary(language), _TEXTS["en"])[name].format(**values)
 
 
@@ -158,7 +157,6 @@ def answers(language: str) -> tuple[str, ...]:
 
 
 def refusals(language: str) -> tuple[str, ...]:
-    """Return what means no."""
     return _NO.get(_primary(language), _NO["en"])
 
 

@@ -141,7 +141,6 @@ def parsed_arguments(raw: str) -> dict[str, Json] | None:
 
 
 def stop_reason(word: str) -> StopReason:
-    """Return why an answer ended, in our words."""
     return _STOPS.get(word, "unknown")
 
 

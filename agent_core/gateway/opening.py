@@ -89,7 +89,6 @@ class LiveGateway:
 
     @property
     def kind(self) -> GatewayKind:
-        """Return the provider type of the models."""
         return self._current.kind
 
     def reload(self, models: Models, *, kind: GatewayKind) -> bool:
@@ -147,7 +146,6 @@ class ChosenModels:
 
     @property
     def models(self) -> Models:
-        """Those of them that can be asked now."""
         return self.gateway.models.only(self.names)
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:

@@ -60,7 +60,6 @@ _ALONE: Final = 2
 
 
 def has_tensorzero() -> bool:
-    """Return whether TensorZero is installed; a spoke does without it."""
     return importlib.util.find_spec("tensorzero") is not None
 
 

@@ -116,12 +116,10 @@ class ModelEntry(BaseModel):
 
     @property
     def is_native_ollama(self) -> bool:
-        """Return whether it is asked over Ollama's own API."""
         return self.provider == "ollama" and not self.address.endswith("/v1")
 
     @property
     def on_loopback(self) -> bool:
-        """Return whether the model runs on this machine only."""
         return is_loopback(host_of(self.address))
 
 
@@ -151,7 +149,6 @@ class Models:
     hint: str = ""
 
     def reason(self, name: str) -> str:
-        """Return why an entry is left out; empty where it can be asked."""
         return self._reasons.get(name, "")
 
     @property
@@ -181,7 +178,6 @@ class Models:
 
 
 def left_out(model: str, reason: str) -> Phrase:
-    """Return the line that says why an entry cannot be asked."""
     return Phrase("{model}: {reason}", model=model, reason=reason)
 
 

@@ -36,7 +36,6 @@ class Provider:
 
     @property
     def takes_address(self) -> bool:
-        """Return whether an entry may name another base URL."""
         return bool(self.address)
 
     def key_of(self, base_url: str | None, variable: str | None) -> str | None:

@@ -56,7 +56,6 @@ class RegisteredSkill:
 
     @property
     def name(self) -> str:
-        """The name of the class."""
         return self.registration.skill
 
     @property
@@ -206,7 +205,6 @@ class SkillDirectory(Generic[E]):
         return view
 
     def __contains__(self, device: object) -> bool:
-        """Return whether there is a device with this id; the hub itself counts as one."""
         return device == HUB_KEY or device in self._entries
 
     def put_own(self, skills: Iterable[RegisteredSkill]) -> None:
@@ -236,7 +234,6 @@ class SkillDirectory(Generic[E]):
             listener(device)
 
     def get(self, device: str) -> E | None:
-        """Return the device with this id."""
         return self._entries.get(device)
 
     def entries(self) -> list[E]:

@@ -90,7 +90,6 @@ class LoadedMethod:
 
     @cached_property
     def is_async(self) -> bool:
-        """Return whether it runs in the event loop."""
         return inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function)
 
 

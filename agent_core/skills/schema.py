@@ -158,7 +158,6 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """Return whether calling it gives values one after the other."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 

@@ -254,7 +254,6 @@ class Skill:
 
     @property
     def log(self) -> logging.Logger:
-        """The skill's log."""
         return logging.getLogger(f"strawberry.skills.{type(self).__name__}")
 
     def state(
@@ -331,7 +330,6 @@ FRAMEWORK_NAMES: Final = frozenset(name for name in vars(Skill) if not name.star
 
 
 def attach(skill: Skill, context: SkillContext) -> None:
-    """Attach a skill to its folder and its sink."""
     skill._context = context
 
 

@@ -73,7 +73,6 @@ class NativeToolset:
         return (_SEARCH_SPEC, *(tool.spec for tool in self._tools.values()))
 
     async def offer(self, message: str) -> None:
-        """Offer the methods that fit a message best."""
         await self._take(await self._catalogue.search(message))
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:

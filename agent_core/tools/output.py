@@ -90,12 +90,10 @@ def _found_line(found: FoundMethod, tools: Mapping[str, str] | None) -> str:
 
 
 def value_text(value: Json) -> str:
-    """Write the result of a method."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def called_text(path: str, text: str, limit: int, *, untrusted: bool) -> Prompt:
-    """Write what one method gave back."""
     return _output(bounded(text, limit), path, untrusted=untrusted)
 
 

@@ -158,7 +158,6 @@ class SkillToolset:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """The three tools."""
         return TOOL_SPECS
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:

@@ -52,7 +52,6 @@ class FrameBuffer:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Append received bytes."""
         self._buffer += data
 
     def take(self) -> Frame | None:

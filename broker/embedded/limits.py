@@ -72,7 +72,6 @@ class BrokerLimits:
     hub_outgoing_bytes: int = 128 * _MIB
 
     def exceeded_by(self, filters: Collection[str]) -> bool:
-        """Return whether these are too many filters for one connection."""
         return len(filters) > self.subscriptions or sum(map(len, filters)) > self.filter_bytes
 
 

@@ -77,7 +77,6 @@ class RetainedStore:
         return self._tree.get(topic)
 
     def matching(self, filter_: str) -> list[Retained]:
-        """Return the messages whose topics a filter matches."""
         return self._tree.of_filter(filter_)
 
     def share_with(self, message: Retained) -> Share:

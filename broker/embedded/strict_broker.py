@@ -333,7 +333,6 @@ class StrictBroker(Broker):
         return [message.topic for message in self._store.matching(filter_) if may_receive(message.topic)]
 
     def retained_on(self, topic: str) -> Retained | None:
-        """Return the message that is retained on a topic right now."""
         return self._store.get(topic)
 
     # ---- revoking

@@ -39,12 +39,10 @@ _LAST: Final = 0
 
 
 def role_name(principal: Principal) -> str:
-    """Return the name of a principal's own role."""
     return f"{OURS}{principal.kind}-{principal.id}"
 
 
 def role_of(principal: Principal) -> Role:
-    """Render what a principal may do."""
     return Role(rolename=role_name(principal), acls=frozenset(_acls(principal)))
 
 

@@ -206,7 +206,6 @@ class CommandResult(_Json):
 
     @property
     def is_missing(self) -> bool:
-        """Return whether the command failed because its object does not exist."""
         return self.error is not None and self.error.endswith("not found")
 
     @classmethod

@@ -32,7 +32,6 @@ def hub_login(key: KeyPair, instance: str) -> Login:
 
 
 def admin_login(key: KeyPair) -> Login:
-    """Return the login of the administrator of a Mosquitto that we start ourselves."""
     return Login(username=ADMIN, password=key.secret("mosquitto admin").get_secret_value())
 
 

@@ -120,7 +120,6 @@ class RunningMosquitto:
 
     @property
     def url(self) -> str:
-        """Its address for programs on this machine."""
         return f"mqtt://{bracketed(reachable(self._settings.listeners[0].host))}:{self.ports[0]}"
 
     @property

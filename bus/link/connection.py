@@ -146,7 +146,6 @@ class Connection:
         self._client.give_up()
 
     def has_room(self) -> bool:
-        """Return whether another publication may go out at once."""
         return self._in_flight < self._limit
 
     async def room(self) -> None:

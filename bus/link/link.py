@@ -90,7 +90,6 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Return whether something that is published now would be sent."""
         return self._connection is not None and not self._connection.closed.done()
 
     @property
@@ -215,7 +214,6 @@ class Link:
         self.reconnect()
 
     def resume(self) -> None:
-        """Connect again, at once."""
         self._reconnection.resume()
 
     def on_connected(self, callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:

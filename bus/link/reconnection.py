@@ -63,7 +63,6 @@ class Reconnection:
 
     @property
     def interrupted(self) -> bool:
-        """Return whether the present attempt, or connection, is to be given up."""
         return self._hurry.is_set()
 
     def hurry(self) -> None:
@@ -80,7 +79,6 @@ class Reconnection:
         self.settings = settings
 
     def pause(self) -> None:
-        """Make no attempt until `resume`."""
         self._wanted.clear()
 
     def resume(self) -> None:

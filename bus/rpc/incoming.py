@@ -67,7 +67,6 @@ class DedupCache:
 
     @property
     def active(self) -> int:
-        """Return how many calls are reserved or running."""
         return len(self._active)
 
     def find(self, call_id: str) -> IncomingCall | None:
@@ -78,7 +77,6 @@ class DedupCache:
         return issued_at <= self.floor
 
     def add(self, incoming: IncomingCall) -> None:
-        """Remember a call that has just arrived."""
         self._active[incoming.id] = incoming
 
     def finish(self, incoming: IncomingCall, reply: bytes) -> None:

@@ -152,7 +152,6 @@ class CompletionChunk(Part):
 
 
 def model_of(name: str) -> ModelSummary:
-    """Return an agent as OpenAI's API describes a model."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "strawberry"}
 
 

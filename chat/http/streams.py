@@ -124,7 +124,6 @@ def farewell(client: Client) -> Answer[Never]:
 
 
 def event(data: Any) -> bytes:
-    """Make one server-sent event without a name, with JSON as its data."""
     return b"data: " + to_json(data) + b"\n\n"
 
 

@@ -125,7 +125,6 @@ class Operation(Generic[P, Answer]):
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:
-        """The types of parameters and of the answer."""
         return get_type_hints(self.function, include_extras=True)
 
     @property

@@ -93,7 +93,6 @@ class Method(Part):
 
     @property
     def summary(self) -> str:
-        """The first line of the docstring."""
         return self.doc.strip().partition("\n")[0]
 
 

@@ -76,7 +76,6 @@ def unpack(
 
 
 def staged_files(home: Home) -> Path:
-    """Return where the files of a backup are unpacked."""
     return home.directory / STAGE / "files"
 
 

@@ -22,7 +22,6 @@ from identity.files import is_held, make_private_directory, write_private
 
 
 def has_data(home: Home) -> bool:
-    """Return whether there is anything in the home that a restore would replace."""
     return home.directory.exists() and bool(_old_units(home))
 
 

@@ -128,7 +128,6 @@ async def keep_child(
 
 
 def start_broker(home: Home) -> AbstractAsyncContextManager[Child]:
-    """Start the process of an embedded broker; see `deploy.home.brokers.processes`."""
     return start_child(home, "broker", "run", what="the embedded broker", stop_s=limits.BROKER_STOP_S)
 
 

@@ -61,7 +61,6 @@ class Lan:
         return tuple(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host in self.hosts)
 
     def on_renewed(self, reload: Callable[[], None]) -> None:
-        """Call a function when a new certificate has replaced the old one."""
         self._reloads.append(reload)
 
     async def keep(self, home: Home) -> None:

@@ -39,7 +39,6 @@ class Reporter:
 
     @property
     def is_supervised(self) -> bool:
-        """Return whether a service manager keeps what is reported in its log."""
         return self._manager.address is not None
 
     def say(self, *lines: str) -> None:
@@ -95,7 +94,6 @@ class Restart:
         self._is_stopped = False
 
     def request(self) -> None:
-        """End what runs in its order, then start again."""
         self._wanted.set()
 
     def prevent(self) -> None:

@@ -56,7 +56,6 @@ class ServiceManager:
         self._send("READY=1", _status(status))
 
     def status(self, text: str) -> None:
-        """Report its state in words, for ``systemctl status``."""
         self._send(_status(text))
 
     def stopping(self) -> None:

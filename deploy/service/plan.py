@@ -64,12 +64,10 @@ class ServicePlan:
 
 
 def is_size(text: str) -> bool:
-    """Return whether a text is a size as systemd writes it, for example ``512M``."""
     return _SIZE.fullmatch(text) is not None
 
 
 def name_of(kind: Kind) -> str:
-    """Return the name of a service."""
     return f"strawberry-{kind}"
 
 

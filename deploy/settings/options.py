@@ -33,7 +33,6 @@ class LanOptions:
 
     @property
     def host(self) -> str:
-        """The address to listen on without TLS."""
         return ANY if self.exposure == "insecure" else LOOPBACK
 
 

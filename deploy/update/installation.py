@@ -205,7 +205,6 @@ def _cannot_ask() -> StrawberryError:
 
 
 def is_newer(release: str, than: str) -> bool:
-    """Return whether a release is newer than another one."""
     return _order(release) > _order(than)
 
 

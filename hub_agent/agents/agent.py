@@ -84,17 +84,14 @@ class Agent:
 
     @property
     def allow(self) -> tuple[str, ...] | None:
-        """The skill methods that it may call; None for all."""
         return None if self.profile is None else self.profile.skills.allow
 
     @property
     def read_only(self) -> bool:
-        """Return whether it may call only methods that modify nothing."""
         return self.profile is not None and self.profile.skills.read_only
 
     @property
     def acts_on_sentences(self) -> bool:
-        """Return whether declared sentences act at once, without a model."""
         return self.profile is None or self.profile.sentences
 
     @property

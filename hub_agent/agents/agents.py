@@ -46,11 +46,9 @@ class Agents:
         self._tools: dict[str, tuple[Agent, tuple[tuple[int, int], ...], Tools]] = {}
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all agents that can be asked, the assistant's first."""
         return (*AGENTS, *(agent.name for agent in self.all()))
 
     def all(self) -> list[Agent]:
-        """Return the agents that can be asked, by name."""
         return [agent for file in self._look() if (agent := file.value) is not None]
 
     def find(self, name: str) -> Agent:

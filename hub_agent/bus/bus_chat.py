@@ -60,7 +60,6 @@ class _Asked:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the key that distinguishes it from all other requests."""
         return self.principal, self.id
 
     @property

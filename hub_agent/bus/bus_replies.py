@@ -81,7 +81,6 @@ class Replies:
 
 
 def is_last(event: TurnEvent) -> bool:
-    """Return whether nothing comes after this one."""
     return isinstance(event, TurnFinal | TurnError)
 
 

@@ -152,7 +152,6 @@ class HomeLink:
             await self._topics.forget(self.broker, emptied)
 
     async def publish_online(self) -> None:
-        """Publish that the hub is online; after each connect."""
         await self.publish(self._availability.topic, topics.HOME_ONLINE)
 
     async def publish_offline(self) -> None:

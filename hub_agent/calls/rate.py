@@ -96,7 +96,6 @@ class DailyVolume:
         of_bytes.charge(size)
 
     def charge(self, key: str, size: int) -> None:
-        """Count text that was recorded already."""
         self._bytes.of(key).charge(size)
 
 

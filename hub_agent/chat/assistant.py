@@ -215,7 +215,6 @@ class Assistant:
         return await self.record.recorded_as(caller.user.id, conversation, through=key)
 
     def catalogue(self, user: User, device: str | None) -> DirectoryCatalogue:
-        """Return the skills as a person sees them from a device."""
         return DirectoryCatalogue(self.registry.search, device, user=user.id)
 
     async def _run_sentence(

@@ -437,7 +437,6 @@ def _size(*texts: str | None) -> int:
 
 
 def record_of(row: TurnRow) -> TurnRecord:
-    """Return a turn as it is read."""
     return TurnRecord.model_validate(cast("object", row), from_attributes=True)
 
 

@@ -66,7 +66,6 @@ class Registries:
 
 
 def is_entity_id(text: object) -> bool:
-    """Return whether a text is the id of an entity."""
     return isinstance(text, str) and _ENTITY_ID.match(text) is not None
 
 

@@ -21,7 +21,6 @@ Handler = Callable[[Message], None]
 
 
 def topic_of(entity: str) -> str:
-    """Return the topic of an entity's state."""
     return entity.replace(".", "/", 1)
 
 

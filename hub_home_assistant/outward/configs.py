@@ -254,7 +254,6 @@ def _class_of(component: str, wanted: str | None, unit: str | None) -> str | Non
 
 
 def is_number(value: Json) -> bool:
-    """Return whether a value is a number that can be shown."""
     # Compared, not converted: an integer of JSON may be larger than any float.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
 
@@ -280,5 +279,4 @@ def text_of(component: str, value: Json) -> str | None:
 
 
 def is_plain(value: Json) -> bool:
-    """Return whether a value is text or a number."""
     return isinstance(value, str) or is_number(value)

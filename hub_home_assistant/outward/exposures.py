@@ -57,7 +57,6 @@ class Exposures:
         await self._replace(path, hidden if above else None)
 
     async def forget_person(self, user: str) -> None:
-        """Hide what a person showed who was removed."""
         await self._write([each.path for each in self._known.values() if each.user == user], None)
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:

@@ -106,7 +106,6 @@ def clean_up(
 
 
 def size_of(files: Iterable[CaptureFile]) -> int:
-    """Return the bytes that files take."""
     return sum(file.size for file in files)
 
 

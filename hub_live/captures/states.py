@@ -35,7 +35,6 @@ class CaptureStates:
     events: Events
 
     async def files(self, captures: Mapping[str, Kept]) -> Sequence[CaptureFile]:
-        """Return the files of captures, by the names that these are given."""
         return await self.shared.in_thread(partial(capture_files, captures))
 
     async def infos(self, captures: Sequence[Capture]) -> list[CaptureInfo]:

@@ -93,7 +93,6 @@ def guess(payload: bytes) -> Json:
 
 
 def blob(payload: bytes, media: str | None = None) -> Json:
-    """Describe a payload by its media type and its length in bytes."""
     return {"blob": media or "application/octet-stream", "bytes": len(payload)}
 
 

@@ -282,12 +282,10 @@ def described(sample: Sample) -> ShownSample:
 
 
 def described_gap(gap: Gap) -> ShownGap:
-    """Return a gap as people and models are shown it."""
     return ShownGap(since=utc(gap.since), until=None if gap.until is None else utc(gap.until))
 
 
 def moment(at: float) -> str:
-    """Return Unix seconds as RFC 3339."""
     return rfc3339(utc(at))
 
 

@@ -52,7 +52,6 @@ class User:
 
     @property
     def read_only(self) -> bool:
-        """Return whether this user may call ``read_only`` methods only."""
         return self.role == "guest"
 
     def require_writer(self, why: str = "") -> None:
@@ -160,11 +159,9 @@ class Accounts:
         return user
 
     def drop(self, user: str) -> None:
-        """Forget a person who was removed."""
         self._known.pop(user, None)
 
     async def users(self) -> list[User]:
-        """List all people, the oldest account first."""
         return await self._store.read(lambda session: [user_of(row) for row in _present(session)])
 
     async def get(self, user: str) -> User:

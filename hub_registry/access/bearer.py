@@ -69,7 +69,6 @@ class Bearer:
 
     @property
     def device(self) -> str | None:
-        """Id of the device that asks, where a device does."""
         return self.claims.sub if self.claims.kind == "device" else None
 
     @property

@@ -67,7 +67,6 @@ class Clients:
         return await self.get(name), SecretStr(token)
 
     async def list(self) -> Sequence[BusClient]:
-        """List those that may log in now, by name."""
         return await self._store.read(_good)
 
     async def get(self, name: str) -> BusClient:

@@ -69,7 +69,6 @@ class LoginSync:
             ) from error
 
     def resync(self) -> None:
-        """Send the broker the full list of logins soon."""
         self._outdated.set()
 
     async def sync(self) -> None:

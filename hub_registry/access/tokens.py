@@ -474,7 +474,6 @@ class TokenAuthority:
 
 
 def no_token() -> NotFound:
-    """Return the error for an id that is of no token, or of one that is not the asker's."""
     return NotFound("there is no such token", hint="'strawberry tokens list' lists them.")
 
 

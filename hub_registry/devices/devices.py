@@ -72,7 +72,6 @@ class Device:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that a person may call it."""
         return (self.display_name, *self.aliases)
 
 
@@ -220,7 +219,6 @@ class Devices:
         return await self._store.read(work)
 
     async def retired(self) -> set[str]:
-        """List the ids of the devices that were removed."""
         return await self._store.read(lambda session: set(session.exec(select(RetiredDeviceRow.id))))
 
     async def discard(self, device: str) -> None:

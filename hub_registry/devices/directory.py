@@ -70,7 +70,6 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """The device's name in generated code."""
         return self.device.key
 
     @property
@@ -79,7 +78,6 @@ class Entry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Display name and aliases."""
         return tuple(self.device.names)
 
     @property
@@ -102,12 +100,10 @@ class Entry:
 
     @property
     def to_review(self) -> int:
-        """Return how many of these items the owner has not decided on."""
         return sum(not item.denied for item in self.items)
 
     @property
     def connected(self) -> bool:
-        """Return whether calls may be sent to it."""
         return self.presence.connected and not self.device.revoked
 
     @property

@@ -51,15 +51,12 @@ class Journal:
         )
 
     def skill_gone(self, device: str, skill: str) -> None:
-        """Note a skill that no longer counts."""
         self._batch.skills[device, skill] = None
 
     def high_water(self, device: str, key_id: str, high: HighWater) -> None:
-        """Note the latest status of a device, signed with this key."""
         self._batch.high[device] = (key_id, high)
 
     def alive(self, device: str, at: datetime) -> None:
-        """Note a sign of life."""
         self._alive[device] = at
 
     async def flush(self) -> None:

@@ -42,7 +42,6 @@ class PresenceChange:
 
     @property
     def connected(self) -> bool:
-        """Return whether calls may be sent to it."""
         return self.state in (PresenceState.ONLINE, PresenceState.UNCONFIRMED)
 
 
@@ -56,7 +55,6 @@ class Presence:
 
     @property
     def connected(self) -> bool:
-        """Return whether calls may be sent to it."""
         return self.state in (PresenceState.ONLINE, PresenceState.UNCONFIRMED)
 
     def hear(self, status: DeviceStatus, *, retained: bool, at: float) -> str | None:

@@ -34,5 +34,4 @@ def good_clients(session: Session) -> list[TokenRow]:
 
 
 def client_names(session: Session) -> set[str]:
-    """List the user names of those."""
     return {row.subject for row in good_clients(session)}

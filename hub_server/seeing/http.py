@@ -118,7 +118,6 @@ class _Collected:
     families: list[Any]
 
     def collect(self) -> list[Any]:
-        """Return what is written; the library asks for it."""
         return self.families
 
 

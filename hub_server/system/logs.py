@@ -65,7 +65,6 @@ class LogRing(logging.Handler):
 
     @property
     def latest(self) -> int:
-        """The id of the latest record; 0 before the first."""
         return self._next - 1
 
     def lines(self, *, after: int = 0, level: int = logging.NOTSET) -> list[LogLine]:

@@ -41,7 +41,6 @@ async def new_chat() -> None:
 
 @page("/chat/{conversation}", title="Chat", icon="chat_bubble_outline", width="full")
 async def open_chat(conversation: str) -> None:
-    """Show a conversation."""
     await _Chat(conversation, is_new=False).build()
 
 
@@ -347,7 +346,6 @@ class _Conversations:
         return self._title
 
     def show_dialog(self) -> None:
-        """Show the list over the page, on a phone."""
         ui.run_javascript("document.querySelector('.sb-chats').classList.toggle('sb-open')")
 
     async def _show(self) -> None:

@@ -144,7 +144,6 @@ def place_and_owner(device: DeviceAnswer) -> None:
 
 
 def load_words(load: float | None) -> str:
-    """Return a load as a share of all processors."""
     return "" if load is None else f"{text.number(100 * load)} %"
 
 

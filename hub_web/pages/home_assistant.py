@@ -17,7 +17,6 @@ from hub_web.view import view
 
 @page("/home-assistant", title="Home Assistant", icon="roofing", menu=305, admin=True)
 async def home_assistant() -> None:
-    """Show what is exposed, and what could be."""
     await _HomeAssistant().open()
 
 

@@ -17,7 +17,6 @@ from hub_web.view import view
 
 
 def size(count: float) -> str:
-    """Return a number of bytes with its unit, as ``1.2 MB``."""
     return bytes_text(count, decimal=text.number(0.1, 1)[1])
 
 

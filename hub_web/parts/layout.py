@@ -40,12 +40,10 @@ def cut(tag: str, text: str, classes: str = "", *, title: str = "") -> Words:
 
 
 def heading(text: str, *, level: Literal[1, 2, 3] = 2, classes: str = "") -> Words:
-    """Make a heading; a page has one of level 1, which the frame makes."""
     return Words(f"h{level}", text, f"sb-h{level} {classes}")
 
 
 def note(text: str, *, classes: str = "") -> Words:
-    """Make a paragraph in the quieter colour."""
     return Words("p", text, f"sb-muted {classes}")
 
 
@@ -79,12 +77,10 @@ def grid(*, least: int = 280) -> ui.element:
 
 
 def row(*, wrap: bool = True) -> ui.element:
-    """Make a row of small things, centred on one line."""
     return ui.element("div").classes("sb-row" if wrap else "sb-row sb-nowrap")
 
 
 def stack() -> ui.element:
-    """Make a column of things below each other."""
     return ui.element("div").classes("sb-stack")
 
 
@@ -154,7 +150,6 @@ def problem(message: str, hint: str = "") -> ui.element:
 
 
 def actions() -> ui.element:
-    """Make the row of buttons at the end of a dialog or a card."""
     return ui.element("div").classes("sb-actions")
 
 
@@ -216,5 +211,4 @@ def code(content: str, *, label: str = "") -> ui.element:
 
 
 def as_json(value: Any, *, label: str = "") -> ui.element:
-    """Make a block with a JSON value."""
     return code(json.dumps(value, indent=2, ensure_ascii=False), label=label)

@@ -127,7 +127,6 @@ class Agent:
             self._local.reload(models, kind=kind)
 
     def model_states(self) -> "list[ModelState]":
-        """Return the state of each model of this device that was asked yet."""
         return [] if self._local is None else self._local.states()
 
     def cancel_all(self) -> None:

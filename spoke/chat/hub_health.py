@@ -64,7 +64,6 @@ class HubHealth:
 
     @property
     def is_silent(self) -> bool:
-        """Return whether messages do not wait for the hub."""
         return bool(self._silence)
 
     @property

@@ -61,11 +61,9 @@ class LocalAgent:
         self._pool = Lazy(partial(open_pool, sandbox), tasks=tasks, name="sandbox")
 
     def reload(self, models: Models, *, kind: GatewayKind) -> None:
-        """Ask other models from the next turn on."""
         self._models, self._kind = models, kind
 
     def states(self) -> list[ModelState]:
-        """See ``LiveGateway.states``; empty before the first turn."""
         return [] if self._live is None else self._live.states()
 
     def forget(self, conversation: str) -> None:
@@ -151,7 +149,6 @@ class _NoSandbox:
     """The session of a device where no sandbox is installed; no model there is asked for programs."""
 
     async def run(self, *_: object, **__: object) -> NoReturn:
-        """See ``agent_core.tools.toolset.Session``."""
         raise SandboxError("this device has no sandbox", hint="Call the tools one by one.")
 
 

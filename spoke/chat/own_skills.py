@@ -36,7 +36,6 @@ class OwnDevice:
 
     @property
     def key(self) -> str:
-        """The device's name in generated code."""
         return self.profile.key
 
     @property
@@ -100,7 +99,6 @@ class OwnSkills(DirectoryCatalogue):
         self._directory.put(self.own)
 
     def close(self) -> None:
-        """Free the memory."""
         self.finder.close()
 
     def refresh(self) -> None:

@@ -15,7 +15,6 @@ def is_readable(url: str) -> bool:
 
 
 def has_tls(urls: Iterable[str]) -> bool:
-    """Return whether any of these broker addresses uses TLS."""
     return any(urlsplit(url).scheme == "mqtts" for url in urls)
 
 

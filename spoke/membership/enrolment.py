@@ -119,7 +119,6 @@ class Enrolment(DeviceBus):
 
     @property
     def shown(self) -> str:
-        """The device as people know it: display name and key."""
         return f"{self.profile.name} ({self.profile.key})"
 
     @classmethod

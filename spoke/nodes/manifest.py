@@ -82,7 +82,6 @@ def node_folders(directory: Path) -> dict[str, Path]:
 
 
 def is_node_name(name: str) -> bool:
-    """Return whether a node can have this name; any other folder is listed with what is wrong."""
     return _NAME.match(name) is not None
 
 

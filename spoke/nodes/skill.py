@@ -40,7 +40,6 @@ class NodesSkill(Skill):
         tasks.create_task(self._look(), name="nodes that come and go")
 
     async def close(self) -> None:
-        """Stop all nodes."""
         await self._stack.aclose()
 
     @skill_method(read_only=True)
@@ -123,7 +122,6 @@ class NodesSkill(Skill):
 
     @property
     def _names(self) -> set[str]:
-        """The names of all nodes that can stand in a topic."""
         return set(filter(is_node_name, self._opened.names()))
 
     def _tell(self, status: NodeStatus) -> None:

@@ -89,7 +89,6 @@ class _Node:
 
     @property
     def is_ending(self) -> bool:
-        """Return whether it was stopped, and may not have ended yet."""
         return self.task is not None and self.task.cancelling() > 0
 
     async def run(self) -> None:
@@ -236,7 +235,6 @@ class Nodes:
         return [self._status(name) for name in sorted(self.names())]
 
     def names(self) -> set[str]:
-        """Return the names of all nodes: those with a folder, and those that run without one."""
         return {*node_folders(self._directory), *self._nodes}
 
     async def start(self, name: str) -> NodeStatus:

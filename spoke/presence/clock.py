@@ -24,7 +24,6 @@ class HubClock(EpochClock):
         self._present_ahead = 0.0
 
     def now(self) -> float:
-        """Return the seconds since 1970 by the hub's clock."""
         return super().now() + self._ahead
 
     def present(self) -> float:

@@ -75,7 +75,6 @@ class Answer(QTextBrowser):
         self._fit()
 
     def minimumSizeHint(self) -> QSize:  # noqa: N802
-        """Allow any width down to that of the window."""
         return QSize(0, 0)
 
     def _fit(self) -> None:

@@ -86,7 +86,6 @@ class ExchangeView(QWidget):
             self._layout.addWidget(ProblemCard(problem))
 
     def add_problem(self, message: str, hint: str) -> None:
-        """Show what went wrong beside the answer."""
         self._layout.addWidget(ProblemCard(message, hint))
 
     def _ending(self, error: TurnError) -> QWidget:
@@ -157,7 +156,6 @@ class QuestionCard(QFrame):
 
     @property
     def is_open(self) -> bool:
-        """Return whether it can still be answered."""
         return self.yes.isEnabled()
 
     def close_question(self, outcome: str) -> None:
@@ -204,7 +202,6 @@ def plain(text: str, name: str = "") -> QLabel:
 
 
 def call_of(event: ConfirmationWanted) -> str:
-    """Return which method of which device is meant."""
     return escaped(f"{event.device_name}: {event.method}")
 
 

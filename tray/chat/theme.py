@@ -62,12 +62,10 @@ DARK: Final = Theme(
 
 
 def is_dark() -> bool:
-    """Return whether the desktop is dark."""
     return QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
 
 
 def theme() -> Theme:
-    """Return the colours for the desktop as it is now."""
     return DARK if is_dark() else LIGHT
 
 

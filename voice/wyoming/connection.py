@@ -139,12 +139,10 @@ def sound_of(event: Event) -> Sound:
 
 
 def start_of(rate: int) -> AudioStart:
-    """Return the event before 16-bit mono sound."""
     return AudioStart(rate=rate, width=2, channels=1)
 
 
 def chunk_of(sound: Sound) -> AudioChunk:
-    """Return a piece of sound as an event."""
     return AudioChunk(rate=sound.rate, width=2, channels=1, audio=sound.samples)
 
 

@@ -169,7 +169,6 @@ def keep_provisioned(home: Home, *, url: str, ca: str | None, insecure: bool = F
 
 
 def is_local(url: str) -> bool:
-    """Return whether an address is one of this machine alone."""
     return _endpoint(url)[1] == "loopback"
 
 

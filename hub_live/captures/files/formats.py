@@ -79,7 +79,6 @@ class Format:
 
 
 def moment(at: float) -> str:
-    """Format Unix seconds as RFC 3339 in UTC, with microseconds."""
     return utc(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

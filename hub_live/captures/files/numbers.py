@@ -60,11 +60,9 @@ class Lines:
 
     @property
     def more(self) -> int:
-        """Return how many other names there were."""
         return len(self._beyond)
 
     def drawn(self) -> dict[str, Line]:
-        """Return the lines with as many points as a plot shows."""
         return {name: _thinner(line) if len(line) > 2 * POINTS else line for name, line in self.lines.items()}
 
 

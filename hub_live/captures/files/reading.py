@@ -205,5 +205,4 @@ def _gap(gap: dict[str, Json]) -> Gap:
 
 
 def _seconds(at: str) -> float:
-    """Return the Unix seconds of a recorded time."""
     return datetime.fromisoformat(at).timestamp()

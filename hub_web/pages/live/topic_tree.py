@@ -175,7 +175,6 @@ def _grow(root: Branch, state: TopicState) -> None:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort the numbers in a name by their size: room 9 is before room 10."""
     return [(len(each), each) if each.isdecimal() else (0, each) for each in re.split(r"(\d+)", name.lower())]
 
 

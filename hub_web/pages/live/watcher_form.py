@@ -37,7 +37,6 @@ _OFTEN: Final = (60, 300, 3_600)
 
 @page("/watchers/new", title="New watcher", icon="visibility")
 async def new_watcher() -> None:
-    """Show the form that makes a watcher."""
     await _Form().open()
 
 

@@ -37,7 +37,6 @@ def truth_of(watcher: WatcherSummary) -> tuple[Tone, str]:
 
 
 def decision_of(decision: str) -> str:
-    """Return what was decided in words."""
     return text(kind_of(decision).label)
 
 

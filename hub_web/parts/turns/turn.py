@@ -338,7 +338,6 @@ class TurnBox:
             self._show_foot(outcome, exchange.problem, "", [view.at(exchange.at)])
 
     def set_replaced(self) -> None:
-        """Show that another turn has taken its place: it cannot be changed any more."""
         self.box.classes("sb-was")
 
     # -- questions and the foot ---------------------------------------------------------------------

@@ -107,7 +107,6 @@ def _read(path: Path) -> NoteFile:
 
 
 def _plain(title: str) -> str:
-    """Return a title in one line, without the marks of a heading."""
     return " ".join(title.split()).lstrip("# ")
 
 

@@ -101,7 +101,6 @@ _WORDS: Final = {
 
 
 def open_engine(settings: VoiceSettings) -> "PocketSphinx":
-    """See `voice.engines`."""
     return PocketSphinx(settings.wake_words)
 
 

@@ -15,7 +15,6 @@ from voice.wyoming.connection import chunk_of, read_as, start_of, text_of
 
 
 def open_engine(settings: VoiceSettings, address: str = "") -> "WyomingSpeechToText":
-    """See `voice.engines`."""
     return WyomingSpeechToText(server_of(address, "asr"))
 
 

@@ -20,7 +20,6 @@ _WORDS_PER_MINUTE: Final = "160"
 
 
 def open_engine(settings: VoiceSettings) -> "Espeak":
-    """See `voice.engines`."""
     return Espeak(voice=settings.voice)
 
 

@@ -19,7 +19,6 @@ _DEADLINES: Final = Deadlines(connect_s=3, answer_s=4, retry_s=30, retry_max_s=3
 
 
 def open_engine(settings: VoiceSettings, address: str = "") -> "WyomingTextToSpeech":
-    """See `voice.engines`."""
     return WyomingTextToSpeech(server_of(address, "tts"), deadlines=_DEADLINES)
 
 

@@ -8,7 +8,6 @@ from voice.settings import VoiceSettings
 
 
 def open_engine(settings: VoiceSettings) -> "MicroWakeWords":
-    """See `voice.engines`."""
     return MicroWakeWords(settings.wake_words)
 
 

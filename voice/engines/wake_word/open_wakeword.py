@@ -13,7 +13,6 @@ _CHUNK_BYTES: Final = 2 * 1_280
 
 
 def open_engine(settings: VoiceSettings) -> "OpenWakeWords":
-    """See `voice.engines`."""
     return OpenWakeWords(settings.wake_words)
 
 
