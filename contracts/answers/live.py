@@ -1,5 +1,7 @@
 """Answers of the live home: values of topics, events, programs, memory, notifications."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field
@@ -146,3 +148,54 @@ class SentTest(Part):
     name: str
     sent: bool
     problem: str
+
+
+@dataclass(frozen=True)
+class ShownThing:
+    """Something in the home.
+
+    Attributes:
+        kind: ``area``, ``device``, ``node``, ``skill``, ``state`` of a skill, or the kind of an entity in the
+            words of Home Assistant: ``light``, ``sensor``.
+        id: Unique among the things of its kind and origin.
+        device: Key of the device, or the name that another program gives its device.
+        state: None where it is not known.
+        age_s: Since it is so; None where that is not known.
+        topic: Where the state is published, with its ``link`` and the ``field`` of the payload; None for the
+            whole payload.
+        sets: Fields that can be set on the topic below it, of a device of Zigbee2MQTT.
+        on_off: Of a binary sensor, the values that mean on and off, as text; a contact that is closed is off.
+    """
+
+    kind: str
+    id: str
+    name: str
+    area: str | None = None
+    device: str | None = None
+    state: Json = None
+    unit: str | None = None
+    age_s: float | None = None
+    device_class: str | None = None
+    topic: str | None = None
+    link: LinkName | None = None
+    field: str | None = None
+    sets: tuple[str, ...] = ()
+    on_off: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShownWorld:
+    """Things that were asked for.
+
+    Attributes:
+        more: How many further ones fit.
+        kinds: How many of each kind fit, those left out included.
+        areas: Likewise by area.
+        left_out: Entities of the home broker that are not known, because there are too many.
+    """
+
+    things: Sequence[ShownThing]
+    more: int
+    kinds: dict[str, int]
+    areas: dict[str, int]
+    left_out: int

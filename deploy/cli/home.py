@@ -7,10 +7,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter
 
+from contracts.answers.devices import Purged
 from contracts.errors import ConfigError
 from contracts.wire import rfc3339
 from deploy import limits
@@ -111,17 +112,17 @@ def purge(options: argparse.Namespace) -> int:
     if not is_sure("Remove them?", yes=options.yes):
         return 1
     with waiting("removing messages"):
-        answer: dict[str, Any] = client.request("POST", "/api/purge", {})
+        answer = client.post("/api/purge", {}, Purged)
     Output(options.json).result(answer, text="\n".join(_report(answer)))
-    return 1 if answer["left"] else 0
+    return 1 if answer.left else 0
 
 
-def _report(answer: dict[str, Any]) -> Iterator[str]:
-    yield f"{answer['emptied']} topics are empty now."
-    if answer["left"]:
-        yield f"Not emptied: {', '.join(answer['left'])}"
-    if answer["connected"]:
-        yield f"Still running, and publishing again: {', '.join(answer['connected'])}"
+def _report(answer: Purged) -> Iterator[str]:
+    yield f"{answer.emptied} topics are empty now."
+    if answer.left:
+        yield f"Not emptied: {', '.join(answer.left)}"
+    if answer.connected:
+        yield f"Still running, and publishing again: {', '.join(answer.connected)}"
     yield "The hub publishes again after its next start."
 
 

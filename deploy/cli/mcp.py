@@ -9,6 +9,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from contracts.answers.system import McpServers, McpServerState
 from contracts.errors import ConfigError, StrawberryError
 from deploy import limits
 from deploy.cli.client import hub_of
@@ -23,7 +24,6 @@ _MISSING: Final = ConfigError(
     "'strawberry mcp' needs a package that is not installed",
     hint="Install it: pip install 'strawberry-home[mcp]'.",
 )
-_COLUMNS: Final = ("name", "skill", "state", "methods", "detail")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,13 +65,23 @@ def serve(options: argparse.Namespace) -> int:
 
 def list_servers(options: argparse.Namespace) -> int:
     """Print the servers of ``mcp.json`` and their state; the exit code is 1 where the file is broken."""
-    found = hub_of(options).request("GET", "/api/mcp/servers")
+    found = hub_of(options).get("/api/mcp/servers", McpServers)
     none = "No MCP servers. Add them to mcp.json in the data directory, under mcpServers."
-    empty = "No MCP server runs." if found["problem"] else none
-    Output(options.json).rows(found["servers"], _COLUMNS, empty=empty)
-    if found["problem"]:
-        note(found["problem"])
-    return 1 if found["problem"] else 0
+    empty = "No MCP server runs." if found.problem else none
+    Output(options.json).rows(found.servers, _cells, empty=empty)
+    if found.problem:
+        note(found.problem)
+    return 1 if found.problem else 0
+
+
+def _cells(server: McpServerState) -> dict[str, object]:
+    return {
+        "name": server.name,
+        "skill": server.skill,
+        "state": server.state,
+        "methods": server.methods,
+        "detail": server.detail,
+    }
 
 
 async def _pipe(hub: HubClient) -> None:

@@ -20,7 +20,7 @@ from agent_core.setup.looking import FoundOllama, ask_ollamas, look_at, ollamas_
 from contracts.errors import ConfigError, GatewayError, StrawberryError
 from deploy import limits
 from deploy.cli.client import find_hub, find_nearest
-from deploy.cli.terminal.output import Output, note, progress_line, waiting
+from deploy.cli.terminal.output import Output, columns, note, progress_line, waiting
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
 from deploy.logs.terminal import visible
@@ -47,9 +47,9 @@ def list_models(options: argparse.Namespace) -> None:
         ]
         Output(as_json=True).result({"models": rows, "ollama": found})
         return
-    columns = ["name", "provider", "model", "tools", "answers", "detail"]
+    cells = columns("name", "provider", "model", "tools", "answers", "detail")
     Output(as_json=False).rows(
-        rows, columns, empty="No model is configured. Run 'strawberry setup' to add one."
+        rows, cells, empty="No model is configured. Run 'strawberry setup' to add one."
     )
     for each in ollamas:
         print(f"\nOllama at {each.address}")
@@ -188,8 +188,8 @@ def _ollama_text(found: FoundOllama) -> str:
         return f"  {found.problem}"
     if not found.models:
         return "  It has no models yet: strawberry models pull qwen3:4b"
-    columns = ["model", "size", "parameters", "quantisation", "context", "tools", "in memory"]
-    return table([_ollama_row(model) for model in found.models], columns)
+    headings = ["model", "size", "parameters", "quantisation", "context", "tools", "in memory"]
+    return table([_ollama_row(model) for model in found.models], headings)
 
 
 def _ollama_row(model: LocalModel) -> list[str]:

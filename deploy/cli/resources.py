@@ -116,8 +116,7 @@ def run(options: argparse.Namespace) -> int:
     answer = hub_of(options).request(command.method, path, body)
     output = Output(options.json)
     if isinstance(answer, list):
-        headings = [heading for heading, _, _ in command.columns]
-        output.rows(answer, headings, empty=command.empty, shown=lambda row: dict(_cells(command, row)))
+        output.rows(answer, lambda row: dict(_cells(command, row)), empty=command.empty)
     else:
         told = given if answer is None else answer
         shown = {name: _formatted(command.formats.get(name), each) for name, each in told.items()}

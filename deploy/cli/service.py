@@ -10,7 +10,7 @@ from typing import Final
 
 from contracts.errors import ConfigError
 from deploy.cli.parser import make_parser
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.output import Output, columns, note
 from deploy.directory import Home
 from deploy.service.plan import (
     COMMANDS,
@@ -27,7 +27,7 @@ from deploy.service.systemd import Systemd
 from identity.files import make_private_directory
 from spoke.membership.enrolment import FILE_NAME
 
-_COLUMNS: Final = ("service", "state", "detail", "enabled", "restarts", "memory_bytes", "since")
+_cells: Final = columns("service", "state", "detail", "enabled", "restarts", "memory_bytes", "since")
 _OTHERS: Final[dict[Kind, tuple[Kind, ...]]] = {"up": ("hub", "spoke"), "hub": ("up",), "spoke": ("up",)}
 """What holds the same files, so that both cannot run."""
 
@@ -62,7 +62,7 @@ def status(options: argparse.Namespace) -> int:
     """Show how the services are; the exit code is 1 where one does not run, or there is none."""
     manager = _systemd(options)
     found = [state for kind in _kinds(options) if (state := manager.state(kind)) is not None]
-    Output(options.json).rows(found, _COLUMNS, empty="no service; 'strawberry service install' sets one up")
+    Output(options.json).rows(found, _cells, empty="no service; 'strawberry service install' sets one up")
     return 0 if found and all(each["state"] == "active" for each in found) else 1
 
 

@@ -16,7 +16,7 @@ from contracts.devices.presence import VoiceSummary
 from contracts.errors import ConfigError, SpeechError
 from deploy import limits
 from deploy.cli.client import find_spoke
-from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.output import Output, columns
 from deploy.directory import Home
 from deploy.logs.terminal import visible
 from deploy.settings.settings import read_household, read_voice
@@ -97,9 +97,9 @@ def devices(options: argparse.Namespace) -> None:
         }
         for each in found()
     ]
-    columns = ["name", "microphone", "loudspeaker", "default"]
+    cells = columns("name", "microphone", "loudspeaker", "default")
     empty = "There is no sound device. Is one plugged in, and may this user use it (group audio)?"
-    Output(as_json=options.json).rows(rows, columns, empty=empty)
+    Output(as_json=options.json).rows(rows, cells, empty=empty)
 
 
 def level_meter(options: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Final
 
 from agent_core.search.words import naming_words
-from contracts.answers.live import LinkName
+from contracts.answers.live import ShownThing
 from contracts.wire import Json
 from hub_live.topics import field
 
@@ -15,36 +15,8 @@ _OPENINGS: Final = frozenset({"door", "garage_door", "opening", "window"})
 
 
 @dataclass(frozen=True)
-class Thing:
-    """Something in the home.
-
-    Attributes:
-        kind: ``area``, ``device``, ``node``, ``skill``, ``state`` of a skill, or the kind of an entity in the
-            words of Home Assistant: ``light``, ``sensor``.
-        id: Unique among the things of its kind and origin.
-        device: Key of the device, or the name that another program gives its device.
-        state: None where it is not known.
-        age_s: Since it is so; None where that is not known.
-        topic: Where the state is published, with its ``link`` and the ``field`` of the payload; None for the
-            whole payload.
-        sets: Fields that can be set on the topic below it, of a device of Zigbee2MQTT.
-        on_off: Of a binary sensor, the values that mean on and off, as text; a contact that is closed is off.
-    """
-
-    kind: str
-    id: str
-    name: str
-    area: str | None = None
-    device: str | None = None
-    state: Json = None
-    unit: str | None = None
-    age_s: float | None = None
-    device_class: str | None = None
-    topic: str | None = None
-    link: LinkName | None = None
-    field: str | None = None
-    sets: tuple[str, ...] = ()
-    on_off: tuple[str, ...] = ()
+class Thing(ShownThing):
+    """Something in the home, as the hub finds it by words."""
 
     def reading(self, payload: Json) -> Json:
         """Return the state in a decoded payload; ``on`` or ``off`` where a value means that."""

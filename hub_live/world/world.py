@@ -14,6 +14,7 @@ from agent_core.schemas.nearest import suggestion
 from agent_core.search.words import naming_words
 from agent_core.skills.skill import skill_method
 from contracts import topics
+from contracts.answers.live import ShownWorld
 from contracts.errors import InvalidMessage, NotFound
 from contracts.text import shortened
 from contracts.wire import Json
@@ -32,21 +33,10 @@ _HEALTH: Final = ".health"
 
 
 @dataclass(frozen=True)
-class WorldView:
-    """Things that were asked for.
-
-    Attributes:
-        more: How many further ones fit.
-        kinds: How many of each kind fit, those left out included.
-        areas: Likewise by area.
-        left_out: Entities of the home broker that are not known, because there are too many.
-    """
+class WorldView(ShownWorld):
+    """Things that were asked for."""
 
     things: list[Thing]
-    more: int
-    kinds: dict[str, int]
-    areas: dict[str, int]
-    left_out: int
 
 
 class World:

@@ -3,39 +3,37 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contracts.answers.record import ConversationTurn
 from tests.deploy.strawberry import environment_of, run
 from tests.proofs import ProvingHandler, serving
 
 # Five and a half hours ahead of UTC, all year: what was said in the evening there is of the next day here.
 ZONE = "TST-5:30"
+
+
+def _turn(minute: int, question: str, answer: str | None, **more: Any) -> dict[str, Any]:
+    at = datetime(2026, 1, 1, 21, minute, tzinfo=UTC)
+    given = {"state": "finished", "mode": None, "question": question, "answer": answer, **more}
+    return ConversationTurn(turn=f"t{minute}", conversation="c1", at=at, **given).model_dump(mode="json")
+
+
 EXCHANGES = (
-    {"question": "Is it dark?", "answer": "It is.", "at": "2026-01-01T21:00:00.000Z", "mode": "online"},
-    {
-        "question": "Now?",
-        "answer": "Dark.",
-        "at": "2026-01-01T21:01:00.000Z",
-        "mode": "offline",
-        "device": "pi",
-    },
-    {"question": "Still?", "answer": "It is st", "at": "2026-01-01T21:02:00.000Z", "mode": None},
-    {
-        "question": "Hello?",
-        "answer": None,
-        "at": "2026-01-01T21:03:00.000Z",
-        "mode": None,
-        "problem": "no model is configured",
-    },
-    {"question": "Yes?", "answer": "I", "at": "2026-01-01T21:04:00.000Z", "mode": None, "state": "cancelled"},
+    _turn(0, "Is it dark?", "It is.", mode="online"),
+    _turn(1, "Now?", "Dark.", mode="offline", device="pi"),
+    _turn(2, "Still?", "It is st"),
+    _turn(3, "Hello?", None, problem="no model is configured"),
+    _turn(4, "Yes?", "I", state="cancelled"),
 )
 KNOWN = (
-    {"id": "c1", "asked": "Is it dark?", "at": "2026-01-01T21:03:00.000Z"},
-    {"id": "c0", "asked": "Good morning", "at": "2025-12-31T08:00:00.000Z"},
+    {"id": "c1", "asked": "Is it dark?", "title": None, "at": "2026-01-01T21:03:00.000Z"},
+    {"id": "c0", "asked": "Good morning", "title": None, "at": "2025-12-31T08:00:00.000Z"},
 )
 SHOWN = """\
 2026-01-02 02:30  (online)
@@ -85,7 +83,7 @@ class Hub:
             case "":
                 return 200, self.known[:limit]
             case "/c1":
-                return 200, {"id": "c1", "exchanges": EXCHANGES[-limit:]}
+                return 200, {"id": "c1", "title": None, "exchanges": EXCHANGES[-limit:]}
             case _:
                 return 404, {"code": "not_found", "detail": "there is none", "hint": "Look."}
 

@@ -199,7 +199,9 @@ class LiveHouse:
 
     def event(self, kind: str, subject: str) -> dict[str, Any]:
         """Wait for an event; one that has come already counts."""
-        events = self.house.client.events(f"/api/events?kind={kind}&last=1000", {}, silence_s=PATIENCE_S)
+        events = self.house.client.events(
+            f"/api/events?kind={kind}&last=1000", {}, dict[str, Any], silence_s=PATIENCE_S
+        )
         return next(event for event in events if event["subject"] == subject)
 
     def write(self, path: str, text: str) -> None:

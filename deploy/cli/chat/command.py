@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError, NotFound, StrawberryError
 from deploy import limits
@@ -13,6 +13,9 @@ from deploy.cli.chat.conversation import Conversation
 from deploy.cli.chat.history import as_text, exchanges, latest
 from deploy.cli.client import HubClient, hub_of, nearest_of
 from deploy.cli.terminal.output import Output, note
+
+if TYPE_CHECKING:
+    from contracts.answers.record import ConversationTurn
 
 _DEFAULT_AGENT: Final = "assistant"
 
@@ -33,7 +36,7 @@ def chat(options: argparse.Namespace) -> int:
         raise ConfigError(
             "the message is empty", hint="Without a message, 'strawberry chat' is a conversation."
         )
-    earlier: list[dict[str, Any]] = []
+    earlier: list[ConversationTurn] = []
     if options.newest or options.conversation is not None:
         conversation.id = latest(find()) if options.newest else options.conversation
         earlier = _earlier(conversation)
@@ -49,7 +52,7 @@ def chat(options: argparse.Namespace) -> int:
             note(_how_to_continue(options, conversation.id))
 
 
-def _earlier(conversation: Conversation) -> list[dict[str, Any]]:
+def _earlier(conversation: Conversation) -> "list[ConversationTurn]":
     """Return the last exchanges of a conversation, and have it go on where it was begun.
 
     Raises:

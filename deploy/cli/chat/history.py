@@ -3,8 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterable
-from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient, api, nearest_of
@@ -12,7 +11,9 @@ from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
 
-_COLUMNS: Final = ("when", "asked", "id")
+if TYPE_CHECKING:
+    from contracts.answers.record import ConversationTurn
+    from contracts.chat import ConversationSummary
 
 
 def history(options: argparse.Namespace) -> int:
@@ -36,28 +37,27 @@ def history(options: argparse.Namespace) -> int:
         return 0
     output.rows(
         conversations(client, limit=options.limit),
-        _COLUMNS,
+        lambda each: {"when": moment(each.at), "asked": each.title or each.asked, "id": each.id},
         empty="There is no conversation yet. 'strawberry chat' starts one.",
-        shown=lambda each: {
-            "when": moment(each["at"]),
-            "asked": each.get("title") or each["asked"],
-            "id": each["id"],
-        },
     )
     return 0
 
 
 def _whole(client: HubClient, given: str) -> str:
     """Return the id among the latest ones that begins so; what is none of them as it is given."""
-    begun = [str(each["id"]) for each in conversations(client, limit=100) if each["id"].startswith(given)]
+    begun = [each.id for each in conversations(client, limit=100) if each.id.startswith(given)]
     if len(begun) > 1 and given not in begun:
         raise ConfigError(f"{given} begins several: {', '.join(begun[:5])}", hint="Type more of it.")
     return begun[0] if len(begun) == 1 else given
 
 
 def _rename(client: HubClient, options: argparse.Namespace) -> int:
-    renamed = client.request("PATCH", api("conversations", options.id), {"title": options.rename})
-    title = renamed["title"]
+    # Here, as below: 'strawberry chat' imports this and starts without pydantic.
+    from contracts.answers.record import ConversationTitle
+
+    path, body = api("conversations", options.id), {"title": options.rename}
+    renamed = client.send("PATCH", path, body, ConversationTitle)
+    title = renamed.title
     said = f"The conversation is called {title!r}." if title else "The conversation has no title."
     Output(options.json).result(renamed, text=said)
     return 0
@@ -98,21 +98,22 @@ _CHANGES: Final = {"delete": _delete, "rename": _rename, "export": _export}
 """By the names of their options."""
 
 
-def conversations(client: HubClient, *, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return the conversations, newest first: ``id``, ``asked`` (the first question) and ``at``."""
-    found: list[dict[str, Any]] = client.request("GET", api("conversations", limit=limit))
-    return found
+def conversations(client: HubClient, *, limit: int | None = None) -> "list[ConversationSummary]":
+    """Return the conversations, newest first."""
+    from contracts.chat import ConversationSummary
+
+    return client.get(api("conversations", limit=limit), list[ConversationSummary])
 
 
-def exchanges(client: HubClient, conversation: str, *, limit: int | None = None) -> list[dict[str, Any]]:
+def exchanges(client: HubClient, conversation: str, *, limit: int | None = None) -> "list[ConversationTurn]":
     """Return the last questions and answers of a conversation, oldest first.
 
     Raises:
         NotFound: If there is no such conversation.
     """
-    answer = client.request("GET", api("conversations", conversation, limit=limit))
-    found: list[dict[str, Any]] = answer["exchanges"]
-    return found
+    from contracts.answers.record import Conversation
+
+    return client.get(api("conversations", conversation, limit=limit), Conversation).exchanges
 
 
 def latest(client: HubClient) -> str:
@@ -124,35 +125,29 @@ def latest(client: HubClient) -> str:
     known = conversations(client, limit=1)
     if not known:
         raise ConfigError("there is no conversation to continue", hint="'strawberry chat' starts one.")
-    return str(known[0]["id"])
+    return known[0].id
 
 
-def as_text(kept: Iterable[dict[str, Any]]) -> str:
+def as_text(kept: "Iterable[ConversationTurn]") -> str:
     """Return questions and answers for a person: local time, who answered, question, answer."""
     return "\n\n".join(
-        f"{_local(each['at'])}  {_mark(each)}\n> {each['question']}\n{_said(each)}".rstrip() for each in kept
+        f"{each.at.astimezone():%Y-%m-%d %H:%M}  {_mark(each)}\n> {each.question}\n"
+        f"{each.answer or each.problem}".rstrip()
+        for each in kept
     )
 
 
-def _said(exchange: dict[str, Any]) -> str:
-    return str(exchange["answer"] or exchange.get("problem") or "")
-
-
-def _mark(exchange: dict[str, Any]) -> str:
-    if exchange.get("replaced_by"):
+def _mark(exchange: "ConversationTurn") -> str:
+    if exchange.replaced_by:
         return "(replaced)"
     # Only a complete answer has a mode.
-    if exchange["mode"]:
-        return f"({exchange['mode']})"
-    if exchange.get("outcome") == "interrupted":
+    if exchange.mode:
+        return f"({exchange.mode})"
+    if exchange.outcome == "interrupted":
         return "(interrupted)"
-    match exchange.get("state"):
+    match exchange.state:
         case "running":
             return "(not finished)"
         case "cancelled":
             return "(stopped)"
-    return "(broken off)" if exchange["answer"] else "(no answer)"
-
-
-def _local(at: str) -> str:
-    return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
+    return "(broken off)" if exchange.answer else "(no answer)"

@@ -3,13 +3,15 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
+from contracts.answers.devices import DeviceAnswer
+from contracts.answers.skills import SearchBody
 from contracts.errors import StrawberryError
 from contracts.validation import did_you_mean
 from deploy import limits
@@ -17,6 +19,8 @@ from deploy.cli.chat.conversation import Conversation
 from deploy.cli.client import HubClient
 from deploy.cli.terminal.output import note
 from deploy.directory import Home
+
+T = TypeVar("T")
 
 _COMMANDS: Final = {
     "/help": "show these commands",
@@ -106,18 +110,18 @@ class Names:
 
     def devices(self) -> list[str]:
         """Return display names, keys and aliases; empty where the hub cannot be asked."""
-        rows = self._ask("/api/devices") or []
-        return sorted({name for row in rows for name in (row["name"], row["key"], *row["aliases"])})
+        rows = self._ask("/api/devices", list[DeviceAnswer]) or []
+        return sorted({name for row in rows for name in (row.name, row.key, *row.aliases)})
 
     def skills(self) -> list[str]:
         """Return ``LampSkill`` and ``LampSkill.turn_on`` of every skill; empty as ``devices``."""
-        found = self._ask("/api/skills") or {"results": []}
-        paths = [row["path"].split(".")[2:] for row in found["results"]]
+        found = self._ask("/api/skills", SearchBody)
+        paths = [row.path.split(".")[2:] for row in (found.results if found else ())]
         return sorted({name for skill, method in paths for name in (skill, f"{skill}.{method}")})
 
-    def _ask(self, path: str) -> Any:
+    def _ask(self, path: str, kind: type[T]) -> T | None:
         try:
-            return self._hub().request("GET", path, timeout=limits.LOOKUP_TIMEOUT_S)
+            return self._hub().get(path, kind, timeout=limits.LOOKUP_TIMEOUT_S)
         except StrawberryError:
             # Without the hub, or without the right to list devices, nothing is completed.
             return None

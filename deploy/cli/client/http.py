@@ -100,9 +100,17 @@ class HubClient:
 
     def post(self, path: str, body: Any, kind: "type[T] | TypeAdapter[T]") -> T:
         """Send JSON, and return the answer; see `get`."""
-        return self._read(kind, self._text("POST", path, body))
+        return self.send("POST", path, body, kind)
 
-    def _read(self, kind: "type[T] | TypeAdapter[T]", text: bytes) -> T:
+    def send(self, method: str, path: str, body: Any, kind: "type[T] | TypeAdapter[T]") -> T:
+        """Send a request with a body, and return the answer; see `get`."""
+        return self._read(kind, self._text(method, path, body))
+
+    def delete(self, path: str, kind: "type[T] | TypeAdapter[T]") -> T:
+        """Have something removed, and return the answer; see `get`."""
+        return self.send("DELETE", path, None, kind)
+
+    def _read(self, kind: "type[T] | TypeAdapter[T]", text: bytes | str) -> T:
         from pydantic import TypeAdapter  # here: 'strawberry chat' starts without it
 
         adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
@@ -192,14 +200,19 @@ class HubClient:
                     yield {"kind": "text", "text": text}
 
     def events(
-        self, path: str, headers: dict[str, str], *, silence_s: float = limits.SILENCE_S
-    ) -> Iterator[dict[str, Any]]:
-        """Yield each JSON event of a server-sent stream that has no end mark, until it ends or is silent.
+        self,
+        path: str,
+        headers: dict[str, str],
+        kind: "type[T] | TypeAdapter[T]",
+        *,
+        silence_s: float = limits.SILENCE_S,
+    ) -> Iterator[T]:
+        """Yield each event of a server-sent stream that has no end mark, until it ends or is silent.
 
         Raises:
-            StrawberryError: As ``request``.
+            StrawberryError: As ``get``.
         """
-        return map(json.loads, self._data("GET", path, None, headers, timeout=silence_s))
+        return (self._read(kind, text) for text in self._data("GET", path, None, headers, timeout=silence_s))
 
     def _data(
         self, method: str, path: str, body: Any, headers: dict[str, str], *, timeout: float

@@ -2,8 +2,9 @@
 
 import argparse
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
+from contracts.answers.devices import ApprovedAnswer, DeviceAnswer, InvitationAnswer, RemovedAnswer, Waiting
 from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import api, hub_of, is_local_spoke
 from deploy.cli.hub.tokens import scopes_of
@@ -11,8 +12,6 @@ from deploy.cli.terminal.asking import answer_to, is_sure
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import moment
 
-_COLUMNS: Final = ("name", "key", "owner", "area", "state", "last_seen", "problems")
-_WAITING_COLUMNS: Final = ("code", "name", "source", "fingerprint", "expires_at")
 _SCOPES: Final = ("chat", "call")
 _ON: Final = {"on": True, "off": False}
 _JOINING: Final = "/api/devices/join"
@@ -20,31 +19,37 @@ _JOINING: Final = "/api/devices/join"
 
 def list_devices(options: argparse.Namespace) -> None:
     """Print the devices with state and problems, and to an admin those that wait to be approved."""
-    client = hub_of(options)
-    devices = client.request("GET", "/api/devices")
+    client, output = hub_of(options), Output(options.json)
+    devices = client.get("/api/devices", list[DeviceAnswer])
+    waiting_ones: list[Waiting] = []
     with suppress(Forbidden):
-        devices += [{"id": None, "state": "waiting", **each} for each in client.request("GET", _JOINING)]
-    Output(options.json).rows(
-        devices,
-        _COLUMNS,
-        empty="There are no devices. Run 'strawberry devices add NAME' to add one.",
-        shown=_shown,
-    )
+        waiting_ones = client.get(_JOINING, list[Waiting])
+    if options.json:
+        asking = [{"id": None, "state": "waiting", **each.model_dump(mode="json")} for each in waiting_ones]
+        output.result([*devices, *asking])
+        return
+    empty = "There are no devices. Run 'strawberry devices add NAME' to add one."
+    rows: list[DeviceAnswer | Waiting] = [*devices, *waiting_ones]
+    output.rows(rows, _cells, empty=empty)
 
 
-def _shown(device: dict[str, Any]) -> dict[str, Any]:
-    if device["state"] == "waiting":
-        return {**device, "problems": f"wants to join: strawberry devices approve {device['code']}"}
-    problems = [str(problem["message"]) for problem in device["problems"]]
-    if device["awaited"] and device["state"] == "online":
-        problems.append(f"not registered: {', '.join(device['awaited'])}")
-    if device["to_review"]:
-        problems.append(f"{device['to_review']} to review: strawberry devices review {device['key']}")
+def _cells(device: DeviceAnswer | Waiting) -> dict[str, object]:
+    if isinstance(device, Waiting):
+        asks = f"wants to join: strawberry devices approve {device.code}"
+        unknown = dict.fromkeys(("key", "owner", "area"))
+        return {"name": device.name, **unknown, "state": "waiting", "last_seen": None, "problems": asks}
+    problems = [str(problem.message) for problem in device.problems]
+    if device.awaited and device.state == "online":
+        problems.append(f"not registered: {', '.join(device.awaited)}")
+    if device.to_review:
+        problems.append(f"{device.to_review} to review: strawberry devices review {device.key}")
     return {
-        **device,
-        "owner": f"{device['owner']}, shared" if device["shared"] else device["owner"],
-        "area": ", ".join(filter(None, (device["area"], device["floor"]))),
-        "last_seen": moment(device["last_seen"]),
+        "name": device.name,
+        "key": device.key,
+        "owner": f"{device.owner}, shared" if device.shared else device.owner,
+        "area": ", ".join(filter(None, (device.area, device.floor))),
+        "state": device.state,
+        "last_seen": moment(device.last_seen),
         # The latest ones tell the most; --json has them all.
         "problems": "; ".join(dict.fromkeys(reversed(problems[-3:]))),
     }
@@ -58,15 +63,14 @@ def add(options: argparse.Namespace) -> None:
         "shared": options.shared,
         **_lifetime(options),
     }
-    answer = hub_of(options).request("POST", "/api/devices", body)
+    answer = hub_of(options).post("/api/devices", body, InvitationAnswer)
     Output(options.json).result(answer, text=_invitation(options.name, answer))
 
 
 def invite(options: argparse.Namespace) -> None:
     """Make an enrolment token for a device that is in the list, also for a revoked one."""
-    answer = hub_of(options).request(
-        "POST", api("devices", options.device, "invitations"), _lifetime(options)
-    )
+    path = api("devices", options.device, "invitations")
+    answer = hub_of(options).post(path, _lifetime(options), InvitationAnswer)
     Output(options.json).result(answer, text=_invitation(options.device, answer))
 
 
@@ -74,19 +78,19 @@ def _lifetime(options: argparse.Namespace) -> dict[str, int]:
     return {} if options.minutes is None else {"lifetime_s": options.minutes * 60}
 
 
-def _invitation(name: str, answer: dict[str, Any]) -> str:
-    expiry = moment(answer["expires_at"])
+def _invitation(name: str, answer: InvitationAnswer) -> str:
+    expiry = moment(answer.expires_at)
     lines = [
         f"Enrolment token for {name}. It works once and expires {expiry}:",
         "",
-        f"  {answer['token']}",
+        f"  {answer.token}",
         "",
         "On that device:",
         "",
         "  read -rs HUB_DEVICE_TOKEN && export HUB_DEVICE_TOKEN   # paste the token, press Enter",
-        f"  {answer['command']}",
+        f"  {answer.command}",
     ]
-    if not answer["reachable"]:
+    if not answer.reachable:
         lines += [
             "",
             "This address works on this machine only. For other machines, start the hub with --lan.",
@@ -98,9 +102,10 @@ def rename(options: argparse.Namespace) -> None:
     """Change the display name of a device; its id stays."""
     if not options.name.strip():
         raise ConfigError("a device needs a name", hint="For example 'Bedroom PC'.")
-    answer = hub_of(options).request("PATCH", api("devices", options.device), {"name": options.name})
+    path = api("devices", options.device)
+    answer = hub_of(options).send("PATCH", path, {"name": options.name}, DeviceAnswer)
     Output(options.json).result(
-        answer, text=f"{options.device} is now {answer['name']} (in code: devices.{answer['key']})."
+        answer, text=f"{options.device} is now {answer.name} (in code: devices.{answer.key})."
     )
 
 
@@ -123,58 +128,63 @@ def change(options: argparse.Namespace) -> None:
             hint="Give --area, --floor, --alias, --confirm, --trust-skills, --scope, --owner, --shared "
             "or --not-shared.",
         )
-    answer = hub_of(options).request("PATCH", api("devices", options.device), body)
-    aliases = ", ".join(answer["aliases"]) or "none"
+    answer = hub_of(options).send("PATCH", api("devices", options.device), body, DeviceAnswer)
+    aliases = ", ".join(answer.aliases) or "none"
     Output(options.json).result(
         answer,
-        text=f"{answer['name']}: area {answer['area'] or 'none'}, floor {answer['floor'] or 'none'}, "
-        f"aliases {aliases}, confirms calls: {'yes' if answer['confirm'] else 'no'}, "
-        f"skills trusted: {'yes' if answer['trusted'] else 'no'}, "
-        f"scope {','.join(answer['scopes']) or 'none'}, owner {answer['owner']}, "
-        f"{'shared' if answer['shared'] else 'not shared'}.",
+        text=f"{answer.name}: area {answer.area or 'none'}, floor {answer.floor or 'none'}, "
+        f"aliases {aliases}, confirms calls: {'yes' if answer.confirm else 'no'}, "
+        f"skills trusted: {'yes' if answer.trusted else 'no'}, "
+        f"scope {','.join(answer.scopes) or 'none'}, owner {answer.owner}, "
+        f"{'shared' if answer.shared else 'not shared'}.",
     )
 
 
 def revoke(options: argparse.Namespace) -> int:
     """Revoke the tokens of a device, and print what makes it join again."""
     client = hub_of(options)
-    name = client.request("GET", api("devices", options.device))["name"]
+    name = client.get(api("devices", options.device), DeviceAnswer).name
     if not is_sure(f"Revoke the access of {name}? It is disconnected at once.", yes=options.yes):
         return 1
-    answer = client.request("POST", api("devices", options.device, "revoke"), {})
+    answer = client.post(api("devices", options.device, "revoke"), {}, DeviceAnswer)
     # The spoke of 'up' takes no invitation: it asks for its own once it is not in the list.
-    action = "remove" if is_local_spoke(options, answer["id"]) else "invite"
-    again = f"'strawberry devices {action} {answer['key']}' lets it join again"
-    Output(options.json).result(answer, text=f"{answer['name']} is revoked. {again}.")
+    action = "remove" if is_local_spoke(options, answer.id) else "invite"
+    again = f"'strawberry devices {action} {answer.key}' lets it join again"
+    Output(options.json).result(answer, text=f"{answer.name} is revoked. {again}.")
     return 0
 
 
 def remove(options: argparse.Namespace) -> int:
     """Revoke a device, delete it, and clear its topics."""
     client = hub_of(options)
-    name = client.request("GET", api("devices", options.device))["name"]
+    name = client.get(api("devices", options.device), DeviceAnswer).name
     if not is_sure(f"Remove {name} with all that was set and approved for it?", yes=options.yes):
         return 1
     with waiting("removing"):
-        answer = client.request("DELETE", api("devices", options.device))
-    Output(options.json).result(answer, text=f"{answer['name']} is removed.")
+        answer = client.delete(api("devices", options.device), RemovedAnswer)
+    Output(options.json).result(answer, text=f"{answer.name} is removed.")
     return 0
 
 
 def approve(options: argparse.Namespace) -> int:
     """Approve a device that shows a code, once the person has compared the fingerprints."""
     client, output = hub_of(options), Output(options.json)
-    waiting_ones = client.request("GET", _JOINING)
+    waiting_ones = client.get(_JOINING, list[Waiting])
     if options.code is None:
         output.rows(
             waiting_ones,
-            _WAITING_COLUMNS,
+            lambda each: {
+                "code": each.code,
+                "name": each.name,
+                "source": each.source,
+                "fingerprint": each.fingerprint,
+                "expires_at": moment(each.expires_at),
+            },
             empty="No device is waiting. 'strawberry spoke join' on the new device shows a code.",
-            shown=lambda each: {**each, "expires_at": moment(each["expires_at"])},
         )
         return 0
     code = _normalized(options.code)
-    found = next((each for each in waiting_ones if _normalized(each["code"]) == code), None)
+    found = next((each for each in waiting_ones if _normalized(each.code) == code), None)
     if found is None:
         raise NotFound(
             f"no device is waiting with the code {options.code}",
@@ -182,8 +192,8 @@ def approve(options: argparse.Namespace) -> int:
         )
     if not options.yes:
         note(
-            f"{found['name']} at {found['source']} wants to join.\n"
-            f"  fingerprint  {found['fingerprint']}\n"
+            f"{found.name} at {found.source} wants to join.\n"
+            f"  fingerprint  {found.fingerprint}\n"
             "The screen of the device must show the same fingerprint."
         )
         answer = answer_to(
@@ -194,17 +204,17 @@ def approve(options: argparse.Namespace) -> int:
             note("Nothing was changed; the code stays valid.")
             return 1
         if not answer:
-            client.request("DELETE", api("devices", "join", found["code"]))
+            client.request("DELETE", api("devices", "join", found.code))
             note("The device was refused, and its code is void.")
             return 1
-    body = {"fingerprint": found["fingerprint"], "name": options.name}
-    approved = client.request("POST", api("devices", "join", found["code"], "approve"), body)
+    body = {"fingerprint": found.fingerprint, "name": options.name}
+    approved = client.post(api("devices", "join", found.code, "approve"), body, ApprovedAnswer)
     wanted = {"trusted": options.trust_skills, "shared": options.shared}
     if any(wanted.values()):
-        client.request("PATCH", api("devices", approved["id"]), wanted)
-    text = f"{approved['name']} is approved. It joins by itself within seconds."
+        client.request("PATCH", api("devices", approved.id), wanted)
+    text = f"{approved.name} is approved. It joins by itself within seconds."
     if not options.trust_skills:
-        text += f"\n'strawberry devices review {approved['key']}' then shows what its skills ask for."
+        text += f"\n'strawberry devices review {approved.key}' then shows what its skills ask for."
     output.result(approved, text=text)
     return 0
 

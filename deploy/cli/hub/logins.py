@@ -2,9 +2,10 @@
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from contracts.addresses import broker_endpoint, endpoint
+from contracts.answers.devices import LoginAnswer
 from deploy.cli.client import api, hub_of
 from deploy.cli.hub.tokens import lifetime_of
 from deploy.cli.terminal.output import Output
@@ -17,12 +18,12 @@ def login(options: argparse.Namespace) -> None:
     home = Home.find()
     client = hub_of(options)
     body = {"name": options.name, "chat": options.chat, "home_assistant": options.home_assistant}
-    answer: dict[str, Any] = client.request("POST", api("clients"), body | lifetime_of(options.days))
+    answer = client.post(api("clients"), body | lifetime_of(options.days), LoginAnswer)
     kind = client.request("GET", "/api/health")["broker"].get("kind")
     running = running_broker(home) if options.hub is None else None
     ca = home.certs / "ca.pem"
     Output(options.json).result(
-        {**answer, "websocket": running.websocket if running is not None else None},
+        {**answer.model_dump(mode="json"), "websocket": running.websocket if running is not None else None},
         text="\n".join(
             _described(
                 answer,
@@ -43,7 +44,7 @@ _HOME_ASSISTANT: Final = (
 
 
 def _described(
-    answer: dict[str, Any],
+    answer: LoginAnswer,
     options: argparse.Namespace,
     *,
     running: OurBroker | None,
@@ -55,8 +56,8 @@ def _described(
     Args:
         several: Whether several programs may use it at a time.
     """
-    name, password, prefix = answer["username"], answer["password"], answer["prefix"]
-    at = broker_endpoint(answer["brokers"][0])
+    name, password, prefix = answer.username, answer.password, answer.prefix
+    at = broker_endpoint(answer.brokers[0])
     what = "presence and values, but no calls" + ("; it may also chat" if options.chat else "")
     if options.home_assistant:
         what = "what is exposed to Home Assistant, and command it"

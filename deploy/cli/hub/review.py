@@ -5,8 +5,8 @@ import difflib
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
+from contracts.answers.devices import Item, ReviewAnswer
 from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.terminal.asking import answer_to
 from deploy.cli.terminal.output import Output, note
@@ -17,12 +17,12 @@ def review(options: argparse.Namespace) -> None:
     """Show what waits for approval, as changes, and approve or deny it for each device in one go."""
     client, output = hub_of(options), Output(options.json)
     if options.device is None:
-        found = client.request("GET", "/api/devices/review")
+        found = client.get("/api/devices/review", list[ReviewAnswer])
     else:
-        found = [client.request("GET", api("devices", options.device, "review"))]
+        found = [client.get(api("devices", options.device, "review"), ReviewAnswer)]
     is_asking = sys.stdin.isatty() and not options.json
     results = []
-    for each in filter(lambda each: each["items"], found):
+    for each in filter(lambda each: each.items, found):
         if not options.json:
             output.result(None, text=_shown(each))
         approve = options.decision
@@ -33,33 +33,33 @@ def review(options: argparse.Namespace) -> None:
         output.result(results, text="Nothing waits for approval.")
 
 
-def _decide(client: HubClient, each: dict[str, Any], *, approve: bool) -> dict[str, Any]:
+def _decide(client: HubClient, each: ReviewAnswer, *, approve: bool) -> ReviewAnswer:
     # The digest makes sure that nothing is decided that was not shown.
-    body = {"digest": each["digest"], "approve": approve}
-    decided: dict[str, Any] = client.request("POST", api("devices", each["id"], "review"), body)
-    note(f"{each['name']}: {len(each['items'])} {'approved' if approve else 'denied'}.")
+    body = {"digest": each.digest, "approve": approve}
+    decided = client.post(api("devices", each.id, "review"), body, ReviewAnswer)
+    note(f"{each.name}: {len(each.items)} {'approved' if approve else 'denied'}.")
     return decided
 
 
-def _shown(device: dict[str, Any]) -> str:
-    return "\n".join([f"{device['name']} ({device['key']})", *_lines(device["items"]), ""])
+def _shown(device: ReviewAnswer) -> str:
+    return "\n".join([f"{device.name} ({device.key})", *_lines(device.items), ""])
 
 
-def _lines(items: list[dict[str, Any]]) -> Iterator[str]:
+def _lines(items: list[Item]) -> Iterator[str]:
     for item in items:
-        name = ".".join(filter(None, (item["skill"], item["method"])))
-        denied = " (denied)" if item["denied"] else ""
-        match item["kind"]:
+        name = ".".join(filter(None, (item.skill, item.method)))
+        denied = " (denied)" if item.denied else ""
+        match item.kind:
             case "flags":
-                yield f"  {name}: flags {item['before']} → {item['after']}{denied}"
+                yield f"  {name}: flags {item.before} → {item.after}{denied}"
             case "sentence":
                 yield f"  {name}: hears on every device, with free text{denied}"
-                yield f"    + {cell(item['after'])}"
+                yield f"    + {cell(item.after)}"
             case "provider":
-                yield f"  {name}: {item['after']} beside other devices{denied}"
+                yield f"  {name}: {item.after} beside other devices{denied}"
             case _:
                 yield f"  {name}: documentation that the assistant reads{denied}"
-                yield from _changes(item["before"], item["after"])
+                yield from _changes(item.before, item.after)
 
 
 def _changes(before: str, after: str) -> Iterator[str]:

@@ -6,6 +6,16 @@ import sys
 from functools import partial
 from typing import Any, Final
 
+from contracts.answers.devices import DeviceAnswer
+from contracts.answers.record import AuditEntry, AuditPage
+from contracts.answers.skills import (
+    CallResult,
+    MethodsBody,
+    ProviderAnswer,
+    ResultBody,
+    RunSummary,
+    SearchBody,
+)
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import NeedsConfirmation, api, hub_of
 from deploy.cli.terminal.asking import agreed, call_question
@@ -13,9 +23,6 @@ from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
-_COLUMNS: Final = ("path", "summary", "flags", "devices")
-_PROVIDER_COLUMNS: Final = ("name", "key", "online", "preferred")
-_RECORD_COLUMNS: Final = ("at", "user", "call", "outcome", "through")
 _FILTERS: Final = ("q", "user", "device", "outcome", "since", "until", "limit")
 """Of records; options and parameters of the route have these names."""
 
@@ -33,21 +40,21 @@ def search(options: argparse.Namespace) -> None:
 
 
 def _print_skills(options: argparse.Namespace, path: str, *, empty: str) -> None:
-    answer = hub_of(options).request("GET", path)
-    Output(options.json).rows(answer["results"], _COLUMNS, empty=empty, shown=_shown)
+    answer = hub_of(options).get(path, SearchBody)
+    Output(options.json).rows(answer.results, _cells, empty=empty)
     # Notes go to standard error: a program reads the rows alone.
-    if answer["more"]:
-        note(f"… and {answer['more']} more. Narrower words find fewer: 'strawberry skills search WORD …'.")
-    if answer["silent"]:
-        note(f"Left out, because they were not heard for long: {', '.join(answer['silent'])}.")
+    if answer.more:
+        note(f"… and {answer.more} more. Narrower words find fewer: 'strawberry skills search WORD …'.")
+    if answer.silent:
+        note(f"Left out, because they were not heard for long: {', '.join(answer.silent)}.")
 
 
-def _shown(found: dict[str, Any]) -> dict[str, Any]:
-    reasons = found["unavailable"]
-    devices = [f"{key} ({reasons[key]})" if key in reasons else key for key in found["devices"]]
-    if found["more_devices"]:
-        devices.append(f"and {found['more_devices']} more")
-    return {**found, "devices": devices}
+def _cells(found: ResultBody) -> dict[str, object]:
+    reasons = found.unavailable
+    devices = [f"{key} ({reasons[key]})" if key in reasons else key for key in found.devices]
+    if found.more_devices:
+        devices.append(f"and {found.more_devices} more")
+    return {"path": found.path, "summary": found.summary, "flags": found.flags, "devices": devices}
 
 
 def allow(options: argparse.Namespace) -> None:
@@ -59,10 +66,10 @@ def allow(options: argparse.Namespace) -> None:
             raise ConfigError(f"{options.path!r} is no path", hint="'strawberry skills list' shows them.")
     path, digest = api("skills", "methods", device=device, skill=skill), None
     if not options.ask:
-        found = [each for skill in client.request("GET", path)["skills"] for each in skill["methods"]]
-        digest = next((each["digest"] for each in found if each["name"] == method), "")
+        found = [each for skill in client.get(path, MethodsBody).skills for each in skill.methods]
+        digest = next((each.digest for each in found if each.name == method), "")
     body = {"method": f"{skill}.{method}", "digest": digest}
-    answer = client.request("PUT", api("devices", device, "allowed"), body)
+    answer = client.send("PUT", api("devices", device, "allowed"), body, DeviceAnswer)
     Output(options.json).result(
         answer,
         text=f"{options.path} is called {'after a question' if options.ask else 'without a question'} now.",
@@ -75,11 +82,18 @@ def prefer(options: argparse.Namespace) -> None:
         raise ConfigError("--reset takes no DEVICE", hint="Leave one of the two out.")
     client, path = hub_of(options), api("skills", options.skill, "providers")
     if options.devices or options.reset:
-        found = client.request("PUT", path, {"devices": options.devices})
+        found = client.send("PUT", path, {"devices": options.devices}, list[ProviderAnswer])
     else:
-        found = client.request("GET", path)
+        found = client.get(path, list[ProviderAnswer])
     Output(options.json).rows(
-        found, _PROVIDER_COLUMNS, empty=f"No device serves {options.skill} for any device."
+        found,
+        lambda each: {
+            "name": each.name,
+            "key": each.key,
+            "online": each.online,
+            "preferred": each.preferred,
+        },
+        empty=f"No device serves {options.skill} for any device.",
     )
 
 
@@ -100,15 +114,15 @@ def call(options: argparse.Namespace) -> int:
     client = hub_of(options)
     try:
         with waiting(options.method):
-            answer = client.request("POST", "/api/skills/call", body)
+            answer = client.post("/api/skills/call", body, CallResult)
     except NeedsConfirmation as wanted:
         if not _confirmed(options, wanted):
             note("Not confirmed; nothing was done.")
             return 1
         confirmed = {**body, "confirmation": wanted.confirmation}
         with waiting(options.method):
-            answer = client.request("POST", "/api/skills/call", confirmed)
-    Output(options.json).result(answer["result"], text=answer.get("text"))
+            answer = client.post("/api/skills/call", confirmed, CallResult)
+    Output(options.json).result(answer.result, text=answer.text)
     return 0
 
 
@@ -146,36 +160,36 @@ def execute(options: argparse.Namespace) -> int:
     """Run Python in the sandbox and print its output and value."""
     code = sys.stdin.read() if options.code == "-" else options.code
     with waiting("running"):
-        answer = hub_of(options).request("POST", "/api/exec", {"code": code})
+        answer = hub_of(options).post("/api/exec", {"code": code}, RunSummary)
     if options.json:
         Output(as_json=True).result(answer)
-        return 0 if answer["status"] == "ok" else 1
-    if answer["stdout"]:
-        print(visible(answer["stdout"]), end="" if answer["stdout"].endswith("\n") else "\n")
-    if answer["status"] != "ok":
-        raise StrawberryError(f"the program failed: {str(answer['error']).strip() or answer['status']}")
-    Output(as_json=False).result(answer["value"])
+        return 0 if answer.status == "ok" else 1
+    if answer.stdout:
+        print(visible(answer.stdout), end="" if answer.stdout.endswith("\n") else "\n")
+    if answer.status != "ok":
+        raise StrawberryError(f"the program failed: {str(answer.error).strip() or answer.status}")
+    Output(as_json=False).result(answer.value)
     return 0
 
 
 def audit(options: argparse.Namespace) -> None:
     """Print the newest records that fit."""
     hub = hub_of(options)
-    found = hub.request("GET", api("audit", **{name: getattr(options, name) for name in _FILTERS}))
-    keys = {} if options.json else {each["id"]: each["key"] for each in hub.request("GET", "/api/devices")}
-    shown = partial(_recorded, keys)
-    Output(options.json).rows(found["entries"], _RECORD_COLUMNS, empty="No records match.", shown=shown)
-    if found["before"] is not None and not options.json:
+    found = hub.get(api("audit", **{name: getattr(options, name) for name in _FILTERS}), AuditPage)
+    devices = [] if options.json else hub.get("/api/devices", list[DeviceAnswer])
+    cells = partial(_recorded, {each.id: each.key for each in devices})
+    Output(options.json).rows(found.entries, cells, empty="No records match.")
+    if found.before is not None and not options.json:
         note("There is more: --since, --until, --user, --device and --outcome find less, --limit shows more.")
 
 
-def _recorded(keys: dict[str, str], entry: dict[str, Any]) -> dict[str, Any]:
-    actor, device = entry["actor"], keys.get(entry["device"], entry["device"])
+def _recorded(keys: dict[str, str], entry: AuditEntry) -> dict[str, object]:
+    actor, device = entry.actor, keys.get(entry.device, entry.device)
     by = next((f"{name} {actor[name]}" for name in ("watcher", "agent", "address") if actor.get(name)), "")
     return {
-        "at": moment(entry["at"]),
-        "user": entry["user"],
-        "call": ".".join(filter(None, (device, entry["skill"], entry["method"]))),
-        "outcome": entry["outcome"],
-        "through": by or entry["through"] or entry["token_name"],
+        "at": moment(entry.at),
+        "user": entry.user,
+        "call": ".".join(filter(None, (device, entry.skill, entry.method))),
+        "outcome": entry.outcome,
+        "through": by or entry.through or entry.token_name,
     }

@@ -3,8 +3,10 @@
 import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
+from contracts.answers.people import TokenAnswer, TokenSummary
 from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.terminal.asking import is_sure
@@ -12,15 +14,13 @@ from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import moment
 
 _SCOPES: Final = ("chat", "call", "confirm", "admin", "metrics")
-_COLUMNS: Final = ("name", "scope", "issued", "expires", "id")
-_ALL_COLUMNS: Final = ("name", "kind", "scope", "issued", "expires", "revoked", "id")
 
 
 def add(options: argparse.Namespace) -> None:
     """Make a token with which a program acts as the user who asks."""
     body = {"name": options.name, "scopes": scopes_of(options.scope or ["chat"], _SCOPES)}
-    answer: dict[str, Any] = hub_of(options).request("POST", "/api/tokens", body | lifetime_of(options.days))
-    Output(options.json).result(answer, text=answer["token"])
+    answer = hub_of(options).post("/api/tokens", body | lifetime_of(options.days), TokenAnswer)
+    Output(options.json).result(answer, text=answer.token)
 
 
 def lifetime_of(days: int | None) -> dict[str, int]:
@@ -47,9 +47,8 @@ def list_tokens(options: argparse.Namespace) -> None:
     known = _tokens(hub_of(options), of_all=options.all)
     Output(options.json).rows(
         known,
-        _ALL_COLUMNS if options.all else _COLUMNS,
+        partial(_cells, of_all=options.all),
         empty="There is no token yet. 'strawberry tokens add NAME' makes one.",
-        shown=_shown,
     )
 
 
@@ -59,16 +58,16 @@ def revoke(options: argparse.Namespace) -> int:
     found = _found(options.token, _tokens(client)) or _found(options.token, _others(client))
     match found:
         case [token]:
-            question = f"Revoke {token['name'] or token['jti']}? Programs that use it are refused at once."
-            if token["jti"] == client.token_id:
+            question = f"Revoke {token.name or token.jti}? Programs that use it are refused at once."
+            if token.jti == client.token_id:
                 question = (
                     "This is the token of this command line, which works again only after the hub has "
                     "restarted. Revoke it?"
                 )
             if not is_sure(question, yes=options.yes):
                 return 1
-            client.request("DELETE", api("tokens", token["jti"]))
-            Output(options.json).result(token, text=f"The token {token['name'] or token['jti']} is revoked.")
+            client.request("DELETE", api("tokens", token.jti))
+            Output(options.json).result(token, text=f"The token {token.name or token.jti} is revoked.")
             return 0
         case []:
             raise NotFound(
@@ -77,38 +76,38 @@ def revoke(options: argparse.Namespace) -> int:
         case _:
             raise ConfigError(
                 f"{len(found)} tokens are named {options.token!r}",
-                hint=f"Give an id: {', '.join(each['jti'] for each in found)}.",
+                hint=f"Give an id: {', '.join(each.jti for each in found)}.",
             )
 
 
-def _tokens(client: HubClient, *, of_all: bool = False) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.request("GET", f"/api/tokens?{'all' if of_all else 'valid'}=true")
-    return found
+def _tokens(client: HubClient, *, of_all: bool = False) -> list[TokenSummary]:
+    return client.get(f"/api/tokens?{'all' if of_all else 'valid'}=true", list[TokenSummary])
 
 
-def _others(client: HubClient) -> list[dict[str, Any]]:
+def _others(client: HubClient) -> list[TokenSummary]:
     try:
         return _tokens(client, of_all=True)
     except Forbidden:
         return []  # only admins see and revoke them
 
 
-def _found(token: str, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [each for each in known if each["jti"] == token] or [
-        each for each in known if each["name"] == token and each["kind"] == "user" and _is_valid(each)
+def _found(token: str, known: list[TokenSummary]) -> list[TokenSummary]:
+    return [each for each in known if each.jti == token] or [
+        each for each in known if each.name == token and each.kind == "user" and _is_valid(each)
     ]
 
 
-def _is_valid(token: dict[str, Any]) -> bool:
-    return token["revoked_at"] is None and datetime.fromisoformat(token["expires_at"]) > datetime.now(UTC)
+def _is_valid(token: TokenSummary) -> bool:
+    return token.revoked_at is None and token.expires_at > datetime.now(UTC)
 
 
-def _shown(token: dict[str, Any]) -> dict[str, Any]:
+def _cells(token: TokenSummary, *, of_all: bool) -> dict[str, object]:
     return {
-        **token,
-        "id": token["jti"],
-        "name": token["name"] or token["subject"],
-        "issued": moment(token["issued_at"]),
-        "expires": moment(token["expires_at"]),
-        "revoked": moment(token["revoked_at"]),
+        "name": token.name or token.subject,
+        **({"kind": token.kind} if of_all else {}),
+        "scope": token.scope,
+        "issued": moment(token.issued_at),
+        "expires": moment(token.expires_at),
+        **({"revoked": moment(token.revoked_at)} if of_all else {}),
+        "id": token.jti,
     }

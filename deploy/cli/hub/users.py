@@ -1,8 +1,8 @@
 """``strawberry users``: the people who log in to the hub."""
 
 import argparse
-from typing import Any
 
+from contracts.answers.people import CodeAnswer, UserAnswer
 from contracts.errors import NotFound
 from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.asking import is_sure
@@ -12,39 +12,39 @@ from deploy.cli.terminal.tables import moment
 
 def add(options: argparse.Namespace) -> None:
     """Add a person, and print the code with which they choose a password."""
-    answer = hub_of(options).request("POST", "/api/users", {"name": options.name, "role": options.role})
+    answer = hub_of(options).post("/api/users", {"name": options.name, "role": options.role}, CodeAnswer)
     Output(options.json).result(answer, text=_code(answer))
 
 
 def code(options: argparse.Namespace) -> None:
     """Print a new code, for a user who has forgotten their password or has not chosen one."""
-    answer = hub_of(options).request("POST", api("users", options.user, "code"), {})
+    answer = hub_of(options).post(api("users", options.user, "code"), {}, CodeAnswer)
     Output(options.json).result(answer, text=_code(answer))
 
 
-def _code(answer: dict[str, Any]) -> str:
-    user, expiry = answer["user"], moment(answer["expires_at"])
+def _code(answer: CodeAnswer) -> str:
+    user, expiry = answer.user, moment(answer.expires_at)
     lines = [
-        f"{user['name']} ({user['role']}) chooses a password here. The link works once and expires {expiry}:",
+        f"{user.name} ({user.role}) chooses a password here. The link works once and expires {expiry}:",
         "",
-        f"  {answer['link']}",
+        f"  {answer.link}",
     ]
-    if not answer["reachable"]:
+    if not answer.reachable:
         lines += ["", "This link opens on this machine only. For other machines, start the hub with --lan."]
     return "\n".join(lines)
 
 
 def rename(options: argparse.Namespace) -> None:
     """Call a person something else; their id stays."""
-    answer = hub_of(options).request("PATCH", api("users", options.user), {"name": options.name})
-    Output(options.json).result(answer, text=f"{options.user} is now {answer['name']}.")
+    answer = hub_of(options).send("PATCH", api("users", options.user), {"name": options.name}, UserAnswer)
+    Output(options.json).result(answer, text=f"{options.user} is now {answer.name}.")
 
 
 def role(options: argparse.Namespace) -> None:
     """Change the role of a person, which ends their sessions."""
-    answer = hub_of(options).request("PATCH", api("users", options.user), {"role": options.role})
+    answer = hub_of(options).send("PATCH", api("users", options.user), {"role": options.role}, UserAnswer)
     Output(options.json).result(
-        answer, text=f"{answer['name']} has the role {answer['role']} now, and has to log in again."
+        answer, text=f"{answer.name} has the role {answer.role} now, and has to log in again."
     )
 
 
@@ -52,21 +52,21 @@ def remove(options: argparse.Namespace) -> int:
     """Remove a person with what is theirs alone."""
     client = hub_of(options)
     # No question about a person who does not exist.
-    user = _found(client.request("GET", "/api/users"), options.user)
+    user = _found(client.get("/api/users", list[UserAnswer]), options.user)
     if not is_sure(
-        f"Remove {user['name']}? Their conversations, private memory, watchers and timers are deleted, their "
+        f"Remove {user.name}? Their conversations, private memory, watchers and timers are deleted, their "
         "tokens and devices revoked. Devices and captures become yours.",
         yes=options.yes,
     ):
         return 1
-    answer = client.request("DELETE", api("users", user["id"]))
-    Output(options.json).result(answer, text=f"{answer['name']} is removed.")
+    answer = client.delete(api("users", user.id), UserAnswer)
+    Output(options.json).result(answer, text=f"{answer.name} is removed.")
     return 0
 
 
-def _found(users: list[dict[str, Any]], user: str) -> dict[str, Any]:
+def _found(users: list[UserAnswer], user: str) -> UserAnswer:
     wanted = user.strip().casefold()
-    found = next((each for each in users if wanted in (each["name"].casefold(), each["id"])), None)
+    found = next((each for each in users if wanted in (each.name.casefold(), each.id)), None)
     if found is None:
         raise NotFound(f"there is no user {user!r}", hint="'strawberry users list' shows all of them.")
     return found

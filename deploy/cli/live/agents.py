@@ -1,28 +1,29 @@
 """``strawberry agents``: listed, begun, and checked."""
 
 import argparse
-from typing import Any, Final
 
+from contracts.answers.system import AgentSummary
 from contracts.errors import ConfigError, FileProblem, NotFound
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
 from deploy.directory import Home
 
-_COLUMNS: Final = ("name", "description", "models", "tools", "allow", "problems")
-
 
 def list_agents(options: argparse.Namespace) -> None:
     """List the agents of the hub beside the assistant."""
-    found = hub_of(options).request("GET", "/api/agents")
+    found = hub_of(options).get("/api/agents", list[AgentSummary])
     empty = "There is no agent beside the assistant. 'strawberry agents new NAME' begins one."
-    Output(options.json).rows(found, _COLUMNS, empty=empty, shown=_shown)
+    Output(options.json).rows(found, _cells, empty=empty)
 
 
-def _shown(agent: dict[str, Any]) -> dict[str, Any]:
+def _cells(agent: AgentSummary) -> dict[str, object]:
     return {
-        **agent,
-        "models": agent.get("models") or "all",
-        "problems": [problem["message"] for problem in agent["problems"]],
+        "name": agent.name,
+        "description": agent.description,
+        "models": agent.models or "all",
+        "tools": agent.tools,
+        "allow": agent.allow,
+        "problems": [problem.message for problem in agent.problems],
     }
 
 

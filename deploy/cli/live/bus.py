@@ -2,18 +2,21 @@
 
 import argparse
 import json
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode
 
+from pydantic import TypeAdapter
+
+from contracts.answers.live import LostValues, NewGap, ShownGap, ShownSample, ShownSamples
+from contracts.answers.skills import CallResult
 from contracts.text import shortened
+from contracts.wire import rfc3339
 from deploy import limits
 from deploy.cli.client import NeedsConfirmation, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.tables import cell, moment
+from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
-
-_COLUMNS: Final = ("topic", "value", "at")
 
 
 def latest(options: argparse.Namespace) -> None:
@@ -23,16 +26,16 @@ def latest(options: argparse.Namespace) -> None:
         _print(options, f"/api/bus/latest?{urlencode(query)}", empty="No value of this topic is known.")
         return
     path = f"/api/bus/latest?{urlencode({**query, 'follow': 'true'})}"
-    for item in hub_of(options).events(path, {}):
+    told: TypeAdapter[ShownSample | NewGap | LostValues] = TypeAdapter(ShownSample | NewGap | LostValues)
+    for item in hub_of(options).events(path, {}, told):
         if options.json:
-            print(json.dumps(item), flush=True)
-        elif "gap" in item:
-            note(_gap(item["gap"]))
-        elif "lost" in item:
-            note(f"{item['lost']} values came too fast and are not shown.")
+            print(item.model_dump_json(), flush=True)
+        elif isinstance(item, NewGap):
+            note(_gap(item.gap))
+        elif isinstance(item, LostValues):
+            note(f"{item.lost} values came too fast and are not shown.")
         else:
-            shown = _shown(item)
-            print(visible(f"{shown['at']}  {shown['topic']}  {shown['value']}"), flush=True)
+            print(visible(f"{_time(item)}  {item.topic}  {_value(item)}"), flush=True)
 
 
 def history(options: argparse.Namespace) -> None:
@@ -53,15 +56,15 @@ def publish(options: argparse.Namespace) -> int:
     }
     client = hub_of(options)
     try:
-        answer = client.request("POST", "/api/bus/publish", body)
+        answer = client.post("/api/bus/publish", body, CallResult)
     except NeedsConfirmation as wanted:
         question = f"Publish {options.payload} on {options.topic}? {wanted.message}."
         if not agreed(question, otherwise="Nothing was published. Run it in a terminal."):
             note("Not confirmed; nothing was published.")
             return 1
         body["confirmation"] = wanted.confirmation
-        answer = client.request("POST", "/api/bus/publish", body)
-    Output(options.json).result(answer["result"])
+        answer = client.post("/api/bus/publish", body, CallResult)
+    Output(options.json).result(answer.result)
     return 0
 
 
@@ -76,28 +79,31 @@ def _payload(options: argparse.Namespace) -> Any:
 
 
 def _print(options: argparse.Namespace, path: str, *, empty: str) -> None:
-    answer = hub_of(options).request("GET", path)
+    answer = hub_of(options).get(path, ShownSamples)
     if options.json:
         Output(as_json=True).result(answer)
         return
-    Output(as_json=False).rows(answer["samples"], _COLUMNS, empty=empty, shown=_shown)
-    for gap in answer["gaps"]:
+    Output(as_json=False).rows(
+        answer.samples,
+        lambda sample: {"topic": sample.topic, "value": _value(sample), "at": _time(sample)},
+        empty=empty,
+    )
+    for gap in answer.gaps:
         note(_gap(gap))
 
 
-def _shown(sample: dict[str, Any]) -> dict[str, Any]:
-    value = sample["value"]
+def _value(sample: ShownSample) -> str:
+    value = sample.value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    at = moment(sample["at"])
-    return {
-        "topic": sample["topic"],
-        "value": shortened(text, limits.MAX_VALUE_SHOWN),
-        # A retained message may be older than its arrival.
-        "at": f"{at}, or earlier" if sample["retained"] else at,
-    }
+    return shortened(text, limits.MAX_VALUE_SHOWN)
 
 
-def _gap(gap: dict[str, Any]) -> str:
-    if gap["until"] is None:
-        return f"Nothing is heard since {cell(gap['since'])}: there is no connection to the broker."
-    return f"Nothing was heard from {cell(gap['since'])} to {cell(gap['until'])}."
+def _time(sample: ShownSample) -> str:
+    # A retained message may be older than its arrival.
+    return f"{moment(sample.at)}, or earlier" if sample.retained else moment(sample.at)
+
+
+def _gap(gap: ShownGap) -> str:
+    if gap.until is None:
+        return f"Nothing is heard since {rfc3339(gap.since)}: there is no connection to the broker."
+    return f"Nothing was heard from {rfc3339(gap.since)} to {rfc3339(gap.until)}."

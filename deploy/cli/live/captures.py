@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from contracts.answers.live import CaptureSummary
 from contracts.errors import ConfigError, NotFound
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note, screen_width
@@ -36,8 +37,8 @@ def start(options: argparse.Namespace) -> None:
     }
     if options.max_bytes:
         body["max_bytes"] = options.max_bytes
-    started: dict[str, Any] = hub_of(options).request("POST", "/api/captures", body)
-    Output(options.json).result(started, text=f"The capture {started['id']} writes to {started['file']}.")
+    started = hub_of(options).post("/api/captures", body, CaptureSummary)
+    Output(options.json).result(started, text=f"The capture {started.id} writes to {started.file}.")
 
 
 def plot(options: argparse.Namespace) -> None:
@@ -55,7 +56,7 @@ def plot(options: argparse.Namespace) -> None:
         path = (
             f"/api/captures/{quote(options.file, safe='')}/numbers?{urlencode({'field': ','.join(fields)})}"
         )
-        found = Numbers.model_validate(hub_of(options).request("GET", path))
+        found = hub_of(options).get(path, Numbers)
     numbers: Lines = found.lines
     if found.cut:
         note("Only its newest files are drawn.")

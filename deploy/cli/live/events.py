@@ -1,11 +1,11 @@
 """``strawberry events``: the stream of events, as lines."""
 
 import argparse
-import json
 import time
 from typing import Any
 from urllib.parse import urlencode
 
+from contracts.answers.live import Event
 from contracts.errors import Forbidden, StrawberryError, Unauthorized
 from deploy import limits
 from deploy.cli.client import hub_of
@@ -24,9 +24,9 @@ def events(options: argparse.Namespace) -> None:
     while True:
         try:
             path = f"/api/events?{urlencode(query)}"
-            for event in client.events(path, resumed):
-                resumed = {"Last-Event-ID": str(event["id"])}
-                print(json.dumps(event) if options.json else visible(_line(event)), flush=True)
+            for event in client.events(path, resumed, Event[dict[str, Any]]):
+                resumed = {"Last-Event-ID": str(event.id)}
+                print(event.model_dump_json() if options.json else visible(_line(event)), flush=True)
         except (Unauthorized, Forbidden):
             raise
         except StrawberryError as error:
@@ -40,7 +40,7 @@ def events(options: argparse.Namespace) -> None:
         time.sleep(limits.EVENTS_RETRY_S)
 
 
-def _line(event: dict[str, Any]) -> str:
-    data = {name: value for name, value in event["data"].items() if name not in ("subject", "at")}
+def _line(event: Event[dict[str, Any]]) -> str:
+    data = {name: value for name, value in event.data.items() if name not in ("subject", "at")}
     more = " ".join(f"{name}={cell(value)}" for name, value in data.items() if value not in ("", [], None))
-    return f"{moment(event['at'])}  {event['kind']}  {event['subject']}  {more}".rstrip()
+    return f"{moment(event.at)}  {event.kind}  {event.subject}  {more}".rstrip()

@@ -2,25 +2,24 @@
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from contracts.answers.system import ExposedEntity, ExposedItem, OutwardState
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
 
 _PATH: Final = "/api/home-assistant"
-_COLUMNS: Final = ("path", "entity", "shown", "name")
 
 
 def status(options: argparse.Namespace) -> None:
     """Print what could be shown, and what is."""
-    found = hub_of(options).request("GET", _PATH)
+    found = hub_of(options).get(_PATH, OutwardState)
     if options.json:
         Output(as_json=True).result(found)
         return
-    rows = list(_rows(found))
-    shown = rows if options.all else [row for row in rows if row["shown"]]
+    shown = [each for each in _items(found) if options.all or each.shown or _only_by_name(each)]
     empty = "Nothing is exposed. 'strawberry home-assistant status --all' lists what could be."
-    Output(as_json=False).rows(shown, _COLUMNS, empty=empty)
+    Output(as_json=False).rows(shown, _cells, empty=empty)
     _note_broker(found)
 
 
@@ -35,34 +34,36 @@ def hide(options: argparse.Namespace) -> None:
 
 
 def _change(options: argparse.Namespace, what: str, done: str) -> None:
-    found = hub_of(options).request("POST", f"{_PATH}/{what}", {"path": options.path})
+    found = hub_of(options).post(f"{_PATH}/{what}", {"path": options.path}, OutwardState)
     Output(options.json).result(found, text=f"{options.path} {done}.")
     if not options.json:
         _note_broker(found)
 
 
-def _rows(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for device in found["devices"]:
-        yield _row(device)
-        for skill in device["skills"]:
-            yield _row(skill)
-            yield from (_row(entity) for entity in skill["entities"])
-    yield from (_row(each) for each in found["hub"])
+def _items(found: OutwardState) -> Iterator[ExposedItem]:
+    for device in found.devices:
+        yield device
+        for skill in device.skills:
+            yield skill
+            yield from skill.entities
+    yield from found.hub
 
 
-def _row(item: dict[str, Any]) -> dict[str, Any]:
-    shown = "yes" if item["shown"] else ("only by its own path" if item.get("only_by_name") else "")
-    return {**item, "entity": item["kind"], "shown": shown}
+def _only_by_name(item: ExposedItem) -> bool:
+    return isinstance(item, ExposedEntity) and item.only_by_name
 
 
-def _note_broker(found: dict[str, Any]) -> None:
-    broker = found["broker"]
+def _cells(item: ExposedItem) -> dict[str, object]:
+    shown = "yes" if item.shown else "only by its own path" if _only_by_name(item) else ""
+    return {"path": item.path, "entity": item.kind, "shown": shown, "name": item.name}
+
+
+def _note_broker(found: OutwardState) -> None:
+    broker = found.broker
     if broker is None:
         note(
             "No home broker is configured, so nothing appears in Home Assistant yet: "
             "add [home_broker] to strawberry.toml."
         )
-    elif not broker["connected"]:
-        note(
-            f"The home broker {broker['url']} is not connected: {broker.get('error', 'the hub tries again')}"
-        )
+    elif not broker.connected:
+        note(f"The home broker {broker.url} is not connected: {broker.error or 'the hub tries again'}")

@@ -1,23 +1,24 @@
 """``strawberry memory``: what the assistant remembers, listed, added, searched and forgotten."""
 
 import argparse
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
+from contracts.answers.live import ShownEntry
+from contracts.answers.system import ShownPrompt
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
 
 FILE_NAME: Final = "MEMORY.md"
-_COLUMNS: Final = ("category", "text", "when", "from", "id")
 
 
 def list_entries(options: argparse.Namespace) -> None:
     """Print everything that you may see."""
     client = hub_of(options)
-    _print(options, client.request("GET", "/api/memory"), empty="Nothing is remembered yet.")
-    for problem in client.request("GET", "/api/prompt")["problems"]:
+    _print(options, client.get("/api/memory", list[ShownEntry]), empty="Nothing is remembered yet.")
+    for problem in client.get("/api/prompt", ShownPrompt).problems:
         if FILE_NAME in problem:
             note(f"The file is broken, and this is what it said before: {problem}")
 
@@ -25,31 +26,37 @@ def list_entries(options: argparse.Namespace) -> None:
 def search(options: argparse.Namespace) -> None:
     """Print what fits some words, best match first."""
     query = urlencode({"q": " ".join(options.query)})
-    _print(options, hub_of(options).request("GET", f"/api/memory?{query}"), empty="Nothing was found.")
+    found = hub_of(options).get(f"/api/memory?{query}", list[ShownEntry])
+    _print(options, found, empty="Nothing was found.")
 
 
 def forget(options: argparse.Namespace) -> int:
     """Forget an entry, once the person has seen which one that is."""
     client, which = hub_of(options), " ".join(options.entry)
     if not options.yes:
-        wanted, entries = which.casefold(), client.request("GET", "/api/memory")
-        found = [each for each in entries if wanted in (each["id"], each["text"].casefold())]
-        found = found or [each for each in entries if wanted in each["text"].casefold()]
+        wanted, entries = which.casefold(), client.get("/api/memory", list[ShownEntry])
+        found = [each for each in entries if wanted in (each.id, each.text.casefold())]
+        found = found or [each for each in entries if wanted in each.text.casefold()]
         # Of none or of several, the hub says what is near.
         if len(found) == 1:
-            if not is_sure(f"Forget for good: {found[0]['text']}?", yes=False):
+            if not is_sure(f"Forget for good: {found[0].text}?", yes=False):
                 return 1
-            which = found[0]["id"]
-    entry: dict[str, Any] = client.request("DELETE", f"/api/memory/{quote(which, safe='')}")
-    Output(options.json).result(entry, text=f"Forgotten: {entry['text']}")
+            which = found[0].id
+    entry = client.delete(f"/api/memory/{quote(which, safe='')}", ShownEntry)
+    Output(options.json).result(entry, text=f"Forgotten: {entry.text}")
     return 0
 
 
-def _print(options: argparse.Namespace, entries: list[dict[str, Any]], *, empty: str) -> None:
-    Output(options.json).rows(entries, _COLUMNS, empty=empty, shown=_shown)
+def _print(options: argparse.Namespace, entries: list[ShownEntry], *, empty: str) -> None:
+    Output(options.json).rows(entries, _cells, empty=empty)
 
 
-def _shown(entry: dict[str, Any]) -> dict[str, Any]:
-    marks = [name for name in ("private", "untrusted") if entry[name]]
-    category = f"{entry['category']} ({', '.join(marks)})" if marks else entry["category"]
-    return {**entry, "category": category, "when": moment(entry["at"])}
+def _cells(entry: ShownEntry) -> dict[str, object]:
+    marks = ["private"] * entry.private + ["untrusted"] * entry.untrusted
+    return {
+        "category": f"{entry.category} ({', '.join(marks)})" if marks else entry.category,
+        "text": entry.text,
+        "when": moment(entry.at),
+        "from": entry.by,
+        "id": entry.id,
+    }

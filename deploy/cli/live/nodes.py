@@ -3,17 +3,16 @@
 import argparse
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote, urlencode
 
+from contracts.answers.live import NodeList, NodeLogs, NodeSummary
 from contracts.errors import ConfigError, NotFound, StrawberryError
 from deploy.cli.client import HubClient, hub_of
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 from spoke.nodes.manifest import refuse_own
-
-_COLUMNS: Final = ("device", "name", "state", "health", "since", "restarts", "reason")
 
 
 def list_nodes(options: argparse.Namespace) -> None:
@@ -22,7 +21,7 @@ def list_nodes(options: argparse.Namespace) -> None:
     empty = (
         "There is no node. Make nodes/NAME/node.yaml in the data directory of a device and restart its spoke."
     )
-    Output(options.json).rows(found, _COLUMNS, empty=empty, shown=_shown)
+    Output(options.json).rows(found, _cells, empty=empty)
     if not is_complete:
         raise SystemExit(1)
 
@@ -49,8 +48,8 @@ def logs(options: argparse.Namespace) -> None:
     device, name = _which(client, options)
     path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/logs"
     if not options.follow:
-        found = client.request("GET", f"{path}?lines={options.lines}")
-        Output(options.json).result(found, text="\n".join(found["lines"]))
+        found = client.get(f"{path}?lines={options.lines}", NodeLogs)
+        Output(options.json).result(found, text="\n".join(found.lines))
         return
     begin = f"lines={options.lines}"
     while True:  # the device ends each stream after some minutes
@@ -75,13 +74,13 @@ def _told(client: HubClient, method: str, path: str) -> Iterator[dict[str, Any]]
         yield told
 
 
-def _all(client: HubClient, device: str | None = None) -> tuple[list[dict[str, Any]], bool]:
+def _all(client: HubClient, device: str | None = None) -> tuple[list[NodeSummary], bool]:
     """Return the nodes, and whether these are all; print of which devices they are missing."""
     query = f"?{urlencode({'device': device})}" if device else ""
-    answer = client.request("GET", f"/api/nodes{query}")
-    for each in answer["problems"]:
-        note(f"{each['device']}: {each['problem']}")
-    return answer["nodes"], not answer["problems"]
+    answer = client.get(f"/api/nodes{query}", NodeList)
+    for each in answer.problems:
+        note(f"{each.device}: {each.problem}")
+    return answer.nodes, not answer.problems
 
 
 def _which(client: HubClient, options: argparse.Namespace) -> tuple[str, str]:
@@ -89,7 +88,7 @@ def _which(client: HubClient, options: argparse.Namespace) -> tuple[str, str]:
     name: str = options.node
     if options.device is not None:
         return options.device, name
-    devices = [each["device"] for each in _all(client)[0] if each["name"] == name]
+    devices = [each.device for each in _all(client)[0] if each.name == name]
     if len(devices) == 1:
         return devices[0], name
     if not devices:
@@ -101,6 +100,13 @@ def _which(client: HubClient, options: argparse.Namespace) -> tuple[str, str]:
     )
 
 
-def _shown(node: dict[str, Any]) -> dict[str, Any]:
-    health = "" if node["health"] == "unknown" else node["health"]
-    return {**node, "health": health, "since": moment(node["since"]) if node["since"] else ""}
+def _cells(node: NodeSummary) -> dict[str, object]:
+    return {
+        "device": node.device,
+        "name": node.name,
+        "state": node.state,
+        "health": "" if node.health == "unknown" else node.health,
+        "since": moment(node.since),
+        "restarts": node.restarts,
+        "reason": node.reason,
+    }

@@ -5,17 +5,26 @@ import json
 import re
 import shlex
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
+from contracts.answers.watchers import (
+    CheckedPredicate,
+    DecisionEntry,
+    Report,
+    WatcherSummary,
+    WatcherWithHistory,
+)
 from contracts.errors import ConfigError
+from contracts.wire import Json
 from deploy import limits
 from deploy.cli.client import HubClient, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import cell, moment
 
-_COLUMNS: Final = ("name", "state", "predicate", "fired", "last", "at")
+T = TypeVar("T")
+
 _NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.+)")
 _DONE: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
 """How an action that has no error is shown."""
@@ -25,10 +34,9 @@ _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 def list_watchers(options: argparse.Namespace) -> None:
     """Print the watchers."""
     Output(options.json).rows(
-        hub_of(options).request("GET", "/api/watchers"),
-        _COLUMNS,
+        hub_of(options).get("/api/watchers", list[WatcherSummary]),
+        _cells,
         empty="There is no watcher yet. 'strawberry watchers add' makes one.",
-        shown=_row,
     )
 
 
@@ -42,18 +50,18 @@ def add(options: argparse.Namespace) -> int:
         )
     client = hub_of(options)
     with waiting("Asking a model for a predicate"):
-        made: dict[str, Any] = client.request("POST", "/api/watchers", body)
-    if made["state"] == "draft":
+        made = client.post("/api/watchers", body, WatcherSummary)
+    if made.state == "draft":
         if not options.json:
             note(_described(made))
-        question = f"Approve {made['name']}?"
-        otherwise = f"It is a draft. 'strawberry watchers approve {made['name']} --yes' approves it."
+        question = f"Approve {made.name}?"
+        otherwise = f"It is a draft. 'strawberry watchers approve {made.name} --yes' approves it."
         if options.yes or (not options.json and agreed(question, otherwise=otherwise)):
-            made = _post(client, made["name"], "approve", {"digest": made["digest"]})
+            made = _post(client, made.name, "approve", {"digest": made.digest}, WatcherSummary)
     if options.json:
         Output(as_json=True).result(made)
-    elif made["state"] == "draft":
-        print(f"{made['name']} is a draft. 'strawberry watchers approve {made['name']}' lets it begin.")
+    elif made.state == "draft":
+        print(f"{made.name} is a draft. 'strawberry watchers approve {made.name}' lets it begin.")
     else:
         print(_described(made))
     return 0
@@ -67,96 +75,96 @@ def edit(options: argparse.Namespace) -> None:
             f"no change of {options.name} is given",
             hint="'strawberry watchers edit --help' lists what can be.",
         )
-    _say(options, hub_of(options).request("PATCH", _path(options.name), changes))
+    _say(options, hub_of(options).send("PATCH", _path(options.name), changes, WatcherSummary))
 
 
 def show(options: argparse.Namespace) -> None:
     """Print a watcher and its history."""
-    watcher = hub_of(options).request("GET", _path(options.name))
+    watcher = hub_of(options).get(_path(options.name), WatcherWithHistory)
     if options.json:
         Output(as_json=True).result(watcher)
         return
     print(_described(watcher))
-    rows = [{**entry, "at": moment(entry["at"])} for entry in watcher["history"][: options.limit]]
+    rows = watcher.history[: options.limit]
     if rows:
         print()
-    columns = ("at", "decision", "reason", "seen", "did", "tokens")
-    Output(as_json=False).rows(rows, columns, empty="It has not decided anything yet.", shown=_entry)
+    Output(as_json=False).rows(rows, _entry, empty="It has not decided anything yet.")
 
 
 def approve(options: argparse.Namespace) -> int:
     """Approve a watcher."""
     client = hub_of(options)
-    watcher = client.request("GET", _path(options.name))
-    change = {
+    watcher = client.get(_path(options.name), WatcherWithHistory)
+    given = {
         name: value for name in ("predicate", "dry_run") if (value := getattr(options, name)) is not None
     }
+    shown = watcher.model_copy(update={"truth": None, "reason": "", **given})
     if options.predicate:
         # A mistake in it is reported before the question.
-        change |= _post(client, options.name, "predicate", {"predicate": options.predicate})
+        checked = _post(client, options.name, "predicate", {"predicate": options.predicate}, CheckedPredicate)
+        shown = shown.model_copy(update={"predicate": checked.predicate, "note": checked.note})
     if not (options.yes or options.json):
-        note(_described({**watcher, "truth": None, "reason": "", **change}))
+        note(_described(shown))
         if not agreed("Approve it?", otherwise="Approve it with --yes."):
             note("Nothing was changed.")
             return 1
-    given = {name: value for name, value in change.items() if name in ("predicate", "dry_run")}
-    _say(options, _post(client, options.name, "approve", {**given, "digest": watcher["digest"]}))
+    if options.predicate:
+        given["predicate"] = checked.predicate
+    approval = {**given, "digest": watcher.digest}
+    _say(options, _post(client, options.name, "approve", approval, WatcherSummary))
     return 0
 
 
 def test(options: argparse.Namespace) -> None:
     """Print when a watcher would have fired."""
-    body: dict[str, Any] = {"model": options.model}
+    body: dict[str, Json] = {"model": options.model}
     body |= {"capture": options.capture} if options.capture else {"since": options.since or "7d"}
     with waiting("Reading what was recorded"):
-        report = _post(hub_of(options), options.name, "test", body)
+        report = _post(hub_of(options), options.name, "test", body, Report)
     if options.json:
         Output(as_json=True).result(report)
         return
-    if not report["evaluated"]:
+    if not report.evaluated:
         print(f"No values of the topics of {options.name} are recorded there.")
         return
-    count = report["fired"]
+    count = report.fired
     print(f"{options.name} would have fired {count} time{'' if count == 1 else 's'}.")
-    for each in report["would_have_fired"]:
-        decision = each.get("decision")
-        decided = f"  → {decision['decision']}: {decision['reason']}" if decision else ""
-        print(f"  {moment(each['at'])}  {cell(_pairs(each['values']))}{decided}")
-    print(
-        f"{report['evaluated']} evaluations, {report['unknown']} of them unknown. {report['reason']}".rstrip()
-    )
-    for gap in report["gaps"]:
-        print(f"  nothing was recorded {_span(gap['since'], gap['until'])}")
+    for each in report.would_have_fired:
+        decided = f"  → {each.decision.decision}: {each.decision.reason}" if each.decision else ""
+        print(f"  {moment(each.at)}  {cell(_pairs(each.values))}{decided}")
+    print(f"{report.evaluated} evaluations, {report.unknown} of them unknown. {report.reason}".rstrip())
+    for gap in report.gaps:
+        print(f"  nothing was recorded {_span(gap.since, gap.until)}")
 
 
 def snooze(options: argparse.Namespace) -> None:
     """Keep a watcher quiet for some time."""
     body = {"seconds": _seconds(options.duration)}
-    _say(options, _post(hub_of(options), options.name, "snooze", body))
+    _say(options, _post(hub_of(options), options.name, "snooze", body, WatcherSummary))
 
 
 def run(options: argparse.Namespace) -> None:
     """Evaluate a watcher now."""
     with waiting("The model decides"):
-        entry = _post(hub_of(options), options.name, "run")
-    did = "".join(f"\n  {each}" for each in _entry(entry)["did"])
-    Output(options.json).result(entry, text=f"{entry['decision']}: {entry['reason']}{did}")
+        entry = _post(hub_of(options), options.name, "run", {}, DecisionEntry)
+    did = "".join(f"\n  {each}" for each in _did(entry))
+    Output(options.json).result(entry, text=f"{entry.decision}: {entry.reason}{did}")
 
 
 def _path(name: str) -> str:
     return f"/api/watchers/{quote(name, safe='')}"
 
 
-def _post(client: HubClient, name: str, action: str, body: Any = None) -> Any:
-    return client.request("POST", f"{_path(name)}/{action}", {} if body is None else body)
+def _post(client: HubClient, name: str, action: str, body: dict[str, Json], kind: type[T]) -> T:
+    return client.post(f"{_path(name)}/{action}", body, kind)
 
 
-def _say(options: argparse.Namespace, watcher: dict[str, Any]) -> None:
-    until = f" and goes on {moment(watcher['snoozed_until'])}" if watcher["snoozed_until"] else ""
-    Output(options.json).result(watcher, text=f"{watcher['name']} is {watcher['state']}{until}.")
+def _say(options: argparse.Namespace, watcher: WatcherSummary) -> None:
+    until = f" and goes on {moment(watcher.snoozed_until)}" if watcher.snoozed_until else ""
+    Output(options.json).result(watcher, text=f"{watcher.name} is {watcher.state}{until}.")
 
 
-def _asked(options: argparse.Namespace) -> dict[str, Any]:
+def _asked(options: argparse.Namespace) -> dict[str, Json]:
     """Return the fields of a watcher that are given."""
     asked = {
         "instruction": options.instruction,
@@ -171,8 +179,8 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _topics(options: argparse.Namespace) -> dict[str, Any]:
-    topics: dict[str, Any] = {}
+def _topics(options: argparse.Namespace) -> dict[str, Json]:
+    topics: dict[str, Json] = {}
     given = {"bus": options.topics, "home": options.home_topics, "home_assistant": options.entities}
     for link, texts in given.items():
         for text in texts:
@@ -194,12 +202,12 @@ def _topics(options: argparse.Namespace) -> dict[str, Any]:
     return topics
 
 
-def _allowed(text: str) -> dict[str, Any]:
+def _allowed(text: str) -> dict[str, Json]:
     try:
         path, *pairs = shlex.split(text)
     except ValueError:
         path, pairs = "", []
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Json] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
@@ -212,7 +220,7 @@ def _allowed(text: str) -> dict[str, Any]:
     return {"path": path, "arguments": arguments}
 
 
-def _rule(text: str) -> Any:
+def _rule(text: str) -> Json:
     if match := _RANGE.fullmatch(text):
         return {"minimum": _value(match[1]), "maximum": _value(match[2])}
     if "|" in text:
@@ -220,7 +228,7 @@ def _rule(text: str) -> Any:
     return _value(text)
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> Json:
     try:
         return json.loads(text)
     except ValueError:
@@ -233,53 +241,64 @@ def _seconds(text: str) -> float:
     return parse_duration(text)
 
 
-def _span(since: str, until: str | None) -> str:
+def _span(since: datetime, until: datetime | None) -> str:
     if until is None:
         return f"since {moment(since)}"
-    begin, end = (datetime.fromisoformat(each).astimezone() for each in (since, until))
+    begin, end = since.astimezone(), until.astimezone()
     seconds = (end - begin).total_seconds()
     if seconds < limits.EXACT_TIME_S:
         return f"for {seconds:.0f} s at {begin:%Y-%m-%d %H:%M:%S}"
     return f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
 
 
-def _row(watcher: dict[str, Any]) -> dict[str, Any]:
-    last = watcher["last"] or {}
+def _cells(watcher: WatcherSummary) -> dict[str, object]:
+    last = watcher.last
     return {
-        **watcher,
-        "state": f"{watcher['state']} (dry run)" if watcher["dry_run"] else watcher["state"],
-        "predicate": watcher["predicate"] or watcher["note"],
-        "last": last.get("decision"),
-        "at": moment(last.get("at")),
+        "name": watcher.name,
+        "state": f"{watcher.state} (dry run)" if watcher.dry_run else watcher.state,
+        "predicate": watcher.predicate or watcher.note,
+        "fired": watcher.fired,
+        "last": last.decision if last else None,
+        "at": moment(last.at) if last else None,
     }
 
 
-def _entry(entry: dict[str, Any]) -> dict[str, Any]:
-    did = [f"{each['path']}: {each.get('error') or _DONE.get(each['outcome'])}" for each in entry["actions"]]
-    return {**entry, "seen": _pairs(entry["seen"]), "did": did}
+def _entry(entry: DecisionEntry) -> dict[str, object]:
+    return {
+        "at": moment(entry.at),
+        "decision": entry.decision,
+        "reason": entry.reason,
+        "seen": _pairs(entry.seen),
+        "did": _did(entry),
+        "tokens": entry.tokens,
+    }
 
 
-def _pairs(values: dict[str, Any]) -> list[str]:
+def _did(entry: DecisionEntry) -> list[str]:
+    return [f"{each.path}: {each.error or _DONE.get(each.outcome)}" for each in entry.actions]
+
+
+def _pairs(values: dict[str, Json]) -> list[str]:
     return [f"{name} = {json.dumps(value, ensure_ascii=False)[:80]}" for name, value in values.items()]
 
 
-def _described(watcher: dict[str, Any]) -> str:
+def _described(watcher: WatcherSummary) -> str:
     allowed = [
-        " ".join([each["path"], *(f"{name}={json.dumps(rule)}" for name, rule in each["arguments"].items())])
-        for each in watcher["allow"]
+        " ".join([each.path, *(f"{name}={json.dumps(rule)}" for name, rule in each.arguments.items())])
+        for each in watcher.allow
     ]
-    every = f"every {watcher['every_s']:g} s" if watcher["every_s"] and not watcher["predicate"] else ""
-    when = watcher["schedule"] or every or "each new value"
-    truth = {True: "true now", False: "false now", None: ""}[watcher["truth"]]
+    every = f"every {watcher.every_s:g} s" if watcher.every_s and not watcher.predicate else ""
+    when = watcher.schedule or every or "each new value"
+    truth = {True: "true now", False: "false now", None: ""}[watcher.truth]
     lines = {
-        "state": f"{watcher['state']}{', dry run' if watcher['dry_run'] else ''}",
-        "instruction": watcher["instruction"],
-        "predicate": " — ".join(filter(None, (watcher["predicate"] or "none", truth, watcher["reason"]))),
-        "note": watcher["note"],
+        "state": f"{watcher.state}{', dry run' if watcher.dry_run else ''}",
+        "instruction": watcher.instruction,
+        "predicate": " — ".join(filter(None, (watcher.predicate or "none", truth, watcher.reason))),
+        "note": watcher.note,
         "evaluates": when,
-        "topics": ", ".join(f"{name} = {each['topic']}" for name, each in watcher["topics"].items()),
+        "topics": ", ".join(f"{name} = {each.topic}" for name, each in watcher.topics.items()),
         "may call": "; ".join(allowed) or "nothing, it only notifies",
-        "fired": str(watcher["fired"]),
-        "model": f"calls: {watcher['model_calls']}, tokens: {watcher['tokens']}",
+        "fired": str(watcher.fired),
+        "model": f"calls: {watcher.model_calls}, tokens: {watcher.tokens}",
     }
-    return "\n".join([watcher["name"], *(f"  {key:<12} {text}" for key, text in lines.items() if text)])
+    return "\n".join([watcher.name, *(f"  {key:<12} {text}" for key, text in lines.items() if text)])

@@ -6,61 +6,63 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
 from urllib.parse import urlencode
 
+from contracts.answers.live import ShownThing, ShownWorld
+from contracts.answers.system import PromptSection, ShownPrompt
 from contracts.errors import ConfigError
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import cell, moment
 from deploy.directory import Home
 
-_COLUMNS: Final = ("kind", "name", "area", "device", "state", "since")
-
 
 def world(options: argparse.Namespace) -> None:
     """Print what there is in the home."""
     given = {name: getattr(options, name) for name in ("area", "kind", "name", "limit")}
     query = urlencode({name: value for name, value in given.items() if value is not None})
-    found = hub_of(options).request("GET", f"/api/world?{query}")
+    found = hub_of(options).get(f"/api/world?{query}", ShownWorld)
     if options.json:
         Output(as_json=True).result(found)
         return
-    Output(as_json=False).rows(found["things"], _COLUMNS, empty="Nothing matches.", shown=_shown)
-    if found["more"]:
-        note(f"… and {found['more']} more. --area, --kind and --name find fewer, --limit shows more.")
-    if found["left_out"]:
-        note(f"{found['left_out']} more entities of the home broker are not known: there are too many.")
+    Output(as_json=False).rows(found.things, _cells, empty="Nothing matches.")
+    if found.more:
+        note(f"… and {found.more} more. --area, --kind and --name find fewer, --limit shows more.")
+    if found.left_out:
+        note(f"{found.left_out} more entities of the home broker are not known: there are too many.")
 
 
-def _shown(thing: dict[str, Any]) -> dict[str, Any]:
-    state = cell(thing["state"]) if thing["state"] is not None else ""
-    since = ""
-    if thing["age_s"] is not None:
-        since = moment((datetime.now(UTC) - timedelta(seconds=thing["age_s"])).isoformat())
-    return {**thing, "state": f"{state} {thing['unit'] or ''}".strip(), "since": since}
+def _cells(thing: ShownThing) -> dict[str, object]:
+    state = cell(thing.state) if thing.state is not None else ""
+    since = None if thing.age_s is None else datetime.now(UTC) - timedelta(seconds=thing.age_s)
+    return {
+        "kind": thing.kind,
+        "name": thing.name,
+        "area": thing.area,
+        "device": thing.device,
+        "state": f"{state} {thing.unit or ''}".strip(),
+        "since": moment(since),
+    }
 
 
 def show_prompt(options: argparse.Namespace) -> None:
     """Print the prompt, section by section."""
     query = {"message": options.message or "", **({"agent": options.agent} if options.agent else {})}
-    shown = hub_of(options).request("GET", f"/api/prompt?{urlencode(query)}")
+    shown = hub_of(options).get(f"/api/prompt?{urlencode(query)}", ShownPrompt)
     Output(options.json).result(shown, text=_prompt_text(shown))
-    for problem in shown["problems"]:
+    for problem in shown.problems:
         note(f"{problem}; the last good content stays in force")
 
 
-def _prompt_text(shown: dict[str, Any]) -> str:
-    tokens = shown["tokens"]
-    lines = [f"## Stable: about {tokens['stable']} tokens"]
-    lines += _sections(shown["stable"])
-    lines += [f"# tool {tool['name']}: {tool['tokens']} tokens" for tool in shown["tools"]]
-    lines += ["", f"## Changing: about {tokens['changing']} tokens", *_sections(shown["changing"])]
+def _prompt_text(shown: ShownPrompt) -> str:
+    lines = [f"## Stable: about {shown.tokens.stable} tokens", *_sections(shown.stable)]
+    lines += [f"# tool {tool.name}: {tool.tokens} tokens" for tool in shown.tools]
+    lines += ["", f"## Changing: about {shown.tokens.changing} tokens", *_sections(shown.changing)]
     return "\n".join(lines)
 
 
-def _sections(sections: list[dict[str, Any]]) -> list[str]:
-    return [f"--- {each['name']}: {each['tokens']} tokens\n{each['text'].rstrip()}\n" for each in sections]
+def _sections(sections: list[PromptSection]) -> list[str]:
+    return [f"--- {each.name}: {each.tokens} tokens\n{each.text.rstrip()}\n" for each in sections]
 
 
 def edit_soul(options: argparse.Namespace) -> int:

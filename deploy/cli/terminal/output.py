@@ -5,14 +5,16 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from deploy import limits
 from deploy.cli.terminal.tables import cell, table
 from deploy.logs.terminal import visible
+
+T = TypeVar("T")
 
 _CLEAR_LINE: Final = "\r\x1b[K"
 
@@ -36,27 +38,26 @@ class Output:
         elif value is not None:
             print(visible(value) if isinstance(value, str) else _document(value, indent=2))
 
-    def rows(
-        self,
-        rows: Sequence[dict[str, Any]],
-        columns: Sequence[str],
-        *,
-        empty: str,
-        shown: Callable[[dict[str, Any]], dict[str, Any]] = dict,
-    ) -> None:
-        """Print a list of objects: as JSON, or as a table of these columns.
+    def rows(self, rows: Sequence[T], cells: Callable[[T], Mapping[str, object]], *, empty: str) -> None:
+        """Print a list of objects: as JSON, or as a table.
 
         Args:
+            cells: Returns a row as a person reads it, by the headings of its columns.
             empty: What a person reads where there are none.
-            shown: Returns a row as a person reads it.
         """
         if self.as_json:
             print(_document(list(rows)))
         elif rows:
-            texts = [[cell(row.get(column)) for column in columns] for row in map(shown, rows)]
-            print(table(texts, columns, width=screen_width()))
+            shown = [cells(row) for row in rows]
+            texts = [[cell(value) for value in row.values()] for row in shown]
+            print(table(texts, list(shown[0]), width=screen_width()))
         else:
             print(empty)
+
+
+def columns(*names: str) -> Callable[[Mapping[str, object]], Mapping[str, object]]:
+    """Return what picks these members of a row."""
+    return lambda row: {name: row.get(name) for name in names}
 
 
 def screen_width() -> int | None:
@@ -65,7 +66,15 @@ def screen_width() -> int | None:
 
 
 def _document(value: Any, *, indent: int | None = None) -> str:
-    return visible(json.dumps(value, ensure_ascii=False, indent=indent))
+    return visible(json.dumps(value, ensure_ascii=False, indent=indent, default=_json))
+
+
+def _json(value: object) -> Any:
+    """Return the JSON of a model, as the hub sends it."""
+    # Here: an answer that came as JSON is printed without pydantic.
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value)
 
 
 @contextmanager

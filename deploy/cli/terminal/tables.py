@@ -50,17 +50,20 @@ def cell(value: Any) -> str:
     return visible(str(value)).replace("\n", "\\n")
 
 
-def moment(at: str | None, *, now: datetime | None = None) -> str:
+def moment(at: datetime | str | None, *, now: datetime | None = None) -> str:
     """Return a time as people say it: ``2 min ago``, ``in 9 min``; local date and time beyond a day.
 
     Args:
-        at: RFC 3339; None and what is no time are returned as they are.
+        at: As text RFC 3339; None and what is no time are returned as they are.
         now: Default: this moment.
     """
-    try:
-        then = datetime.fromisoformat(at or "")
-    except ValueError:
-        return at or ""
+    if isinstance(at, datetime):
+        then = at
+    else:
+        try:
+            then = datetime.fromisoformat(at or "")
+        except ValueError:
+            return at or ""
     passed = ((now or datetime.now(UTC)) - then).total_seconds()
     if abs(passed) >= _DAY:
         return f"{then.astimezone():%Y-%m-%d %H:%M}"
