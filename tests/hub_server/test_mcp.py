@@ -272,7 +272,11 @@ async def test_what_there_is_in_the_home_is_read_as_resources(home: Home) -> Non
         assert [each["name"] for each in json.loads(said(await mcp.read_resource(recording)))] == [
             "seen.jsonl"
         ]
-        assert said(await mcp.read_resource(f"{recording}/seen.jsonl")).startswith('{"at"')
+
+        async def is_written() -> bool:
+            return said(await mcp.read_resource(f"{recording}/seen.jsonl")).startswith('{"at"')
+
+        await eventually(is_written)
         for uri in ("strawberry://nothing", "strawberry://devices/attic", "strawberry://devices/..%2Ftokens"):
             with pytest.raises(MCPError):
                 await mcp.read_resource(uri)
