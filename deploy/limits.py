@@ -111,6 +111,8 @@ HUNG_TICKS: Final = 6
 slept, adds one tick at most, however long that was."""
 STARTING_TICKS: Final = 24
 """The same until a server is ready: a small machine may import for long."""
+WAKING_BYTES: Final = 4_096
+"""Bytes that woke the event loop, among which the number of a signal is looked for."""
 STACK_FRAMES: Final = 12
 HUNG_LOG_S: Final = 2.0
 """How long the log may take; the thread that hangs may hold its lock."""

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -223,13 +224,25 @@ def _watched(restart: Restart, *, may_follow: bool) -> Iterator[None]:
             silent += 1
             is_starting = may_follow and restart.manager.is_starting
             if silent >= (limits.STARTING_TICKS if is_starting else limits.HUNG_TICKS):
-                _end_hung(thread, restart if may_follow else None, silent * limits.WATCH_TICK_S)
+                follows = may_follow and not _is_told_to_stop(loop)
+                _end_hung(thread, restart if follows else None, silent * limits.WATCH_TICK_S)
 
     threading.Thread(target=watch, name="watch the event loop", daemon=True).start()
     try:
         yield
     finally:
         left.set()
+
+
+def _is_told_to_stop(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether a signal waits that Python cannot handle, because the thread hangs in a library.
+
+    The interpreter has written its number to the socket that wakes the loop.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        waiting: bytes = loop._ssock.recv(limits.WAKING_BYTES, socket.MSG_PEEK)  # type: ignore[attr-defined]
+        return any(number in waiting for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    return False
 
 
 def _end_hung(thread: int, restart: Restart | None, silent_s: float) -> NoReturn:

@@ -117,3 +117,35 @@ def test_a_server_that_is_stopped_while_its_loop_hangs_does_not_start_again(
     monkeypatch.setattr(os, "_exit", end)
     run_until_stopped(serve(), restart=Restart(ServiceManager(is_starting=False)))
     assert done[0] == 1
+
+
+_HANGS = """
+import asyncio, ctypes, os, sys
+from deploy import limits
+from deploy.home.running import Restart, run_until_stopped
+from deploy.service.notify import ServiceManager
+
+async def serve():
+    libc, lock = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+    libc.pthread_mutex_lock(lock)
+    print("hangs", flush=True)
+    libc.pthread_mutex_lock(lock)
+
+os.execv = lambda *_: print("again", flush=True)
+limits.WATCH_TICK_S = 0.1
+run_until_stopped(serve(), restart=Restart(ServiceManager(is_starting=False)))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its signals interrupt nothing")
+@pytest.mark.parametrize(("stopped", "follows"), [(True, ""), (False, "again\n")])
+def test_a_server_that_hangs_in_a_library_for_ever_ends_and_heeds_a_stop(
+    *, stopped: bool, follows: str
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", _HANGS], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "hangs\n"
+        if stopped:
+            server.terminate()
+        assert server.communicate(timeout=60)[0] == follows
+        assert server.returncode == 1
