@@ -96,7 +96,7 @@ MAX_SCHEMA_PATH: Final = 200
 
 # Search: what a query, an index and an answer may take.
 
-LISTING_SLICE_S: Final = 0.02
+LISTING_SLICE_S: Final = 0.004
 """How long a listing may keep the event loop at a stretch."""
 CATCH_UP_S: Final = 0.3
 """How long a search or a sentence waits for what is not indexed yet; right after a start it may be more."""

@@ -8,6 +8,9 @@ has ten thousand retained ones."""
 STEADY_S: Final = 5.0
 """Seconds after which a connection was of use, and the wait before the next attempt is short again. Two
 copies of one device would else take each other's place four times a second, each with all it publishes."""
+READ_SLICE_S: Final = 0.002
+"""How long arrived messages may keep the event loop at a stretch: 64 of one device took 20 ms, for which each
+step of all other work waited."""
 TOPICS_REMEMBERED: Final = 4_096
 """Topics whose subscriptions are remembered."""
 ACCEPT_PAUSE_S: Final = 1.0

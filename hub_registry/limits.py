@@ -65,7 +65,7 @@ MOST_KNOWN_METHODS: Final = 4_000
 LARGE_REGISTRATION_BYTES: Final = 16 * 1024
 """Bytes of a registration that is read in a thread; a smaller one takes less than a millisecond."""
 MAX_VERSION: Final = 64
-READ_SLICE_S: Final = 0.02
+READ_SLICE_S: Final = 0.004
 """How long reading may keep the event loop at a stretch."""
 MAX_SENTENCES: Final = 2_000
 """Sentences of one skill: each is reviewed on the event loop. Some hundreds of a device are ever used."""

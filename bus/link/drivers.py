@@ -7,18 +7,17 @@ The loop is the faster of the two by far, because nothing is handed between thre
 import asyncio
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from paho.mqtt.client import Client
 
+from bus.limits import READ_SLICE_S
 from bus.link.client import LeanClient, stop_loop
 
 DriverName = Literal["auto", "loop", "thread"]
-
-_PACKETS_A_TURN = 64
-"""Packets read before the other tasks of the loop get their turn."""
 
 _MISC_INTERVAL_S = 1.0
 """How often paho checks its keepalive, which counts in seconds."""
@@ -77,6 +76,7 @@ class LoopDriver:
         self._client: LeanClient | None = None
         self._socket: Any = None
         self._writing = False
+        self._reads_on = False
         self._held = 0
         self._hold_timer: asyncio.TimerHandle | None = None
 
@@ -115,13 +115,23 @@ class LoopDriver:
         self._forget()
 
     def _read(self) -> None:
+        # With one call under way for what is held, each other one would read as much again.
+        if not self._reads_on:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self._reads_on = False
         client = self._client
         if self._socket is None or client is None:
             return
-        client.loop_read(_PACKETS_A_TURN)
+        until = time.monotonic() + READ_SLICE_S
+        client.loop_read(1)
+        while client.holds_bytes and time.monotonic() < until:
+            client.loop_read(1)
         if client.holds_bytes:
             # The socket need not be readable any more for what is left.
-            self._loop.call_soon(self._read)
+            self._reads_on = True
+            self._loop.call_soon(self._read_on)
 
     def _wants_to_write(self, _client: Client, _userdata: object, _sock: object) -> None:
         # Before `started` this runs in a helper thread.

@@ -87,7 +87,7 @@ MAX_DEVICE: Final = 64
 
 REFUSAL_PAUSE_S: Final = 0.25
 """Before a refusal for too many requests: a client that goes on at once made 270 a second, 0.5 ms each."""
-ANSWER_SLICE_S: Final = 0.02
+ANSWER_SLICE_S: Final = 0.004
 """How long one answer may keep the event loop at a stretch."""
 SERVER_LOOK_S: Final = 0.01
 """Between two looks whether the tasks of a server have ended; in its own server uvicorn looks each 0.1 s."""

@@ -71,6 +71,10 @@ class Reader:
         return self.user, self.conversation, f"{self._view or ''} {self.agents[0]}"
 
     @property
+    def asker(self) -> str:
+        return self.through or self.user
+
+    @property
     def _view(self) -> str | None:
         return view_of(self.conversation, self.through)
 
@@ -148,7 +152,7 @@ class Histories:
 
         # What was said until now can be found.
         self._news.set()
-        return await self._store.read(work)
+        return await self._store.read(work, asker=reader.asker)
 
     def keep_up(self, reader: Reader, history: History, gateway: Gateway) -> None:
         """Summarise the older part of a history in the background, where it is too long."""
@@ -227,7 +231,7 @@ class Histories:
             return _summary(row), _turns_after(session, reader, row, limit=limits.SUMMARY_BACKLOG)
 
         try:
-            before, turns = await self._store.read(read)
+            before, turns = await self._store.read(read, asker=reader.asker)
             for _ in range(limits.SUMMARY_STEPS):
                 if not self._is_long(turns):
                     return
@@ -283,7 +287,7 @@ class Histories:
             session.merge(summary)
             return True
 
-        return _summary(summary) if await self._store.write(store) else None
+        return _summary(summary) if await self._store.write(store, asker=reader.asker) else None
 
 
 _CURRENT: Final = "turn.conversation IS NOT NULL AND turn.state != 'running' AND turn.replaced_by IS NULL"

@@ -121,7 +121,7 @@ class ConversationRecord:
                 session.add(row)
             return known
 
-        known = await self._store.write(work)
+        known = await self._store.write(work, asker=_key(turn))
         if known is not None:
             raise (cancelled_before if known.state == "not_started" else came_before)(turn.id)
 
@@ -140,7 +140,7 @@ class ConversationRecord:
                 take_answer(row, turn, origin="person")
                 session.merge(trace_row(turn, row.ended_at))
 
-        await self._store.write(work)
+        await self._store.write(work, asker=_key(turn))
 
     async def keep_answers(self, turns: Turns) -> NoReturn:
         """Record what running turns have answered so far, until cancelled: a kill loses a second of it."""
@@ -184,7 +184,7 @@ class ConversationRecord:
                 raise NotFound("there is no turn {turn!r} of this device", turn=turn)
             return cast("TurnState", known.state)
 
-        return await self._store.write(work)
+        return await self._store.write(work, asker=through or user)
 
     # Reading
 
@@ -193,7 +193,8 @@ class ConversationRecord:
 
         Under the name of a conversation that others began, it has one of its own.
         """
-        return await self._store.read(lambda session: recorded_as(session, user, conversation, through))
+        named = partial(recorded_as, user=user, conversation=conversation, through=through)
+        return await self._store.read(named, asker=through)
 
     async def turns(
         self,
@@ -227,7 +228,7 @@ class ConversationRecord:
             # A page that is short is the last one, so another row takes the place of one that is left out.
             return readable(rows, record_of, most=limit)[::-1]
 
-        return await self._store.read(work)
+        return await self._store.read(work, asker=through or user)
 
     async def conversations(
         self,
@@ -284,7 +285,7 @@ class ConversationRecord:
 
             return readable(rows, summary)
 
-        return await self._store.read(work)
+        return await self._store.read(work, asker=through or user)
 
     async def from_on(self, user: str, turn: str) -> list[TurnRecord]:
         """Return a turn and those after it in its conversation, without those that were replaced.
@@ -328,7 +329,7 @@ class ConversationRecord:
             require_own(session, user, conversation, through, what="renames")
             session.merge(ConversationRow(user=user, conversation=conversation, title=title))
 
-        await self._store.write(work)
+        await self._store.write(work, asker=through or user)
 
     async def delete(self, user: str, conversation: str, *, through: str | None = None) -> None:
         """Delete a conversation; its turn ids stay used for a day.
@@ -357,7 +358,7 @@ class ConversationRecord:
                     delete(kind).where(col(kind.user) == user, col(kind.conversation) == conversation)
                 )
 
-        await self._store.write(work)
+        await self._store.write(work, asker=through or user)
 
     async def forget_person(self, user: str) -> list[str]:
         """Delete all conversations of a person who was removed; return their ids."""
@@ -396,7 +397,7 @@ class ConversationRecord:
         async with self._pushing.setdefault(through, asyncio.Lock()):
             for start in range(0, len(turns), limits.PUSHED_AT_ONCE):
                 some, begun = turns[start : start + limits.PUSHED_AT_ONCE], time.perf_counter()
-                recorded += await self._store.write(partial(work, some=some))
+                recorded += await self._store.write(partial(work, some=some), asker=through)
                 await asyncio.sleep(limits.PUSH_REST * (time.perf_counter() - begun))
         return recorded
 

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from sqlmodel import Session, create_engine
 from contracts.errors import ConfigError, DiskFull, StorageError
 from contracts.validation import check_numbers
 from hub_registry import limits
+from hub_registry.storage.threads import FairThread
 from identity.files import make_private_directory
 
 T = TypeVar("T")
@@ -39,9 +39,7 @@ class Store:
         full: Set by each write for which the disk has no room; cleared by who waits for it.
     """
 
-    def __init__(
-        self, path: Path, engine: Engine, *, writer: ThreadPoolExecutor, reader: ThreadPoolExecutor
-    ) -> None:
+    def __init__(self, path: Path, engine: Engine, *, writer: FairThread, reader: FairThread) -> None:
         self._path = path
         self._engine = engine
         self._writing = engine.execution_options(**{_WRITES: True})
@@ -49,27 +47,33 @@ class Store:
         self._reader = reader
         self.full = asyncio.Event()
 
-    async def read(self, work: Callable[[Session], T]) -> T:
+    async def read(self, work: Callable[[Session], T], *, asker: str = "") -> T:
         """Run work that only reads, in one transaction.
+
+        Args:
+            asker: Whose work it is; see `FairThread`.
 
         Raises:
             StorageError: If the database cannot be used.
         """
-        return await self._run(self._reader, self._engine, work)
+        return await self._run(self._reader, self._engine, work, asker)
 
-    async def write(self, work: Callable[[Session], T]) -> T:
+    async def write(self, work: Callable[[Session], T], *, asker: str = "") -> T:
         """Run work that writes, in one transaction: all of it is stored when this returns, or none.
+
+        Args:
+            asker: Whose work it is; see `FairThread`.
 
         Raises:
             StorageError: If the database cannot be used; nothing is stored then.
         """
         try:
-            return await self._run(self._writer, self._writing, work)
+            return await self._run(self._writer, self._writing, work, asker)
         except DiskFull:
             self.full.set()
             raise
 
-    async def _run(self, thread: ThreadPoolExecutor, engine: Engine, work: Callable[[Session], T]) -> T:
+    async def _run(self, thread: FairThread, engine: Engine, work: Callable[[Session], T], asker: str) -> T:
         def transaction() -> T:
             try:
                 with Session(engine, expire_on_commit=False) as session, session.begin():
@@ -79,7 +83,7 @@ class Store:
             except DatabaseError as error:
                 raise _explained(self._path, error) from None
 
-        return await asyncio.get_running_loop().run_in_executor(thread, transaction)
+        return await thread.run(transaction, asker=asker)
 
 
 @asynccontextmanager
@@ -92,18 +96,14 @@ async def open_store(path: Path) -> AsyncIterator[Store]:
     Raises:
         ConfigError: If the file is no database, or was written by another version.
     """
-    loop = asyncio.get_running_loop()
-    # SQLite has one writer, and what is written is written in the order it was asked.
-    with (
-        ThreadPoolExecutor(max_workers=1, thread_name_prefix="store") as writer,
-        ThreadPoolExecutor(max_workers=1, thread_name_prefix="reads") as reader,
-    ):
-        engine = await loop.run_in_executor(writer, _open, path)
+    # SQLite has one writer, and what one asker writes is written in the order it was asked.
+    with FairThread("store") as writer, FairThread("reads") as reader:
+        engine = await writer.run(partial(_open, path))
         try:
             yield Store(path, engine, writer=writer, reader=reader)
         finally:
-            reader.shutdown()
-            await asyncio.shield(loop.run_in_executor(writer, engine.dispose))
+            reader.close()
+            await asyncio.shield(writer.run(engine.dispose))
 
 
 def _open(path: Path) -> Engine:

@@ -2,6 +2,7 @@ import asyncio
 import logging
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -84,6 +85,31 @@ async def test_five_thousand_messages_arrive_in_order(link: Link) -> None:
     for number in range(5_000):
         await link.publish("n", b"%d" % number)
     assert [int((await inbox.get()).payload) for _ in range(5_000)] == list(range(5_000))
+
+
+async def test_in_each_turn_of_the_loop_messages_have_one_slice_of_time(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.link.drivers.READ_SLICE_S", 0)
+    turns, arrived = 0, Counter[int]()
+
+    async def count() -> None:
+        nonlocal turns
+        while arrived.total() < 3_000:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with (
+        open_link(settings(mosquitto.url, driver="loop")) as link,
+        open_link(settings(mosquitto.url, "two", driver="thread")) as sender,
+    ):
+        await link.subscribe("flood", lambda _: arrived.update([turns]))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(count())
+            for _ in range(3_000):
+                tasks.create_task(sender.publish("flood", b"x"))
+    # One for the last of what was held and one for what just came; not one more each time that more came.
+    assert max(arrived.values()) <= 2
 
 
 async def test_the_prefix_is_only_on_the_wire(mosquitto: Mosquitto) -> None:

@@ -1,7 +1,9 @@
+import asyncio
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -9,13 +11,13 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
-from sqlmodel import select
+from sqlmodel import Session, select
 
 import hub_agent.tables  # noqa: F401
 from contracts.errors import ConfigError, StorageError
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
-from hub_registry.storage.store import open_store
+from hub_registry.storage.store import Store, open_store
 from hub_registry.storage.tables import Table, UserRow, now
 
 
@@ -164,3 +166,23 @@ async def test_a_process_that_looks_in_and_leaves_takes_nothing_from_two_stores_
         assert users_seen_by_another_process() == 0
         await Accounts(store).first_admin()
         assert users_seen_by_another_process() == 1
+
+
+async def test_who_asks_the_database_for_little_does_not_wait_for_all_that_another_asked_before(
+    store: Store,
+) -> None:
+    done: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first(_: Session) -> None:
+        begun.set()
+        go_on.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(store.write(first, asker="device"))
+        await asyncio.to_thread(begun.wait)
+        for asker, piece in (*(("device", f"device {n}") for n in range(4)), ("person", "person")):
+            tasks.create_task(store.write(lambda _, piece=piece: done.append(piece), asker=asker))
+        await asyncio.sleep(0)
+        go_on.set()
+    assert done == ["device 0", "person", "device 1", "device 2", "device 3"]
