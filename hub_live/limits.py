@@ -12,6 +12,12 @@ MOST_TOPICS: Final = 32
 """Topics of one watcher: each is a subscription, and the model sees a value of each."""
 MOST_CALLS: Final = 16
 """Approved calls of a watcher, and calls of one decision."""
+RULE_ACTIONS: Final = 360
+"""Calls of a watcher without a model in an hour, where it names no other number: a light at each motion."""
+RULE_RUNS: Final = (30, 1.0)
+"""How often a watcher without a model does its steps at once, and each second: it is recorded each time."""
+MOST_TEXT_VALUE: Final = 200
+"""Characters of a value in a text."""
 NOTES: Final = (5, 1 / 60)
 """Notifications of one watcher at once, and each second: half of what a phone gets."""
 

@@ -25,6 +25,24 @@ class Allowed(Strict):
     arguments: dict[str, Json] = {}
 
 
+class Step(Strict):
+    """One step of what a watcher does without a model: a text or a call, at once or later.
+
+    Attributes:
+        notify: Text for the owner; ``{level}`` stands for the value of that name.
+        call: ``devices.<key>.<Skill>.<method>``.
+        arguments: Of the call, by name.
+        after: How long it waits, as ``20m``, from when the steps before it began.
+        if_still: Whether it, and what follows, is dropped when the condition ends before.
+    """
+
+    notify: Annotated[str | None, Field(min_length=1, max_length=1_000)] = None
+    call: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    arguments: dict[str, Json] = {}
+    after: Annotated[str | None, Field(max_length=32)] = None
+    if_still: bool = False
+
+
 class WouldDecide(Phrased):
     """What the model decides on values of the past."""
 
@@ -111,6 +129,7 @@ class WatcherSummary(Phrased):
 
     Attributes:
         digest: Of all that an approval is for; to be sent with it.
+        next_step_at: When the step that waits is done.
     """
 
     name: str
@@ -128,6 +147,8 @@ class WatcherSummary(Phrased):
     schedule: str | None
     next_at: Timestamp | None
     allow: list[Allowed]
+    then: list[Step]
+    next_step_at: Timestamp | None
     dry_run: bool
     snoozed_until: Timestamp | None
     fired: int

@@ -26,6 +26,7 @@ from hub_live.topics.values import described_gap
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.model import Seen
+from hub_live.watchers.decisions.steps import Steps
 from hub_live.watchers.definition import By, WatchedValue, sources_of
 from hub_live.watchers.phases import is_watching
 from hub_live.watchers.predicates import UTC_CLOCK, Clock, Evaluator, Predicate, parse
@@ -115,13 +116,16 @@ async def decide(
     report: Report, row: WatcherRow, sources: Mapping[str, WatchedValue], evaluations: Evaluations
 ) -> Report:
     """Return a report with decisions of the model on the first times that a watcher would have fired."""
-    fired = list(report.would_have_fired)
+    fired, steps = list(report.would_have_fired), Steps(evaluations)
     for number, each in enumerate(fired[: limits.MOST_DECIDED]):
         seen = {
             name: Seen(source, each.values[name], 0.0) if name in each.values else Seen(source)
             for name, source in sources.items()
         }
-        decision = await evaluations.would_decide(row, seen, at=rfc3339(each.at))
+        if row.then:
+            decision = steps.would_do(row, seen)
+        else:
+            decision = await evaluations.would_decide(row, seen, at=rfc3339(each.at))
         fired[number] = each.model_copy(update={"decision": decision})
     return report.model_copy(update={"would_have_fired": fired})
 

@@ -12,11 +12,13 @@ from pydantic import (
     model_validator,
 )
 
+from agent_core.times import parse_duration
 from contracts import topics as bus_topics
 from contracts.answers.live import LinkName
-from contracts.answers.watchers import Allowed
+from contracts.answers.watchers import Allowed, Step
+from contracts.errors import InvalidMessage
 from contracts.names import Token
-from contracts.validation import validated
+from contracts.validation import did_you_mean, validated
 from contracts.wire import Json, Strict
 from hub_live import limits
 from hub_live.watchers.predicates import KEYWORDS
@@ -60,6 +62,42 @@ class WatchedValue(Strict):
         return self.value or None
 
 
+_HOLE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
+
+
+class CheckedStep(Step):
+    """A step that can be done."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.notify is None) == (self.call is None):
+            raise ValueError("a step has either notify or call")
+        if self.arguments and self.call is None:
+            raise ValueError("only a call has arguments")
+        if self.if_still and self.after is None:
+            raise ValueError("if_still needs after: without a delay it is still so")
+        if self.after is not None and not 1 <= duration_of(self.after) <= limits.MOST_DURATION_S:
+            raise ValueError(f"{self.after[:40]!r} is not between 1s and 31d")
+        return self
+
+    @property
+    def after_s(self) -> float:
+        """Seconds that it waits."""
+        return duration_of(self.after) if self.after else 0.0
+
+    def text(self, values: Mapping[str, str]) -> str:
+        """Return the text with these values."""
+        return _HOLE.sub(lambda hole: values.get(hole[1], hole[0]), self.notify or "")
+
+
+def duration_of(text: str) -> float:
+    """Return the seconds of a duration; raise ValueError if it is none."""
+    try:
+        return parse_duration(text)
+    except InvalidMessage as error:
+        raise ValueError(error.message) from None
+
+
 class WatcherRequest(Strict):
     """A watcher to make.
 
@@ -69,18 +107,21 @@ class WatcherRequest(Strict):
         on_change: Evaluate with each new value.
         schedule: Evaluate at these times only; see `schedule.Schedule`.
         predicate: None to have one proposed.
+        allow: Calls of which a model may choose.
+        then: What it does without a model, in this order.
         missed: What happens to scheduled evaluations that came while the hub was stopped.
         actions_per_hour: None for the limit of the settings.
     """
 
     name: Annotated[Token, Field(description="letters, digits, '_', '-' and '.', at most 64")]
     topics: Annotated[dict[str, WatchedValue], Field(max_length=limits.MOST_TOPICS)] = {}
-    instruction: Annotated[str, Field(min_length=1, max_length=4_000)]
+    instruction: Annotated[str, Field(max_length=4_000)] = ""
     every_s: Annotated[float, Field(ge=limits.LEAST_EVERY_S, le=30 * 86_400)] | None = None
     on_change: bool = False
     schedule: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     predicate: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
     allow: Annotated[tuple[Allowed, ...], Field(max_length=limits.MOST_CALLS)] = ()
+    then: Annotated[tuple[CheckedStep, ...], Field(max_length=limits.MOST_CALLS)] = ()
     dry_run: bool = False
     missed: Missed = "tell"
     actions_per_hour: Annotated[int, Field(ge=1, le=1_000)] | None = None
@@ -117,18 +158,45 @@ class WatcherRequest(Strict):
             raise ValueError("give one of every_s, on_change and schedule")
         if not self.topics and self.schedule is None and self.predicate is None:
             raise ValueError("a watcher needs topics, a schedule, or a predicate with the time")
+        if not self.instruction and not self.then:
+            raise ValueError("a watcher needs an instruction for a model, or steps in then")
+        return self
+
+    @model_validator(mode="after")
+    def _steps(self) -> Self:
+        if not self.then:
+            return self
+        if self.allow:
+            raise ValueError("allow is for a model, and a watcher with steps in then asks none")
+        if self.predicate is None and self.schedule is None:
+            raise ValueError("steps in then need a predicate or a schedule, which says when")
+        if self.predicate is None and any(step.if_still for step in self.then):
+            raise ValueError("if_still needs a predicate, which can end")
+        for name in {hole for step in self.then for hole in _HOLE.findall(step.notify or "")}:
+            if name not in self.topics:
+                near = did_you_mean(name, self.topics)
+                raise ValueError(f"{{{name}}} in a text is none of the topics{near}")
         return self
 
     @property
     def interval_s(self) -> float | None:
         """Seconds between two evaluations by the model; None where each change or a schedule decides."""
+        if self.then:
+            return None
         if self.every_s is None and not self.on_change and self.schedule is None:
             return limits.DEFAULT_EVERY_S
         return self.every_s
 
+    @property
+    def calls(self) -> tuple[Allowed, ...]:
+        """The calls that need approval: those that a model may choose, or those of the steps, in order."""
+        steps = [Allowed(path=step.call, arguments=step.arguments) for step in self.then if step.call]
+        return self.allow or tuple(steps)
+
     def stored(self) -> dict[str, Any]:
         """Return the fields of a `WatcherRow` that may be changed later, but for its calls."""
         kept = self.model_dump(include={"instruction", "predicate", "dry_run", "schedule", "missed"})
+        kept["then"] = [step.model_dump(exclude_defaults=True) for step in self.then]
         return {**kept, "topics": topics_json(self.topics), "every_s": self.interval_s}
 
 
@@ -147,6 +215,7 @@ class Edit(Strict):
     topics: _Topics | None = None
     predicate: str | None = None
     allow: Annotated[tuple[Allowed, ...], Field(max_length=limits.MOST_CALLS)] | None = None
+    then: Annotated[tuple[CheckedStep, ...], Field(max_length=limits.MOST_CALLS)] | None = None
     every_s: float | None = None
     on_change: bool | None = None
     schedule: str | None = None
@@ -163,11 +232,13 @@ class Edit(Strict):
             InvalidMessage: If it could not be made like this.
         """
         given = self.model_dump(exclude_none=True, exclude={"digest"})
-        kept = ["name", "instruction", "topics", "predicate", "missed", "dry_run"]
+        kept = ["name", "instruction", "topics", "predicate", "missed", "dry_run", "then"]
         if not given.keys() & {"every_s", "on_change", "schedule"}:
             kept += ["every_s", "schedule"]
             given["on_change"] = not (row.every_s or row.schedule)
         asked = {each: getattr(row, each) for each in kept} | {"allow": calls} | given
+        if asked["then"] and self.allow is None:
+            asked["allow"] = ()  # those of its steps
         return validated(WatcherRequest, {**asked, "predicate": asked["predicate"] or None}, what="field")
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +27,7 @@ from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING
 from hub_live.watchers.decisions.model import Seen
+from hub_live.watchers.decisions.steps import Steps
 from hub_live.watchers.definition import sources_of
 from hub_live.watchers.phases import TRANSITIONS, Phase, is_watching
 from hub_live.watchers.predicates import Evaluator, parse
@@ -44,6 +45,7 @@ class Engine:
 
     feed: Feed
     evaluations: Evaluations
+    steps: Steps
     household: Household
     tasks: asyncio.TaskGroup
     _watched: dict[str, Watched] = field(default_factory=dict)
@@ -139,11 +141,13 @@ class Engine:
     async def save(self) -> None:
         """Write what changes too often to be written each time; tell what was not decided before the end."""
         for watched in list(self._watched.values()):
-            if watched.rises and watched.row.armed:  # it is over
+            # The steps that are being done are reported when the hub starts, and not done again.
+            rises = watched.rises - bool(watched.row.then and watched.row.done)
+            if rises > 0 and watched.row.armed:  # it is over
                 await self.evaluations.announcer.failure(watched.row, watched.occasion, "the hub was stopped")
-            elif watched.rises:
+            elif rises > 0:
                 # It fires, and counts, when the hub has started again.
-                watched.row.armed, watched.row.fired = True, watched.row.fired - watched.rises
+                watched.row.armed, watched.row.fired = True, watched.row.fired - rises
         await self._save(*(watched.row for watched in self._watched.values()))
 
     async def evaluate_now(self, name: str, *, occasion: str) -> DecisionRow:
@@ -155,20 +159,34 @@ class Engine:
         watched.ask()
         return await self._decide(watched, occasion, watched.rises)
 
-    async def _decide(self, watched: Watched, occasion: str, rises: int) -> DecisionRow:
+    async def _decide(
+        self,
+        watched: Watched,
+        occasion: str,
+        rises: int,
+        *,
+        seen: Mapping[str, Seen] | None = None,
+        first: int | None = None,
+    ) -> DecisionRow:
         try:
             if (objection := await self.evaluations.objection(watched.row)) is not None:
                 return await self._pause(watched, objection)
             watched.asked_at = time.time()
-            entry = await self.evaluations.evaluate(
-                watched.row,
-                self.seen(watched),
-                occasion=occasion,
-                gaps=self._gaps(watched),
-                is_current=lambda: self._is_current(watched),
-                # Each alarm is told; that the model fails again when asked again is not.
-                tells_failure=bool(rises) or not watched.has_failed,
-            )
+            if watched.row.then:
+                seen = self.seen(watched) if seen is None else seen
+                entry = await self.steps.run(
+                    watched.row, seen, occasion=occasion, first=first, is_over=lambda: watched.is_over
+                )
+            else:
+                entry = await self.evaluations.evaluate(
+                    watched.row,
+                    self.seen(watched),
+                    occasion=occasion,
+                    gaps=self._gaps(watched),
+                    is_current=lambda: self._is_current(watched),
+                    # Each alarm is told; that the model fails again when asked again is not.
+                    tells_failure=bool(rises) or not watched.has_failed,
+                )
         finally:
             is_over = watched.is_over
             watched.decide(rises)
@@ -277,7 +295,10 @@ class Engine:
             occasion = "Its interval has passed." if watched.on_interval else "There are new values."
             watched.plan(max(at, watched.asked_at + watched.pause_s()), occasion=occasion)
         if watched.phase is Phase.DUE and watched.ask_at <= at:
-            self._kick.set()
+            if watched.row.then:
+                self._ask(watched, at)
+            else:
+                self._kick.set()
 
     def _look(self, watched: Watched, at: float, *, is_tick: bool = False) -> None:
         """Decide by what the predicate says when the model is to be asked."""
@@ -288,6 +309,8 @@ class Engine:
         if verdict is None:
             return
         watched.verdict = verdict
+        if (verdict.truth is False or verdict.momentary) and watched.drop_step():
+            self._unsaved[row.name] = row
         if watched.schedule is not None:
             return
         was_armed = row.armed
@@ -312,7 +335,7 @@ class Engine:
                 values=values,
             )
             watched.plan(at, occasion=occasion)
-        elif watched.rises:
+        elif watched.rises or row.then:
             pass
         elif verdict.truth is False or watched.is_settled:
             watched.drop()
@@ -344,6 +367,10 @@ class Engine:
 
     async def _step(self, watched: Watched, now: float) -> None:
         row = watched.row
+        if watched.is_step_due(now):
+            watched.ask()
+            evaluation = self._evaluate(watched, "The delay is over.", 0, first=row.step)
+            self.tasks.create_task(evaluation, name=f"watcher {row.name}")
         if row.snoozed_until is not None:
             watched.drop()
             if not watched.phase.is_asking:  # an evaluation subtracts those it was for
@@ -367,27 +394,39 @@ class Engine:
                 self._ask(watched, now)
 
     def _ask(self, watched: Watched, now: float) -> None:
-        values = {name: each.value for name, each in self.seen(watched).items()}
+        seen = self.seen(watched)
+        values = {name: each.value for name, each in seen.items()}
         is_known = watched.last is not None and not watched.has_failed and values == watched.last.seen
         if watched.on_change and is_known:
             watched.drop()
-        elif self.evaluations.limits.take_evaluation(watched.row.name):
+        elif self.evaluations.limits.take_evaluation(watched.row):
             watched.ask()
-            self.tasks.create_task(
-                self._evaluate(watched, watched.occasion, watched.rises), name=f"watcher {watched.row.name}"
-            )
+            evaluation = self._evaluate(watched, watched.occasion, watched.rises, seen=seen)
+            self.tasks.create_task(evaluation, name=f"watcher {watched.row.name}")
         else:
             watched.hold(now + limits.LEAST_EVERY_S)
 
-    async def _evaluate(self, watched: Watched, occasion: str, rises: int) -> None:
+    async def _evaluate(
+        self,
+        watched: Watched,
+        occasion: str,
+        rises: int,
+        *,
+        seen: Mapping[str, Seen] | None = None,
+        first: int | None = None,
+    ) -> None:
         if rises > 1:
             occasion = Phrase("{occasion}, the last of {rises} times", occasion=occasion, rises=rises)
         try:
-            await self._decide(watched, occasion, rises)
+            await self._decide(watched, occasion, rises, seen=seen, first=first)
         except Exception as error:  # noqa: BLE001 - the other watchers go on
             is_known = isinstance(error, StrawberryError)
             _log.error("watcher %s: %s", watched.row.name, error, exc_info=not is_known)
-            self._ask_later(watched)
+            if first is None:
+                if not (watched.row.then and watched.row.done):  # then they are begun
+                    self._ask_later(watched)
+            elif watched.row.step_at is not None:
+                watched.row.step_at = utc(time.time() + limits.RECHECK_S)
             if rises and self._is_current(watched):
                 problem = str(error) if is_known else "an error in the hub, which its log describes"
                 await self.evaluations.announcer.failure(watched.row, occasion, problem)

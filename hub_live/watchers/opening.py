@@ -12,8 +12,10 @@ from hub_live.captures.captures import Captures
 from hub_live.events import Events
 from hub_live.topics import Feed
 from hub_live.watchers.backtest import Recordings
-from hub_live.watchers.decisions.evaluation import Announcer, EvaluationLimits, Evaluations
+from hub_live.watchers.decisions.announcer import Announcer
+from hub_live.watchers.decisions.evaluation import EvaluationLimits, Evaluations
 from hub_live.watchers.decisions.model import WatcherModel
+from hub_live.watchers.decisions.steps import Steps
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.predicates import Clock
@@ -46,7 +48,7 @@ async def open_watchers(
             limits=EvaluationLimits(settings.watchers),
             clock=Clock(settings.household),
         )
-        engine = Engine(feed, evaluations, settings.household, tasks)
+        engine = Engine(feed, evaluations, Steps(evaluations), settings.household, tasks)
         watchers = Watchers(
             store=store,
             engine=engine,

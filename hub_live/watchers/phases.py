@@ -42,7 +42,7 @@ class Phase(StrEnum):
         QUIET: There is nothing to ask the model.
         DUE: The model is asked at a time that is set.
         HELD_UP: The model is to be asked, and the evaluations of a minute are used up.
-        ASKING: The model is asked, or what it decided is done.
+        ASKING: The model is asked, or what it decided is done; or the steps of one that asks none.
         OVERTAKEN: Likewise, and the predicate was false meanwhile, so that what is done belongs to the past.
     """
 
@@ -69,8 +69,8 @@ class Phase(StrEnum):
 
     def stored(self, until: datetime | None = None) -> dict[str, Any]:
         """Return the fields of a `WatcherRow` that is in this phase."""
-        # Times of its schedule that come while it does not watch are not missed.
-        planned = {"next_at": None} if self in _STORED else {}
+        # Times of its schedule that come while it does not watch are not missed, and its steps do not wait.
+        planned = {"next_at": None, "step": None, "step_at": None} if self in _STORED else {}
         return {"state": self.state, "snoozed_until": until, **planned}
 
 

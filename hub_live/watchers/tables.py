@@ -17,6 +17,9 @@ class WatcherRow(Table, table=True):
         state: ``draft``, ``active``, ``paused`` or ``failed``.
         topics: By name in the predicate: topic, value and link; see `definition.WatchedValue`.
         allow: Approved calls; see `approved.ApprovedCall`.
+        then: What it does without a model; see `definition.Step`. Its calls are those of `allow`, in order.
+        step: Index of the step that waits.
+        step_at: When that is due.
         note: Why there is no predicate, or what else the owner should know.
         missed: What happens to scheduled evaluations that the hub missed: ``run`` or ``tell``.
         approved_by: ``jti`` of the token with which the calls were approved.
@@ -42,6 +45,9 @@ class WatcherRow(Table, table=True):
     predicate: str | None = None
     note: str = Field(default="", sa_type=PhraseColumn)
     allow: list[Json] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    then: list[Json] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    step: int | None = None
+    step_at: datetime | None = Field(default=None, sa_type=Moment)
     approved_by: str | None = None
     approver: str | None = None
     approved_through: str | None = None

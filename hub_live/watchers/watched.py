@@ -1,6 +1,7 @@
 """An active watcher: what is known of it, and how people and programs read it."""
 
 import math
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,10 +21,12 @@ from contracts.phrases import Phrase
 from contracts.rates import Backoff
 from contracts.wire import Json, shown_digest
 from hub_live import limits
-from hub_live.watchers.decisions.evaluation import calls_of, state_of
+from hub_live.watchers.decisions.announcer import state_of
+from hub_live.watchers.decisions.evaluation import calls_of
 from hub_live.watchers.decisions.kinds import FAILED
 from hub_live.watchers.decisions.model import Seen
-from hub_live.watchers.definition import WatchedValue, sources_of
+from hub_live.watchers.decisions.steps import steps_of
+from hub_live.watchers.definition import CheckedStep, WatchedValue, sources_of
 from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger
 from hub_live.watchers.predicates import Evaluator, Verdict
 from hub_live.watchers.schedule import Schedule
@@ -31,7 +34,7 @@ from hub_live.watchers.tables import DecisionRow, WatcherRow
 
 _APPROVED: Final = {
     *("name", "owner", "created_at", "instruction", "topics", "every_s", "schedule", "missed"),
-    *("predicate", "allow", "dry_run", "actions_per_hour"),
+    *("predicate", "allow", "then", "dry_run", "actions_per_hour"),
 }
 _DONE: Final = TypeAdapter(list[str])
 
@@ -47,6 +50,7 @@ class Watched:
         ask_at: When the model is asked next, Unix seconds; infinite while it need not be.
         occasion: Why it is asked.
         asked_at: When it was asked last.
+        since: When it began to be followed.
         rises: How often the predicate became true since the model was asked: it is then asked also where the
             predicate is false again by that time, as a door that opened and closed.
         has_new: Whether a value came since the model was asked.
@@ -65,6 +69,7 @@ class Watched:
     ask_at: float = math.inf
     occasion: str = ""
     asked_at: float = -math.inf
+    since: float = field(default_factory=time.time)
     rises: int = 0
     has_new: bool = False
     recheck: Backoff = field(
@@ -132,6 +137,24 @@ class Watched:
         """Whether the model evaluates it when its values are others than those it decided on last."""
         return self.evaluator is None and self.row.every_s is None and self.schedule is None
 
+    def drop_step(self) -> bool:
+        """Drop the step that waits if it is done only while the predicate is true; return whether it is."""
+        row = self.row
+        if row.step is None or not CheckedStep.model_validate(row.then[row.step]).if_still:
+            return False
+        row.step = row.step_at = None
+        return True
+
+    def is_step_due(self, now: float) -> bool:
+        """Return whether the step that waits is to be done now."""
+        row, verdict = self.row, self.verdict
+        # In another phase it begins from its first step again.
+        if row.step_at is None or row.step_at.timestamp() > now or self.phase is not Phase.QUIET:
+            return False
+        is_known = self.evaluator is None or (verdict is not None and verdict.truth is not None)
+        # After a restart its values come first: they may say that it is over.
+        return is_known or now >= self.since + limits.RETAINED_S
+
     def pause_s(self) -> float:
         """Return how long the model is not asked again about new values."""
         return max(self.row.every_s or limits.LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
@@ -197,6 +220,8 @@ def summary_of(
         schedule=row.schedule,
         next_at=row.next_at,
         allow=list(calls_of(row)),
+        then=[step for step, _ in steps_of(row)],
+        next_step_at=row.step_at,
         dry_run=row.dry_run,
         snoozed_until=row.snoozed_until,
         fired=row.fired,

@@ -17,7 +17,7 @@ from contracts.answers.watchers import (
     WatcherSummary,
     WatcherWithHistory,
 )
-from contracts.errors import Conflict, NotFound, StrawberryError
+from contracts.errors import Conflict, InvalidMessage, NotFound, StrawberryError
 from contracts.phrases import Phrase
 from contracts.validation import did_you_mean
 from contracts.wire import Json, check_shown
@@ -27,8 +27,9 @@ from hub_live import limits
 from hub_live.topics import Feed
 from hub_live.topics.values import check_visible, visible_to
 from hub_live.watchers.backtest import Recordings, backtest, decide
-from hub_live.watchers.decisions.approved import approve
-from hub_live.watchers.decisions.evaluation import Evaluations, sentence_of
+from hub_live.watchers.decisions.announcer import sentence_of
+from hub_live.watchers.decisions.approved import approve, is_range
+from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.model import Seen, problem_of
 from hub_live.watchers.decisions.store import WatcherStore, check_room
 from hub_live.watchers.definition import (
@@ -101,11 +102,12 @@ class Watchers:
             **request.stored(),
         )
         seen = await self._values(row)
-        if row.predicate is None and row.topics:
+        if row.predicate is None and row.topics and not row.then:
             await self.evaluations.propose(row, seen)
         elif row.predicate is not None:
             row.note = problem_of(row.predicate, seen, self.evaluations.clock) or ""
-        is_active = not as_draft and request.predicate is not None and (by.may_confirm or not allow)
+        needs_look = request.predicate is None and not request.then
+        is_active = not as_draft and not needs_look and (by.may_confirm or not allow)
         if is_active:
             row.sqlmodel_update({**Phase.QUIET.stored(), **await self._approval(by)})
         async with self._one:
@@ -126,7 +128,7 @@ class Watchers:
         seen = await self._values(row)
         return {
             "predicate": row.predicate or row.note,
-            "actions": calls_json(row) or "none, it only notifies",
+            "actions": row.then or calls_json(row) or "none, it only notifies",
             "topics": {name: each.topic for name, each in sources_of(row).items()},
             "latest": values_json(seen),
         }
@@ -158,7 +160,13 @@ class Watchers:
                 raise cannot_confirm()
             approval = await self._approval(by)
             # It begins as a new one: what it did as it was before does not count.
-            begun = {"done": [], "armed": True, **self._after(row, "approve").stored()}
+            begun = {
+                "done": [],
+                "armed": True,
+                "step": None,
+                "step_at": None,
+                **self._after(row, "approve").stored(),
+            }
             assign({**edited, **approval, **begun})
         return self._shown(row)
 
@@ -189,6 +197,8 @@ class Watchers:
         edited = {"allow": self._checked(request, by, row), **request.stored()}
         if request.schedule != row.schedule:
             edited["next_at"] = None
+        if edited["then"] != row.then:
+            edited |= {"step": None, "step_at": None}
         if request.predicate is not None and (edit.predicate, edit.topics) != (None, None):
             seen = await self._values(WatcherRow(**{**row.model_dump(), **edited}))
             edited["note"] = problem_of(request.predicate, seen, self.evaluations.clock) or ""
@@ -274,7 +284,8 @@ class Watchers:
         self._after(row, "ask")
         row.done = []
         # A person who wants it now does not wait; the others do.
-        self.evaluations.limits.evaluations.charge(1)
+        if not row.then:
+            self.evaluations.limits.evaluations.charge(1)
         entry = await self.engine.evaluate_now(name, occasion="The owner asks for an evaluation now.")
         return DecisionEntry.model_validate(entry)
 
@@ -461,7 +472,9 @@ class Watchers:
         if request.predicate is not None:
             self.evaluations.clock.check(parse(request.predicate, request.topics).clock_names)
         directory = self.registry.directory.seen_by(by.user.id if row is None else row.owner)
-        return [call.model_dump() for call in approve(directory, request.allow)]
+        if request.then and any(is_range(each) for call in request.calls for each in call.arguments.values()):
+            raise InvalidMessage("a step has one value for each argument: only a model chooses from a range")
+        return [call.model_dump() for call in approve(directory, request.calls)]
 
     def _shown(self, row: WatcherRow) -> WatcherSummary:
         watched, last = self.engine.get(row.name), self.store.last.get(row.name)

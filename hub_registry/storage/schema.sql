@@ -213,7 +213,10 @@ CREATE TABLE watcher (
     next_at VARCHAR(24),
     approver VARCHAR,
     approved_through VARCHAR,
-    armed BOOLEAN DEFAULT 1 NOT NULL
+    armed BOOLEAN DEFAULT 1 NOT NULL,
+    "then" JSON DEFAULT '[]' NOT NULL,
+    step INTEGER,
+    step_at VARCHAR(24)
 );
 
 CREATE TABLE watcher_decision (

@@ -3,40 +3,33 @@
 A decision is recorded before it is carried out.
 """
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Final
 
-from contracts import topics
 from contracts.answers.watchers import Allowed, WouldDecide
-from contracts.devices.presence import WatcherState
 from contracts.devices.rpc import Actor
 from contracts.errors import (
     CallError,
-    Disconnected,
     GatewayError,
     NoModel,
     NotFound,
     PredicateError,
     StorageError,
 )
-from contracts.phrases import Phrase, read_phrases, with_phrases
+from contracts.phrases import Phrase, with_phrases
 from contracts.rates import TokenBucket, TokenBuckets
 from contracts.text import shortened
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.settings import WatcherSettings
 from hub_live import limits
-from hub_live.events import Events, NotificationData
-from hub_live.events.kinds import WatcherData
-from hub_live.topics import Feed
+from hub_live.watchers.decisions.announcer import Announcer
 from hub_live.watchers.decisions.approved import ApprovedCall
-from hub_live.watchers.decisions.kinds import FAILED, GAP, KINDS, NOTHING, NOTIFY
+from hub_live.watchers.decisions.kinds import FAILED, NOTHING, NOTIFY
 from hub_live.watchers.decisions.model import Chosen, Decision, Seen, WatcherModel, problem_of
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.predicates import Clock
@@ -47,9 +40,6 @@ from hub_registry.storage.tables import now
 _log = logging.getLogger(__name__)
 
 _DAY_S: Final = 86_400.0
-
-_OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
-"""How an action that has no error is told."""
 
 
 class EvaluationLimits:
@@ -68,11 +58,17 @@ class EvaluationLimits:
         self._tokens = TokenBuckets(
             burst=settings.tokens_per_day / 2, per_second=settings.tokens_per_day / 2 / _DAY_S
         )
+        self._runs = TokenBuckets(burst=limits.RULE_RUNS[0], per_second=limits.RULE_RUNS[1])
         self._actions: dict[str, TokenBucket] = {}
 
-    def take_evaluation(self, name: str) -> bool:
-        """Use one of the evaluations of a minute, unless they, or the share of this watcher, are used up."""
-        share = self._evaluations.of(name)
+    def take_evaluation(self, row: WatcherRow) -> bool:
+        """Use one of the evaluations of a minute, unless they, or the share of this watcher, are used up.
+
+        One that asks no model costs the others nothing.
+        """
+        if row.then:
+            return self._runs.take(row.name)
+        share = self._evaluations.of(row.name)
         return not share.empty and self.evaluations.take() and share.take()
 
     def charge_tokens(self, name: str, tokens: int) -> None:
@@ -84,7 +80,8 @@ class EvaluationLimits:
         """Return what a watcher may do."""
         bucket = self._actions.get(row.name)
         if bucket is None:
-            most = row.actions_per_hour or self._settings.actions_per_hour
+            otherwise = limits.RULE_ACTIONS if row.then else self._settings.actions_per_hour
+            most = row.actions_per_hour or otherwise
             bucket = self._actions[row.name] = TokenBucket(burst=most, per_second=most / 3_600)
         return bucket
 
@@ -106,101 +103,6 @@ class EvaluationLimits:
                 tokens=most,
                 hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
             )
-
-
-@dataclass(eq=False)
-class Announcer:
-    """Publishes states, decisions and notifications of watchers."""
-
-    events: Events
-    feed: Feed
-    tasks: asyncio.TaskGroup
-    _notes: TokenBuckets = field(
-        default_factory=partial(TokenBuckets, burst=limits.NOTES[0], per_second=limits.NOTES[1])
-    )
-    # By watcher, texts that are not sent yet.
-    _held: dict[str, list[str]] = field(default_factory=dict)
-
-    async def state(self, row: WatcherRow, last: DecisionRow | None = None) -> None:
-        """Publish what a watcher is doing, retained. Its reasons are in its owner's events."""
-        await self._retain(row, state_of(row, last).model_dump_json().encode())
-
-    async def gone(self, row: WatcherRow) -> None:
-        """Empty the retained state of a watcher that was removed."""
-        await self._retain(row, b"")
-
-    async def change(self, row: WatcherRow, change: str, *, by: str) -> None:
-        """Publish that a person has paused, resumed, snoozed, approved, changed or removed a watcher.
-
-        Args:
-            by: Id of that person.
-        """
-        until = row.snoozed_until if change == "snoozed" else None
-        await self.events.publish(row.owner, WatcherData(subject=row.name, event=change, by=by, until=until))
-
-    async def decision(self, row: WatcherRow, entry: DecisionRow) -> None:
-        """Publish a decision; the owner is notified of one that does something."""
-        data = WatcherData(
-            subject=row.name,
-            at=entry.at,
-            decision=entry.decision,
-            reason=entry.reason,
-            actions=entry.actions,
-            state=entry.state,
-            seen=entry.seen,
-            tokens=entry.tokens,
-            dry_run=entry.dry_run,
-        )
-        await self.events.publish(row.owner, data)
-        if KINDS[entry.decision].is_told:
-            await self.notify(row, sentence_of(entry))
-
-    async def failure(self, row: WatcherRow, occasion: str, problem: str) -> None:
-        """Notify the owner that no model could decide.
-
-        Args:
-            occasion: Why a model was asked.
-        """
-        said = Phrase("It could not be decided: {reason}", reason=problem)
-        if occasion:
-            said = Phrase("{occasion}. {said}", occasion=Phrase(occasion).unstopped(), said=said)
-        await self.notify(row, said)
-
-    async def notify(self, row: WatcherRow, text: str) -> None:
-        """Notify the owner; what comes too often of one watcher is held, and told with the last of it."""
-        if row.name in self._held:
-            self._held[row.name].append(text)
-        elif self._notes.take(row.name):
-            await self._notify(row, text)
-        else:
-            self._held[row.name] = [text]
-            self.tasks.create_task(self._notify_later(row), name=f"notification of {row.name}")
-
-    async def _notify_later(self, row: WatcherRow) -> None:
-        try:
-            await asyncio.sleep(self._notes.of(row.name).reserve())
-        finally:  # also where the hub stops
-            *others, text = self._held.pop(row.name)
-            await self._notify(
-                row,
-                Phrase("{text}\n(and {count} more in a short time)", text=text, count=len(others))
-                if others
-                else text,
-            )
-
-    async def _notify(self, row: WatcherRow, text: str) -> None:
-        event = NotificationData(subject=row.name, text=text, sender="watcher")
-        await self.events.publish(row.owner, event)
-
-    async def gap(self, owner: str, watchers: Sequence[str], reason: str) -> None:
-        """Publish that data was missed, once for all watchers of a person."""
-        event = WatcherData(subject="gap", decision=GAP.name, reason=reason, watchers=list(watchers))
-        await self.events.publish(owner, event)
-
-    async def _retain(self, row: WatcherRow, payload: bytes) -> None:
-        topic = topics.WATCHER.build(user=row.owner, watcher=row.name)
-        with suppress(Disconnected):  # it is published again on reconnect
-            await self.feed.publish(topic, payload, retain=True, qos=topics.WATCHER.qos)
 
 
 @dataclass(frozen=True)
@@ -265,7 +167,7 @@ class Evaluations:
             await self.store.record(row, entry)
         except BaseException:
             # Nothing was done, so it can be decided again.
-            row.fired -= _counts(row) and not before and bool(row.done)
+            row.fired -= counts(row) and not before and bool(row.done)
             row.done = before
             raise
         if entry.state == "acting":
@@ -376,7 +278,7 @@ class Evaluations:
             entry.decision = NOTHING.name if key in row.done else NOTIFY.name
             steps = {key: None}
         entry.state = "acting"
-        row.fired += _counts(row) and not row.done
+        row.fired += counts(row) and not row.done
         row.done = [*row.done, *steps]
         calls = [step for step in steps.values() if step is not None]
         outcome = "dry_run" if row.dry_run else "unknown"
@@ -386,23 +288,29 @@ class Evaluations:
     async def _act(self, row: WatcherRow, entry: DecisionRow, calls: Sequence[Chosen]) -> None:
         actions = [] if row.dry_run else [dict[str, Json](each) for each in entry.actions]
         for number, (action, (call, arguments)) in enumerate(zip(actions, calls, strict=False)):
-            try:
-                user = await self.registry.accounts.get(row.owner)
-                actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
-                devices, by = self.registry.directory.seen_by(user.id), row.approved_by or ""
-                value = await call.make(arguments, manager=self.manager, devices=devices, actor=actor, by=by)
-                action["outcome"] = "result"
-                action["result"] = json.dumps(value, ensure_ascii=False, default=str)[: limits.MOST_OUTCOME]
-            except (CallError, NotFound) as error:
-                action["outcome"] = error.code.value if isinstance(error, CallError) else "refused"
-                action |= with_phrases({"error": shortened(error.message, limits.MOST_OUTCOME)})
+            action |= await self.make(row, call, arguments)
             entry.actions = [*entry.actions[:number], action, *entry.actions[number + 1 :]]
             if number + 1 < len(calls):
                 with suppress(StorageError):
                     await self.store.finish(entry)
 
+    async def make(
+        self, row: WatcherRow, call: ApprovedCall, arguments: Mapping[str, Json]
+    ) -> dict[str, Json]:
+        """Make a call for a watcher; return its outcome, with its result or its error."""
+        try:
+            user = await self.registry.accounts.get(row.owner)
+            actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
+            devices, by = self.registry.directory.seen_by(user.id), row.approved_by or ""
+            value = await call.make(arguments, manager=self.manager, devices=devices, actor=actor, by=by)
+        except (CallError, NotFound) as error:
+            code = error.code.value if isinstance(error, CallError) else "refused"
+            return {"outcome": code, **with_phrases({"error": shortened(error.message, limits.MOST_OUTCOME)})}
+        result = json.dumps(value, ensure_ascii=False, default=str)[: limits.MOST_OUTCOME]
+        return {"outcome": "result", "result": result}
 
-def _counts(row: WatcherRow) -> bool:
+
+def counts(row: WatcherRow) -> bool:
     """Return whether what it does is counted as firing: no predicate says when it fires."""
     return row.predicate is None or row.schedule is not None
 
@@ -410,37 +318,3 @@ def _counts(row: WatcherRow) -> bool:
 def calls_of(row: WatcherRow) -> list[ApprovedCall]:
     """Return the calls that were approved for a watcher."""
     return [ApprovedCall.model_validate(each) for each in row.allow]
-
-
-def state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
-    """Return what is published of a watcher."""
-    return WatcherState.model_validate(
-        {
-            "name": row.name,
-            "state": row.state,
-            "at": now(),
-            "dry_run": row.dry_run,
-            "fired": row.fired,
-            "last_decision": last.decision if last else "",
-        }
-    )
-
-
-def sentence_of(entry: DecisionRow) -> str:
-    """Return what was decided and done, for people."""
-    did = [Phrase("{call}: {said}", call=call_text(each), said=_outcome(each)) for each in entry.actions]
-    return Phrase.joined(". ", [each for each in (Phrase(entry.reason).unstopped(), *did) if each])
-
-
-def _outcome(call: Mapping[str, Json]) -> Phrase:
-    return Phrase(
-        read_phrases(dict(call)).get("error") or _OUTCOMES.get(str(call["outcome"]), call["outcome"])
-    )
-
-
-def call_text(call: Mapping[str, Json]) -> str:
-    """Return a call as people write it: ``devices.nas.FanSkill.run(speed=30)``."""
-    given = ", ".join(
-        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call["arguments"].items()
-    )
-    return f"{call['path']}({given})"

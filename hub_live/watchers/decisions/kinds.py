@@ -53,9 +53,10 @@ ACT: Final = Kind(
     makes_calls=True,
 )
 FAILED: Final = Kind("failed", label="not decided", tone="bad")
+WAIT: Final = Kind("wait", label="waits with its first step")
 GAP: Final = Kind("gap", label="heard nothing", tone="warn", is_decision=False)
 
-KINDS: Final[Mapping[str, Kind]] = {each.name: each for each in (NOTHING, NOTIFY, ACT, FAILED, GAP)}
+KINDS: Final[Mapping[str, Kind]] = {each.name: each for each in (NOTHING, NOTIFY, ACT, WAIT, FAILED, GAP)}
 """By name."""
 CHOICES: Final[Mapping[str, Kind]] = {name: each for name, each in KINDS.items() if each.choice}
 

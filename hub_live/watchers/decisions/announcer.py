@@ -1,0 +1,164 @@
+"""What is published of watchers: states, decisions, notifications."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from contracts import topics
+from contracts.devices.presence import WatcherState
+from contracts.errors import Disconnected
+from contracts.phrases import Phrase, read_phrases
+from contracts.rates import TokenBuckets
+from contracts.wire import Json
+from hub_live import limits
+from hub_live.events import Events, NotificationData
+from hub_live.events.kinds import WatcherData
+from hub_live.topics import Feed
+from hub_live.watchers.decisions.kinds import GAP, KINDS
+from hub_live.watchers.tables import DecisionRow, WatcherRow
+from hub_registry.storage.tables import now
+
+_OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
+"""How an action that has no error is told."""
+
+
+@dataclass(eq=False)
+class Announcer:
+    """Publishes states, decisions and notifications of watchers."""
+
+    events: Events
+    feed: Feed
+    tasks: asyncio.TaskGroup
+    _notes: TokenBuckets = field(
+        default_factory=partial(TokenBuckets, burst=limits.NOTES[0], per_second=limits.NOTES[1])
+    )
+    # By watcher, texts that are not sent yet.
+    _held: dict[str, list[str]] = field(default_factory=dict)
+
+    async def state(self, row: WatcherRow, last: DecisionRow | None = None) -> None:
+        """Publish what a watcher is doing, retained. Its reasons are in its owner's events."""
+        await self._retain(row, state_of(row, last).model_dump_json().encode())
+
+    async def gone(self, row: WatcherRow) -> None:
+        """Empty the retained state of a watcher that was removed."""
+        await self._retain(row, b"")
+
+    async def change(self, row: WatcherRow, change: str, *, by: str) -> None:
+        """Publish that a person has paused, resumed, snoozed, approved, changed or removed a watcher.
+
+        Args:
+            by: Id of that person.
+        """
+        until = row.snoozed_until if change == "snoozed" else None
+        await self.events.publish(row.owner, WatcherData(subject=row.name, event=change, by=by, until=until))
+
+    async def decision(self, row: WatcherRow, entry: DecisionRow, *, tells: bool = True) -> None:
+        """Publish a decision; the owner is notified of one that does something.
+
+        Args:
+            tells: Whether it is, where it does.
+        """
+        data = WatcherData(
+            subject=row.name,
+            at=entry.at,
+            decision=entry.decision,
+            reason=entry.reason,
+            actions=entry.actions,
+            state=entry.state,
+            seen=entry.seen,
+            tokens=entry.tokens,
+            dry_run=entry.dry_run,
+        )
+        await self.events.publish(row.owner, data)
+        if tells and KINDS[entry.decision].is_told:
+            await self.notify(row, sentence_of(entry))
+
+    async def failure(self, row: WatcherRow, occasion: str, problem: str) -> None:
+        """Notify the owner that no model could decide.
+
+        Args:
+            occasion: Why a model was asked.
+        """
+        said = Phrase("It could not be decided: {reason}", reason=problem)
+        if occasion:
+            said = Phrase("{occasion}. {said}", occasion=Phrase(occasion).unstopped(), said=said)
+        await self.notify(row, said)
+
+    async def notify(self, row: WatcherRow, text: str) -> None:
+        """Notify the owner; what comes too often of one watcher is held, and told with the last of it."""
+        if row.name in self._held:
+            self._held[row.name].append(text)
+        elif self._notes.take(row.name):
+            await self._notify(row, text)
+        else:
+            self._held[row.name] = [text]
+            self.tasks.create_task(self._notify_later(row), name=f"notification of {row.name}")
+
+    async def _notify_later(self, row: WatcherRow) -> None:
+        try:
+            await asyncio.sleep(self._notes.of(row.name).reserve())
+        finally:  # also where the hub stops
+            *others, text = self._held.pop(row.name)
+            await self._notify(
+                row,
+                Phrase("{text}\n(and {count} more in a short time)", text=text, count=len(others))
+                if others
+                else text,
+            )
+
+    async def _notify(self, row: WatcherRow, text: str) -> None:
+        event = NotificationData(subject=row.name, text=text, sender="watcher")
+        await self.events.publish(row.owner, event)
+
+    async def gap(self, owner: str, watchers: Sequence[str], reason: str) -> None:
+        """Publish that data was missed, once for all watchers of a person."""
+        event = WatcherData(subject="gap", decision=GAP.name, reason=reason, watchers=list(watchers))
+        await self.events.publish(owner, event)
+
+    async def _retain(self, row: WatcherRow, payload: bytes) -> None:
+        topic = topics.WATCHER.build(user=row.owner, watcher=row.name)
+        with suppress(Disconnected):  # it is published again on reconnect
+            await self.feed.publish(topic, payload, retain=True, qos=topics.WATCHER.qos)
+
+
+def state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
+    """Return what is published of a watcher."""
+    return WatcherState.model_validate(
+        {
+            "name": row.name,
+            "state": row.state,
+            "at": now(),
+            "dry_run": row.dry_run,
+            "fired": row.fired,
+            "last_decision": last.decision if last else "",
+        }
+    )
+
+
+def sentence_of(entry: DecisionRow) -> str:
+    """Return what was decided and done, for people."""
+    did = [action_text(each) for each in entry.actions]
+    return Phrase.joined(". ", [each for each in (Phrase(entry.reason).unstopped(), *did) if each])
+
+
+def action_text(action: Mapping[str, Json]) -> str:
+    """Return a call with its outcome, for people."""
+    return Phrase("{call}: {said}", call=call_text(action), said=_outcome(action))
+
+
+def _outcome(call: Mapping[str, Json]) -> Phrase:
+    return Phrase(
+        read_phrases(dict(call)).get("error") or _OUTCOMES.get(str(call["outcome"]), call["outcome"])
+    )
+
+
+def call_text(call: Mapping[str, Json]) -> str:
+    """Return a call as people write it: ``devices.nas.FanSkill.run(speed=30)``."""
+    given = ", ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call["arguments"].items()
+    )
+    return f"{call['path']}({given})"
