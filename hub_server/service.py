@@ -4,7 +4,13 @@ import asyncio
 import logging
 import platform
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
@@ -20,11 +26,8 @@ from agent_core.models.entries import GatewayKind, Models
 from agent_core.search.embeddings import open_embeddings
 from bus.link import Link
 from bus.ports import listen
-from chat.http.connections import ConnectionBounds
-from chat.http.server import serve
 from chat.http.streams import Connections
 from chat.operations import Operations
-from chat.questions import Questions
 from chat.sandbox import Sandbox
 from chat.tasks import open_tasks, supervise
 from chat.turns import Turn, Turns
@@ -33,23 +36,19 @@ from contracts.devices.joining import Login
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError, StorageError
 from hub_agent.address import announced, provide_token
-from hub_agent.agents.agents import open_agents
 from hub_agent.bus.bus_chat import open_bus_chat
-from hub_agent.bus.bus_login import link_settings
-from hub_agent.bus.connection import Bus, open_bus
-from hub_agent.bus.home_link import HomeLink, HomeTopics, open_home_link, purge_home
+from hub_agent.bus.connection import Bus
+from hub_agent.bus.home_link import HomeLink
+from hub_agent.bus.links import open_links
 from hub_agent.bus.wake_words import open_wake_words
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import OwnSkills
-from hub_agent.calls.rate import Quotas
 from hub_agent.chat.agent_skill import AgentSkill
 from hub_agent.chat.assistant import Assistant
 from hub_agent.chat.history import Histories
-from hub_agent.chat.record import ConversationRecord
-from hub_agent.chat.traces import Traces
-from hub_agent.prompt import Prompter, open_soul
-from hub_agent.settings import HubSettings, WyomingSettings
+from hub_agent.chat.opening import open_assistant
+from hub_agent.settings import HubSettings, LanSettings
 from hub_home_assistant.outward import open_outward
 from hub_live.notifications import announce_ends, announce_missing_values
 from hub_registry.access.bearer import Bearer, Gate
@@ -60,7 +59,8 @@ from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import HEAD
 from hub_registry.storage.tables import now
 from hub_server import limits
-from hub_server.http.app import Services, guarded, make_app
+from hub_server.http.app import Services, make_app
+from hub_server.http.listening import open_http
 from hub_server.http.pages import Pages
 from hub_server.live import Live, open_live
 from hub_server.mcp.clients import McpClients
@@ -139,34 +139,13 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
     async with AsyncExitStack() as stack:
         # Before anything else: a second hub must not touch the first one's files.
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, purpose="HTTP"))
-        lan = None
-        if settings.http.lan is not None:
-            # With the library for certificates: 40 ms to import, only where other machines connect.
-            from hub_server.http.lan import open_lan
-
-            lan = stack.enter_context(open_lan(settings.http.lan))
+        lan = stack.enter_context(_lan(settings.http.lan))
         key = load_hub_key(settings.directory)
         registry = await stack.enter_async_context(open_registry(_registry_settings(settings, lan), key=key))
         await provide_token(settings.directory, registry)
-        record = ConversationRecord(registry.store, instance=settings.instance)
-        await record.clean_up()
-        topics = HomeTopics(registry.store)
-        home = None
-        if settings.home_link is not None:
-            home = await stack.enter_async_context(
-                open_home_link(
-                    settings.home_link,
-                    topics,
-                    instance=settings.instance,
-                    bus=link_settings(settings, registry),
-                )
-            )
         trail = AuditTrail(registry.store, keep_days=settings.audit.keep_days)
         stack.push_async_callback(trail.flush)
-        purgers = (partial(purge_home, topics, home),)
-        bus = await stack.enter_async_context(
-            open_bus(settings, registry, trail, version=_version(), purgers=purgers)
-        )
+        bus, home = await stack.enter_async_context(open_links(settings, registry, trail, version=_version()))
         own = OwnSkills(registry.directory, registry.accounts)
         metrics = Metrics()
         manager = DeviceManager(
@@ -202,53 +181,30 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         servers = McpClients(settings.home, own, tasks)
         supervise(tasks, servers.run, name="MCP servers")
-        quotas = Quotas(settings.quotas)
-        on_ended: list[Callable[[Turn], None]] = [metrics.count_turn]
-        if settings.otlp_endpoint is not None:
-            from hub_server.seeing.traces import open_traces  # only where there is a collector
-
-            traces_to = open_traces(settings.otlp_endpoint, version=_version(), tasks=tasks)
-            on_ended.append(await stack.enter_async_context(traces_to))
-        turns = Turns(record, tasks=tasks, slots=quotas.turns, on_ended=on_ended)
-        supervise(tasks, partial(record.keep_answers, turns), name="answers so far")
-        traces = Traces(registry.store, turns)
-        connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
-        stack.callback(registry.authority.on_revoked(partial(_end_revoked, turns, connections)))
         pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
-        prompter = Prompter(
-            settings.household,
-            registry.directory,
-            soul=open_soul(settings.directory),
-            contributions=live.contributions,
+        assistant = await stack.enter_async_context(
+            open_assistant(
+                settings,
+                registry,
+                manager=manager,
+                gateway=gateway,
+                histories=histories,
+                sandbox=Sandbox(pool),
+                trail=trail,
+                contributions=live.contributions,
+                tasks=tasks,
+                on_ended=[metrics.count_turn, *await _trace_export(stack, settings, tasks)],
+            )
         )
-        assistant = Assistant(
-            settings=settings,
-            registry=registry,
-            manager=manager,
-            record=record,
-            traces=traces,
-            histories=histories,
-            running=turns,
-            questions=Questions(),
-            sandbox=Sandbox(pool),
-            gateway=gateway,
-            quotas=quotas,
-            trail=trail,
-            prompter=prompter,
-            agents=await stack.enter_async_context(open_agents(settings.home, gateway)),
-        )
+        connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
+        stack.callback(registry.authority.on_revoked(partial(_end_revoked, assistant.running, connections)))
         await stack.enter_async_context(own.offering((*live.skills, AgentSkill(assistant))))
         stack.callback(live.home_assistant.on_offered(own.refresh))
-        tidying = partial(_keep_tidy, registry, record, traces, trail, live)
-        supervise(tasks, tidying, name="old records")
+        supervise(tasks, partial(_keep_tidy, registry, assistant, live), name="old records")
         stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
         await stack.enter_async_context(open_bus_chat(assistant, bus))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
-        wyoming_port = None
-        if settings.wyoming is not None:
-            wyoming_port = await stack.enter_async_context(
-                _wyoming(settings.wyoming, assistant, settings.household.language)
-            )
+        wyoming_port = await stack.enter_async_context(_wyoming(settings, assistant))
         outward = await stack.enter_async_context(
             open_outward(assistant, bus, home, feed=live.feed, events=live.events, version=_version())
         )
@@ -307,36 +263,14 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         port = listener.getsockname()[1]
         url = _url(settings, port)
         app = make_app(services, operations)
-        near, proxies = (
-            guarded(app, settings.http, names=lambda: settings.http.names),
-            settings.http.trusted_proxies,
+        await stack.enter_async_context(
+            open_http(app, settings.http, listener, lan, tasks=tasks, announced=registry)
         )
-        bounds = ConnectionBounds(most=settings.http.connections)
-        await stack.enter_async_context(serve(near, listener, bounds=bounds, sockets=True, proxies=proxies))
-        if lan is not None:
-            supervise(tasks, lan.watch, name="certificates")
-            far = guarded(app, settings.http, names=lan.names)
-            await stack.enter_async_context(
-                serve(far, lan.listener, tls=lan.context, bounds=bounds, sockets=True, proxies=proxies)
-            )
-            # Multicast DNS, 17 ms to import: only where other machines connect.
-            from hub_server.advertising import Advertisement, advertise
-
-            announcement = Advertisement(
-                hub_id=registry.hub_id,
-                key=registry.key.kid,
-                host=lan.host,
-                port=lan.port,
-                tls=lan.context is not None,
-                path=settings.http.base_path,
-            )
-            supervise(tasks, partial(advertise, announcement), name="announcement")
         # Streams end with their turns and the events; the server waits for them when it closes, after this.
-        stack.callback(turns.interrupt)
+        stack.callback(assistant.running.interrupt)
         stack.callback(live.events.close)
         stack.callback(mcp.close)
         stack.enter_context(announced(settings.directory, url))
-        lan_port = lan.port if lan else None
         yield Hub(
             url=url,
             http_port=port,
@@ -344,7 +278,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             link=bus.link,
             gateway=gateway,
             live=live,
-            turns=turns,
+            turns=assistant.running,
             own=own,
             app=app,
             operations=operations,
@@ -353,19 +287,40 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             sandbox=pool,
             base_path=settings.http.base_path,
             has_proxy=settings.http.has_proxy,
-            lan_port=lan_port,
+            lan_port=lan.port if lan else None,
             wyoming_port=wyoming_port,
         )
 
 
-def _wyoming(
-    settings: WyomingSettings, assistant: Assistant, language: str
-) -> AbstractAsyncContextManager[int]:
+def _lan(settings: LanSettings | None) -> AbstractContextManager["Lan | None"]:
+    """Bind the listener for other machines, with the library for certificates: 40 ms to import."""
+    if settings is None:
+        return nullcontext()
+    from hub_server.http.lan import open_lan
+
+    return open_lan(settings)
+
+
+async def _trace_export(
+    stack: AsyncExitStack, settings: HubSettings, tasks: asyncio.TaskGroup
+) -> tuple[Callable[[Turn], None], ...]:
+    """Export spans where there is a collector; return what notes each turn that has ended."""
+    if settings.otlp_endpoint is None:
+        return ()
+    from hub_server.seeing.traces import open_traces
+
+    export = open_traces(settings.otlp_endpoint, version=_version(), tasks=tasks)
+    return (await stack.enter_async_context(export),)
+
+
+def _wyoming(settings: HubSettings, assistant: Assistant) -> AbstractAsyncContextManager[int | None]:
     """Open the Wyoming handle service, whose package is loaded only where it is switched on.
 
     Raises:
         ConfigError: If the package is not installed, or it may not listen there.
     """
+    if settings.wyoming is None:
+        return nullcontext()
     if find_spec("wyoming") is None:
         raise ConfigError(
             "[wyoming] needs a package that is not installed",
@@ -373,19 +328,18 @@ def _wyoming(
         )
     from hub_server.wyoming import open_handle_service
 
-    return open_handle_service(settings, assistant, language=language, version=_version())
+    language = settings.household.language
+    return open_handle_service(settings.wyoming, assistant, language=language, version=_version())
 
 
-async def _keep_tidy(
-    registry: Registry, record: ConversationRecord, traces: Traces, trail: AuditTrail, live: Live
-) -> None:
+async def _keep_tidy(registry: Registry, assistant: Assistant, live: Live) -> None:
     """Delete records that have outlived their use, and announce what is wrong soon, until cancelled."""
     while True:
         try:
             await registry.authority.forget_expired()
-            await record.forget_cancelled()
-            await traces.trim()
-            await trail.trim()
+            await assistant.record.forget_cancelled()
+            await assistant.traces.trim()
+            await assistant.trail.trim()
             await announce_ends(registry.authority, live.events, at=now())
             await announce_missing_values(live.without_values(), live.events)
         except StorageError as error:
