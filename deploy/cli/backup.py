@@ -18,13 +18,18 @@ from deploy.backup.restoring import complete, discard, has_data, is_untouched, p
 from deploy.backup.writing import check_passphrase, write_backup
 from deploy.cli.terminal.asking import is_sure, secret_in, typed_unseen
 from deploy.cli.terminal.output import Output, note, progress_line
+from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home, only_hub
 from hub_server.system.host import BackupContents
 from identity.files import make_private_directory
 
 
 def backup(options: argparse.Namespace) -> None:
-    """Write the backup beside its name, and give it its name when it is whole."""
+    """Write all data of this home into one encrypted file.
+
+    Writes database, keys, certificates, settings, memory, agents and skills into one file, encrypted with
+    a passphrase. The hub may run. Any program for the age format opens it: age -d FILE | tar xz
+    """
     home, file = Home.find(), Path(options.file).absolute()
     if file.exists():
         raise ConfigError(f"there is a file {file} already", hint="Name another, or remove it.")
@@ -51,7 +56,11 @@ def backup(options: argparse.Namespace) -> None:
 
 
 def restore(options: argparse.Namespace) -> int:
-    """Check a backup, ask, and put it into the place of what is there."""
+    """Restore a backup while no hub runs here.
+
+    Checks all of a backup before it changes anything. Restoring ends all logins of people and programs,
+    except where the home that is replaced knows which of them are still valid.
+    """
     home = Home.named()
     if home.directory.is_file():
         raise ConfigError(f"{home.directory} is a file", hint="Set STRAWBERRY_HOME to a directory.")
@@ -151,3 +160,40 @@ def _passphrase(file: str | None, *, twice: bool) -> SecretStr:
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with progress_line() as line:
         yield lambda done, total: line(f"  {what}, {100 * done // total if total else 100} %")
+
+
+def _add_passphrase(parser: Parser) -> None:
+    parser.add_argument(
+        "--passphrase-file",
+        metavar="PATH",
+        help="file with the passphrase, - for standard input; default: it is typed, unseen",
+    )
+
+
+def register_backup(parser: Parser) -> None:
+    """Declare 'strawberry backup'."""
+    parser.runs(backup)
+    parser.add_argument("file", help="the file to write, for example home.age")
+    parser.add_argument(
+        "--captures", action="store_true", help="also captures, and values recorded for watchers"
+    )
+    _add_passphrase(parser)
+
+
+def register_restore(parser: Parser) -> None:
+    """Declare 'strawberry restore'."""
+    parser.runs(restore)
+    parser.add_argument("file", help="a file that 'strawberry backup' wrote")
+    parser.add_argument("--check", action="store_true", help="check it and show what it holds, no more")
+    parser.add_argument(
+        "--replace", action="store_true", help="replace what is in this home, and keep it in replaced/"
+    )
+    parser.add_argument(
+        "--revoke",
+        metavar="DEVICE",
+        action="append",
+        default=[],
+        help="revoke this device, which is valid in the backup; may be repeated",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    _add_passphrase(parser)

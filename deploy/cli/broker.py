@@ -4,32 +4,25 @@ import argparse
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic import SecretStr
-
-from broker.check import Finding, OurBroker, SharedBroker
-from broker.check import check as try_broker
-from broker.mosquitto.provisioning import Provisioned
-from broker.mosquitto.provisioning import provision as set_up
-from contracts.devices.joining import Login
 from contracts.errors import ConfigError
+from deploy.cli.hub.logins import login
+from deploy.cli.resources import add_declared
+from deploy.cli.serve import add_lan, add_listeners, add_trust, run_broker
 from deploy.cli.terminal.asking import ask_password
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.parser import Parser, days, port
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
-from deploy.home.brokers.bus import choose_bus, read_authority
-from deploy.home.brokers.processes import load_identity
-from deploy.home.brokers.registry import (
-    keep_provisioned,
-    provisioned_broker,
-    refuse_login_in,
-    refuse_readable,
-    running_broker,
-)
 from deploy.logs.terminal import visible
-from deploy.settings.settings import BrokerTable, read_table
 from identity.files import make_private_directory
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from broker.check import Finding
+    from broker.mosquitto.provisioning import Provisioned
 
 _PASSWORD: Final = "STRAWBERRY_BROKER_PASSWORD"  # noqa: S105  the name of a variable
 
@@ -40,7 +33,16 @@ _ACCEPT: Final = (
 
 
 def provision(options: argparse.Namespace) -> None:
-    """Set up dynamic security on a Mosquitto and remember that it is ours."""
+    """Set up a Mosquitto of your own for Strawberry.
+
+    Sets up roles and the hub's login on a Mosquitto with the dynamic security plugin. Asks for the
+    password of its admin (or takes it from STRAWBERRY_BROKER_PASSWORD or standard input) and stores it
+    nowhere. Clients that the broker knows already keep working.
+    """
+    # Here, as below: 'broker run' starts without all of it.
+    from deploy.home.brokers.bus import read_authority
+    from deploy.home.brokers.registry import keep_provisioned, refuse_login_in, refuse_readable
+
     home = Home.find()
     make_private_directory(home.directory)
     refuse_login_in(options.url)
@@ -66,15 +68,19 @@ def provision(options: argparse.Namespace) -> None:
 
 
 async def _provision(
-    home: Home, options: argparse.Namespace, password: SecretStr, ca: str | None
-) -> Provisioned:
+    home: Home, options: argparse.Namespace, password: "SecretStr", ca: str | None
+) -> "Provisioned":
+    from broker.mosquitto.provisioning import provision as set_up
+    from contracts.devices.joining import Login
+    from deploy.home.brokers.processes import load_identity
+
     identity = await load_identity(home)
     admin = Login(username=options.admin, password=password.get_secret_value())
     return await set_up(options.url, admin, ca=ca, hub_id=identity.hub_id, key=identity.key)
 
 
 def check(options: argparse.Namespace) -> int:
-    """Try a broker, and print what works and what does not; return 1 if something does not."""
+    """Try whether logins work and foreign access is denied."""
     home = Home.find()
     with waiting("trying the broker"):
         findings = asyncio.run(_check(home, options.url, trust=options.trust_broker))
@@ -89,7 +95,15 @@ def check(options: argparse.Namespace) -> int:
     return 0 if all(each.ok for each in findings) else 1
 
 
-async def _check(home: Home, url: str | None, *, trust: bool) -> list[Finding]:
+async def _check(home: Home, url: str | None, *, trust: bool) -> "list[Finding]":
+    from broker.check import OurBroker, SharedBroker
+    from broker.check import check as try_broker
+    from contracts.devices.joining import Login
+    from deploy.home.brokers.bus import choose_bus
+    from deploy.home.brokers.processes import load_identity
+    from deploy.home.brokers.registry import provisioned_broker, running_broker
+    from deploy.settings.settings import BrokerTable, read_table
+
     if url is None:
         # What runs, what was set up, and only then what the settings name.
         known = running_broker(home)
@@ -111,7 +125,7 @@ async def _check(home: Home, url: str | None, *, trust: bool) -> list[Finding]:
     return await try_broker(ours)
 
 
-def _report(url: str, done: Provisioned) -> list[str]:
+def _report(url: str, done: "Provisioned") -> list[str]:
     verb = "is set up" if done.changed else "was set up already; nothing was changed"
     lines = [f"The broker at {url} {verb}. The hub can log in as {done.username}."]
     if done.others:
@@ -126,3 +140,54 @@ _FATE: Final = {
     False: "no access to Strawberry's topics",
     True: "has a role that reaches Strawberry's topics; remove it if it should not",
 }
+
+
+def register_broker(parser: Parser) -> None:
+    """Declare 'strawberry broker'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = actions.add_parser("run", run=run_broker)
+    command.add_argument(
+        "--mqtt-port",
+        type=port,
+        metavar="N",
+        help="default: port of [broker] in strawberry.toml, else 1883, or the next free one where another "
+        "program uses it; 0 for any free one",
+    )
+    add_lan(command)
+    add_listeners(command)
+    command.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    command = actions.add_parser("provision", run=provision)
+    command.add_argument("url", help="for example mqtt://127.0.0.1:1883")
+    command.add_argument(
+        "--admin",
+        metavar="NAME",
+        default="admin",
+        help="user name of its dynamic security admin; default %(default)s",
+    )
+    command.add_argument(
+        "--ca", metavar="FILE", help="certificate authority of an mqtts address; default: those of the system"
+    )
+    command.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow a broker on another machine without TLS: others in the network can read everything",
+    )
+    command = actions.add_parser("check", run=check)
+    command.add_argument("url", nargs="?", help="default: the broker in use")
+    add_trust(command)
+    command = actions.add_parser("login", run=login, hub=True)
+    command.add_argument(
+        "--home-assistant",
+        action="store_true",
+        help="for Home Assistant: what is exposed to it, and nothing else",
+    )
+    command.add_argument("name", help="for example mqtt_explorer")
+    command.add_argument("--chat", action="store_true", help="also allow chat, over hub/chat/NAME/…")
+    command.add_argument(
+        "--days",
+        type=days,
+        metavar="N",
+        help="days until it expires, or never (a hundred years); default 365, and never with "
+        "--home-assistant",
+    )
+    add_declared(actions, "broker")

@@ -19,6 +19,7 @@ from deploy.certificate import provide_certificate
 from deploy.cli.client import find_nearest, hub_of
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 from deploy.doctor.doctor import examine
 from deploy.logs.terminal import visible
@@ -36,7 +37,10 @@ T = TypeVar("T")
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Print every check; the exit code is 1 where something does not work."""
+    """Check this installation and say how to fix it.
+
+    Ends with code 1 where something does not work.
+    """
     home = Home.named()
     if options.running:
         state = find_nearest(home).request("GET", "/api/health", timeout=limits.HEALTH_TIMEOUT_S)
@@ -68,7 +72,12 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def certs(options: argparse.Namespace) -> None:
-    """Make what is missing, renew where it is time or asked for, and show what there is."""
+    """Show, make and renew the certificates for --lan.
+
+    Shows the certificates. With --name or --renew it makes an authority for this home, once, and a server
+    certificate with names and addresses of this machine. Devices that join trust this authority and no
+    other.
+    """
     home = Home.find()
     if not (options.name or options.renew or (home.certs / "ca.pem").exists()):
         hint = "'strawberry up --lan' makes them when it starts, 'strawberry certs --renew' now."
@@ -101,7 +110,7 @@ def certs(options: argparse.Namespace) -> None:
 
 
 def purge(options: argparse.Namespace) -> int:
-    """Make the running hub empty every retained topic that it or a device ever published."""
+    """Remove everything that Strawberry published from the brokers."""
     client = hub_of(options)
     if not options.yes:
         note(
@@ -127,7 +136,11 @@ def _report(answer: Purged) -> Iterator[str]:
 
 
 def update(options: argparse.Namespace) -> None:
-    """Update, go back, or say how that is done here."""
+    """Update this program, or say how that is done here.
+
+    Updates an installation that install.sh made, and restarts its services; if one does not start, the
+    version before is used again. For others it prints the command that updates them.
+    """
     installed = find_installation()
     if options.check:
         _show_newest(options, installed)
@@ -172,3 +185,48 @@ def _show_newest(options: argparse.Namespace, installed: Installation) -> None:
     Output(options.json).result(
         {"version": own, "newest": newest, "update": newer, "command": command}, text=text
     )
+
+
+def register_certs(parser: Parser) -> None:
+    """Declare 'strawberry certs'."""
+    parser.runs(certs)
+    parser.add_argument(
+        "--name",
+        metavar="N",
+        action="append",
+        default=[],
+        help="another name or address of this machine; may be repeated",
+    )
+    parser.add_argument(
+        "--renew", action="store_true", help="make a new server certificate even if the present one is valid"
+    )
+
+
+def register_purge(parser: Parser) -> None:
+    """Declare 'strawberry purge'."""
+    parser.runs(purge, hub=True)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def register_doctor(parser: Parser) -> None:
+    """Declare 'strawberry doctor'."""
+    parser.runs(doctor, hub=True)
+    parser.add_argument(
+        "--running",
+        action="store_true",
+        help="only tell whether hub or spoke of this machine answer, for a container's health check",
+    )
+    parser.add_argument(
+        "--support",
+        metavar="FILE",
+        help="write a .zip for a report of a fault: versions, results, settings and logs, without secrets",
+    )
+
+
+def register_update(parser: Parser) -> None:
+    """Declare 'strawberry update'."""
+    parser.runs(update)
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--check", action="store_true", help="only ask whether there is a newer version")
+    choice.add_argument("--rollback", action="store_true", help="use the version before again")
+    choice.add_argument("--from", dest="wheel", help="use this file, not the newest release")

@@ -3,19 +3,30 @@
 Only what the command needs is imported, so that ``strawberry chat`` sends its request at once.
 """
 
+# ruff: noqa: E402
+import signal
+
+_raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if _raises:
+    # Ctrl-C during the imports ends the process without a traceback of them.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
-import importlib
 import io
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import StrawberryError
-from deploy.cli.parser import USAGE_ERROR, make_parser
+from deploy.cli.commands import make_parser
+from deploy.cli.terminal.parser import USAGE_ERROR
 from deploy.logs.terminal import discard_output, visible
+
+if _raises:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,10 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, and after Ctrl-D
         where a password is asked for.
     """
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+
+
+def _run(words: Sequence[str]) -> int:
     # Pydantic looks for plugins in the metadata of all packages: 20 ms of each start, and we use none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _open_streams()
-    words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     parser = make_parser(words)
@@ -36,17 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return USAGE_ERROR
     options = parser.parse_args(words, argparse.Namespace(json=False, debug=False))
-    module, _, function = options.run.partition(":")
     try:
-        command: Callable[[argparse.Namespace], int | None] = getattr(
-            importlib.import_module(module), function
-        )
-        code = command(options) or 0
+        code = options.run(options) or 0
         sys.stdout.flush()  # here, where a reader that is gone is no error
         return code
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
     except BrokenPipeError:
         # `strawberry skills list | head`: that is no error.
         discard_output()
@@ -68,7 +79,7 @@ def _failed(options: argparse.Namespace, message: str, hint: str) -> int:
         from deploy.update.installation import fitting
 
         print(visible(f"  {fitting(hint)}"), file=sys.stderr)
-    if options.json and options.run.startswith("deploy.cli.serve:"):
+    if options.json and options.run.__module__ == "deploy.cli.serve":
         # Who reads the states of a server learns from them why there is none.
         print(json.dumps({"state": "failed", "error": message, "hint": hint}))
     return 1

@@ -15,6 +15,7 @@ from deploy import limits
 from deploy.cli.client import hub_of
 from deploy.cli.client.http import HubClient
 from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser
 from deploy.logs.logs import set_up_logging
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ _MISSING: Final = ConfigError(
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve, or list servers."""
+    """Serve the home to an MCP client, or list the MCP servers of mcp.json.
+
+    Serves the skills of the home over standard input and output, for MCP clients that start servers
+    themselves. 'list' shows the servers of mcp.json, whose tools are skills of the hub.
+    """
     return (list_servers if options.action == "list" else serve)(options)
 
 
@@ -160,3 +165,15 @@ def _stamped(message: "SessionMessage") -> "SessionMessage":
         headers["mcp-name"] = encode_header_value(str(name))
     message.metadata = ClientMessageMetadata(headers=headers)
     return message
+
+
+def register_mcp(parser: Parser) -> None:
+    """Declare 'strawberry mcp'."""
+    parser.runs(run, hub=True)
+    parser.add_argument(
+        "action",
+        choices=("serve", "list"),
+        nargs="?",
+        default="serve",
+        help="serve the home, or list servers; default %(default)s",
+    )

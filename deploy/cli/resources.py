@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 
 DECLARATIONS: Final = Path(__file__).with_name("operations.json")
@@ -85,15 +86,16 @@ class Declaration:
             parser.add_argument(each.name, **settings)
         if self.asks:
             parser.add_argument("--yes", action="store_true", help="do not ask")
-        parser.set_defaults(run=f"{__name__}:run", declaration=self)
+        parser.set_defaults(declaration=self)
 
 
-def declared(group: str) -> list[Declaration]:
-    """Return the commands of a group that are made of operations."""
-    return [
-        Declaration(**{**each, "arguments": [Argument(**one) for one in each["arguments"]]})
-        for each in json.loads(DECLARATIONS.read_text("utf-8")).get(group, ())
-    ]
+def add_declared(actions: "argparse._SubParsersAction[Parser]", group: str) -> None:
+    """Add the commands of a group that are made of operations."""
+    for each in json.loads(DECLARATIONS.read_text("utf-8"))[group]:
+        command = Declaration(**{**each, "arguments": [Argument(**one) for one in each["arguments"]]})
+        parser = actions.add_parser(command.name, run=run, hub=True, help=command.help)
+        parser.description = command.description or None
+        command.add_to(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,10 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from contracts.addresses import BROKER_PORTS, HTTP_PORT, HTTPS_PORT
 from contracts.errors import ConfigError
 from deploy import limits
+from deploy.cli.hub.join import join
 from deploy.cli.terminal.asking import secret_in
 from deploy.cli.terminal.output import note
+from deploy.cli.terminal.parser import Parser, port
 from deploy.directory import Home, only_hub
 from deploy.home.child import run_child
 from deploy.home.running import Reporter, Restart, quick_imports, run_until_stopped
@@ -67,7 +70,10 @@ def _logs_json(home: Home) -> bool:
 
 
 def up(options: argparse.Namespace) -> None:
-    """Run broker, hub and the local spoke."""
+    """Run a broker, a hub and a local spoke.
+
+    Runs a broker, a hub and a local spoke, for this machine only unless --lan is given.
+    """
     from deploy.home.single_host import run_up
 
     home = _start(options, quiet=True)
@@ -162,7 +168,11 @@ def _lan(options: argparse.Namespace) -> LanOptions:
 
 
 def run_spoke(options: argparse.Namespace) -> int:
-    """Join a hub if need be, and offer skills to it."""
+    """Offer this machine's skills to the hub.
+
+    The device must have joined: with 'strawberry spoke join', or here with an enrolment token from
+    HUB_DEVICE_TOKEN or --token-file.
+    """
     # Skills, and what they start, may use plugins.
     os.environ.pop("PYDANTIC_DISABLE_PLUGINS", None)
     home = _start(options, quiet=options.with_parent)
@@ -335,3 +345,160 @@ def _enrolment_token(file: str | None) -> "SecretStr | None":
     # Taken out of the environment, so that no skill and no child of one finds it there.
     given = os.environ.pop(_TOKEN_VARIABLE, "") if file is None else secret_in(file, what="token")
     return SecretStr(given.strip()) if given.strip() else None
+
+
+def add_lan(parser: Parser) -> None:
+    """Add the options of other machines."""
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--lan", action="store_true", help="accept other machines, with TLS; makes the certificates"
+    )
+    choice.add_argument(
+        "--insecure-lan",
+        action="store_true",
+        help="accept other machines without TLS: anyone in the network can read tokens and use them",
+    )
+
+
+def add_trust(parser: Parser) -> None:
+    """Add the options of a broker of others."""
+    parser.add_argument(
+        "--trust-broker",
+        action="store_true",
+        help="use a broker that Strawberry did not set up, with the login in [broker] of strawberry.toml; "
+        "all topics are below strawberry/, and all users of that broker can read them",
+    )
+
+
+def add_listeners(parser: Parser) -> None:
+    """Add the options of of a broker."""
+    parser.add_argument(
+        "--mqtts-port",
+        type=port,
+        metavar="N",
+        default=BROKER_PORTS["mqtts"],
+        help="with --lan; default %(default)s; 0 for any free one",
+    )
+    parser.add_argument(
+        "--ws-port",
+        type=port,
+        metavar="N",
+        help="also accept MQTT over WebSocket on this port; 0 for any free one",
+    )
+
+
+def add_up_arguments(parser: Parser) -> None:
+    """Add the arguments of 'strawberry up'."""
+    parser.add_argument(
+        "--broker",
+        metavar="WHICH",
+        help="embedded (default), mosquitto (run an installed one), or the address of a running broker, for "
+        "example mqtt://127.0.0.1:1883",
+    )
+    add_trust(parser)
+    parser.add_argument(
+        "--http-port",
+        type=port,
+        metavar="N",
+        default=HTTP_PORT,
+        help="default %(default)s; 0 for any free one",
+    )
+    parser.add_argument(
+        "--mqtt-port",
+        type=port,
+        metavar="N",
+        help="default: port of [broker] in strawberry.toml, else 1883, or the next free one where another "
+        "program uses it; 0 for any free one",
+    )
+    add_lan(parser)
+    parser.add_argument(
+        "--https-port",
+        type=port,
+        metavar="N",
+        default=HTTPS_PORT,
+        help="with --lan; default %(default)s; 0 for any free one",
+    )
+    add_listeners(parser)
+    parser.add_argument("--no-spoke", action="store_true", help="do not run a local spoke")
+
+
+def add_hub_arguments(parser: Parser) -> None:
+    """Add the arguments of 'strawberry hub'."""
+    parser.add_argument(
+        "--broker",
+        metavar="URL",
+        help="default: url of [broker] in strawberry.toml, else the broker of this home",
+    )
+    add_trust(parser)
+    parser.add_argument(
+        "--http-port",
+        type=port,
+        metavar="N",
+        default=HTTP_PORT,
+        help="default %(default)s; 0 for any free one",
+    )
+    add_lan(parser)
+    parser.add_argument(
+        "--https-port",
+        type=port,
+        metavar="N",
+        default=HTTPS_PORT,
+        help="with --lan; default %(default)s; 0 for any free one",
+    )
+
+
+def add_spoke_arguments(parser: Parser) -> None:
+    """Add the arguments of 'strawberry spoke run'."""
+    parser.add_argument(
+        "--hub", metavar="URL", help="for example https://hub.local:8443; default: the hub it has joined"
+    )
+    parser.add_argument(
+        "--hub-key", metavar="F", help="fingerprint of the hub's key, printed by 'devices add'"
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow an unencrypted connection, to a hub that runs with --insecure-lan",
+    )
+    parser.add_argument(
+        "--skills",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="folder of skills; may be repeated; default: skills/ in the data directory",
+    )
+    parser.add_argument("--samples", action="store_true", help="also offer the sample skills")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="file with the enrolment token, - for standard input"
+    )
+    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+
+
+def register_up(parser: Parser) -> None:
+    """Declare 'strawberry up'."""
+    parser.runs(up)
+    add_up_arguments(parser)
+
+
+def register_hub(parser: Parser) -> None:
+    """Declare 'strawberry hub'."""
+    parser.runs(run_hub)
+    add_hub_arguments(parser)
+
+
+def register_spoke(parser: Parser) -> None:
+    """Declare 'strawberry spoke'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = actions.add_parser("join", run=join)
+    command.add_argument(
+        "url", nargs="?", help="for example https://hub.local:8443; default: search the network"
+    )
+    command.add_argument("--name", help="display name of this device; default: the host name")
+    command.add_argument("--hub-key", metavar="F", help="expected fingerprint of the hub's key")
+    command.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow an unencrypted connection, to a hub that runs with --insecure-lan",
+    )
+    command = actions.add_parser("run", run=run_spoke)
+    add_spoke_arguments(command)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import ConfigError
-from deploy.cli.parser import make_parser
+from deploy.cli.serve import add_hub_arguments, add_spoke_arguments, add_up_arguments
 from deploy.cli.terminal.output import Output, columns, note
+from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 from deploy.service.plan import (
-    COMMANDS,
     KINDS,
     MEMORY,
     Kind,
@@ -28,6 +28,7 @@ from identity.files import make_private_directory
 from spoke.membership.enrolment import FILE_NAME
 
 _cells: Final = columns("service", "state", "detail", "enabled", "restarts", "memory_bytes", "since")
+_ARGUMENTS: Final = {"up": add_up_arguments, "hub": add_hub_arguments, "spoke": add_spoke_arguments}
 _OTHERS: Final[dict[Kind, tuple[Kind, ...]]] = {"up": ("hub", "spoke"), "hub": ("up",), "spoke": ("up",)}
 """What holds the same files, so that both cannot run."""
 
@@ -59,7 +60,10 @@ def install(options: argparse.Namespace) -> None:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Show how the services are; the exit code is 1 where one does not run, or there is none."""
+    """Show whether the services run.
+
+    Ends with code 1 where one does not run, or there is none.
+    """
     manager = _systemd(options)
     found = [state for kind in _kinds(options) if (state := manager.state(kind)) is not None]
     Output(options.json).rows(found, _cells, empty="no service; 'strawberry service install' sets one up")
@@ -67,7 +71,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 def logs(options: argparse.Namespace) -> int:
-    """Show what services wrote."""
+    """Show the log of a service."""
     manager = _systemd(options)
     kinds = [kind for kind in _kinds(options) if manager.path_of(kind).exists()]
     if not kinds:
@@ -80,7 +84,7 @@ def logs(options: argparse.Namespace) -> int:
 
 
 def remove(options: argparse.Namespace) -> None:
-    """Stop a service and take it away; its data stay."""
+    """Stop a service and remove it."""
     manager = _systemd(options)
     removed = manager.remove(options.service)
     Output(options.json).result(
@@ -128,9 +132,9 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
 
 
 def _defaults(kind: Kind) -> argparse.Namespace:
-    defaults = make_parser().parse_args(COMMANDS[kind])
-    del defaults.run, defaults.command
-    return defaults
+    parser = Parser()
+    _ARGUMENTS[kind](parser)
+    return parser.parse_args([])
 
 
 def _make_absolute(options: argparse.Namespace) -> None:
@@ -187,3 +191,71 @@ def _check_home(plan: ServicePlan) -> None:
             hint="'strawberry spoke join' first"
             + (f", as {plan.user}." if plan.user is not None else "; or add --token-file."),
         )
+
+
+def _add_manager(parser: Parser) -> None:
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--user",
+        dest="system",
+        action="store_const",
+        const=False,
+        help="for this user, without root (default)",
+    )
+    choice.add_argument(
+        "--system", dest="system", action="store_const", const=True, help="for the whole machine; needs root"
+    )
+
+
+def _add_installing(parser: Parser) -> None:
+    _add_manager(parser)
+    parser.add_argument(
+        "--now", action="store_true", help="also start it now; a running one is restarted if its unit changed"
+    )
+    parser.add_argument("--print", action="store_true", help="print the unit and change nothing")
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="memory cap; default: 1G for a spoke, 3584M for hub and up"
+    )
+    parser.add_argument(
+        "--writable",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="a directory that skills may write to, besides the data directory; may be repeated",
+    )
+    parser.add_argument(
+        "--run-as", metavar="NAME", help="with --system: user it runs as; default: the user who called sudo"
+    )
+
+
+def register_service(parser: Parser) -> None:
+    """Declare 'strawberry service'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    installing = actions.add_parser(
+        "install",
+        help="install a service, or change it",
+        description="Writes a systemd unit with these options; passwords and tokens are never in it.",
+    )
+    services = installing.add_subparsers(title="services", metavar="SERVICE", required=True)
+    command = services.add_parser("up", run=install, help="broker, hub and a local spoke, as 'strawberry up'")
+    _add_installing(command)
+    add_up_arguments(command)
+    command = services.add_parser("hub", run=install, help="the hub alone, as 'strawberry hub'")
+    _add_installing(command)
+    add_hub_arguments(command)
+    command = services.add_parser(
+        "spoke", run=install, help="the skills of this machine, as 'strawberry spoke run'"
+    )
+    _add_installing(command)
+    add_spoke_arguments(command)
+    command = actions.add_parser("status", run=status)
+    command.add_argument("service", choices=("up", "hub", "spoke"), nargs="?", help="default: all")
+    _add_manager(command)
+    command = actions.add_parser("logs", run=logs)
+    command.add_argument("service", choices=("up", "hub", "spoke"), nargs="?", help="default: all")
+    _add_manager(command)
+    command.add_argument("-f", "--follow", action="store_true", help="keep showing new lines; Ctrl-C ends")
+    command.add_argument("-n", "--lines", type=int, metavar="N", default=100, help="default %(default)s")
+    command = actions.add_parser("remove", run=remove)
+    command.add_argument("service", choices=("up", "hub", "spoke"), help="which one")
+    _add_manager(command)

@@ -8,6 +8,7 @@ from typing import Final
 
 from contracts.errors import ConfigError
 from deploy.cli.client import find_spoke
+from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 from deploy.logs.logs import set_up_logging
 from deploy.service.plan import own_program
@@ -22,7 +23,11 @@ _NO_DESKTOP: Final = ConfigError(
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the icon until the person quits, or show the window of the one that runs."""
+    """Show an icon and a quick chat on the desktop.
+
+    Shows the state of this machine's spoke in the tray, and a small window to chat. Where a tray runs
+    already, its window is shown. Needs: pip install 'strawberry-home[desktop]'.
+    """
     if find_spec("PySide6") is None:
         raise _MISSING
     places = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
@@ -58,3 +63,16 @@ def start_command(options: argparse.Namespace) -> list[str]:
         words.append("--no-tray")
     # Windows has no program to set a variable for another one.
     return ["env", f"STRAWBERRY_HOME={moved}", *words] if moved and sys.platform != "win32" else words
+
+
+def register_tray(parser: Parser) -> None:
+    """Declare 'strawberry tray'."""
+    parser.runs(run)
+    parser.add_argument("--chat", action="store_true", help="show the window at once")
+    parser.add_argument("--no-tray", action="store_true", help="only the window; closing it ends the program")
+    parser.add_argument(
+        "--shortcut",
+        metavar="KEYS",
+        default="Ctrl+Alt+Space",
+        help="global shortcut of the window, none for none; default Ctrl+Alt+Space",
+    )

@@ -17,6 +17,7 @@ from contracts.errors import ConfigError, SpeechError
 from deploy import limits
 from deploy.cli.client import find_spoke
 from deploy.cli.terminal.output import Output, columns
+from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 from deploy.logs.terminal import visible
 from deploy.settings.settings import read_household, read_voice
@@ -28,7 +29,7 @@ _QUIETEST: Final = -60.0
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print what the voice of this machine does."""
+    """Show what the voice of this machine does."""
     _print(options, find_spoke(Home.find()).get(_PATH, VoiceSummary))
 
 
@@ -54,7 +55,7 @@ def _switch(options: argparse.Namespace, *, muted: bool) -> None:
 
 
 def listen(options: argparse.Namespace) -> None:
-    """Listen now, and follow what becomes of it."""
+    """Listen now, without the wake word, and wait for the answer."""
     spoke = find_spoke(Home.find())
     spoke.post(f"{_PATH}/listen", {}, VoiceSummary)
     seen: list[str] = []
@@ -75,7 +76,7 @@ def listen(options: argparse.Namespace) -> None:
 
 
 def say(options: argparse.Namespace) -> None:
-    """Speak a text."""
+    """Speak a text on this machine."""
     home = Home.find()
     settings = read_voice(home)
     language = settings.language or read_household(home).language
@@ -85,7 +86,7 @@ def say(options: argparse.Namespace) -> None:
 
 
 def devices(options: argparse.Namespace) -> None:
-    """Print the microphones and loudspeakers."""
+    """List microphones and loudspeakers."""
     from voice.sound.card import devices as found
 
     rows: list[dict[str, Any]] = [
@@ -103,7 +104,7 @@ def devices(options: argparse.Namespace) -> None:
 
 
 def level_meter(options: argparse.Namespace) -> None:
-    """Show how loud the microphone is."""
+    """Show how loud the microphone is, and what wakes it."""
     loudest, woken = asyncio.run(_measure(options))
     if options.json:
         Output(as_json=True).result({"loudest_db": round(loudest, 1), "wake_words": woken})
@@ -114,7 +115,11 @@ def level_meter(options: argparse.Namespace) -> None:
 
 
 def test(options: argparse.Namespace) -> None:
-    """Print what is understood of a sound file."""
+    """Show what is understood of a sound file.
+
+    Shows whether the wake word is heard in a WAV file, and what is understood after it. Nothing is
+    called.
+    """
     notes = asyncio.run(_test(options))
     if options.json:
         Output(as_json=True).result(notes)
@@ -266,3 +271,21 @@ class _Notes:
     def problem(self, engine: str, problem: str) -> None:
         if problem:
             self.problems[engine] = problem
+
+
+def register_voice(parser: Parser) -> None:
+    """Declare 'strawberry voice'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions.add_parser("show", run=show)
+    actions.add_parser("listen", run=listen)
+    command = actions.add_parser("say", run=say)
+    command.add_argument("text", help="what to say")
+    command.add_argument("--output", metavar="FILE.wav", help="write it to a file instead")
+    actions.add_parser("devices", run=devices)
+    command = actions.add_parser("level", run=level_meter)
+    command.add_argument("--seconds", type=float, metavar="N", default=10, help="for how long; default 10")
+    command = actions.add_parser("test", run=test)
+    command.add_argument("file", metavar="FILE.wav", help="16-bit WAV")
+    command.add_argument("--no-wake-word", action="store_true", help="the file begins with the command")
+    actions.add_parser("mute", run=mute)
+    actions.add_parser("unmute", run=unmute)

@@ -1,6 +1,7 @@
 """The specification of a capture, and its description for people."""
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
@@ -20,6 +21,7 @@ class CaptureSpec(Strict):
     Attributes:
         topics: Topic filters; a text is one on the bus.
         path: Relative to the first allowed folder, or absolute in one of them.
+        format: By default that of the path's suffix, or else ``jsonl``.
         max_bytes: A new file begins beyond that size.
         max_files: The oldest file is removed when there are more.
         max_age_s: A new file begins when the present one is as old.
@@ -36,6 +38,14 @@ class CaptureSpec(Strict):
     max_age_s: Annotated[float, Field(ge=1)] | None = None
     keep_days: Annotated[float, Field(gt=0)] | None = None
     sequence: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _format_by_name(cls, given: object) -> object:
+        if isinstance(given, dict) and "format" not in given and isinstance(given.get("path"), str):
+            suffix = Path(given["path"].removesuffix(".zst")).suffix.removeprefix(".")
+            return {**given, "format": suffix} if suffix in FORMATS else given
+        return given
 
     @field_validator("topics", mode="before")
     @classmethod

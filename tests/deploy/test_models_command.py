@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_core.models.ollama import PullStep
-from deploy.cli.models import Progress
+from deploy.cli.setup.models import Progress
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
 from tests.model_server import Fails, Hangs, Says, ScriptedModel

@@ -16,7 +16,7 @@ import pytest
 
 from contracts import access, topics
 from contracts.access import Principal
-from deploy.cli.parser import make_parser
+from deploy.cli.commands import make_parser
 from deploy.directory import Home
 from deploy.settings.settings import check_settings
 from hub_agent.agents.agent import parse_agent

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from broker.mosquitto.installation import find_installation
-from deploy.cli.parser import make_parser
+from deploy.cli.commands import make_parser
 from tests.e2e.house import wait_for
 from tests.forkserver import COMMAND
 from tests.install.conftest import ROOT

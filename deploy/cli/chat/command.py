@@ -13,6 +13,7 @@ from deploy.cli.chat.conversation import Conversation
 from deploy.cli.chat.history import as_text, exchanges, latest
 from deploy.cli.client import HubClient, hub_of, nearest_of
 from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser
 
 if TYPE_CHECKING:
     from contracts.answers.record import ConversationTurn
@@ -21,7 +22,11 @@ _DEFAULT_AGENT: Final = "assistant"
 
 
 def chat(options: argparse.Namespace) -> int:
-    """Send one message, or talk until the person has enough."""
+    """Talk to the assistant.
+
+    Sends one message, or starts a conversation if there is none. One message ends with code 1 where there
+    is no answer, or where what a sentence calls fails.
+    """
 
     def find() -> HubClient:
         # Another device than this one is reached through the hub.
@@ -117,3 +122,18 @@ def _how_to_continue(options: argparse.Namespace, conversation: str) -> str:
         if (value := getattr(options, option)) is not None:
             words += [f"--{option}", value]
     return f"Continue with: {shlex.join(words)}"
+
+
+def register_chat(parser: Parser) -> None:
+    """Declare 'strawberry chat'."""
+    parser.runs(chat, hub=True)
+    parser.add_argument("words", metavar="MESSAGE", nargs="*", help="what to say")
+    parser.add_argument("--agent", metavar="NAME", help="which agent answers; default: assistant")
+    parser.add_argument("--device", metavar="NAME", help="the device to act on when the message names none")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--conversation", metavar="ID", help="continue this conversation; 'history' lists them"
+    )
+    choice.add_argument(
+        "--continue", dest="newest", action="store_true", help="continue the latest conversation"
+    )

@@ -9,6 +9,7 @@ from contracts.errors import ConfigError
 from deploy.cli.client import HubClient, api, nearest_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import moment
 
 if TYPE_CHECKING:
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def history(options: argparse.Namespace) -> int:
-    """List the conversations, newest first; or show, rename, export or delete one."""
+    """List, show, rename, export or delete conversations.
+
+    Lists the conversations, newest first; with an ID, shows that one, or does with it what the options
+    say.
+    """
     change = next((name for name in _CHANGES if getattr(options, name) not in (None, False)), None)
     if change is not None and options.id is None:
         raise ConfigError(
@@ -151,3 +156,21 @@ def _mark(exchange: "ConversationTurn") -> str:
         case "cancelled":
             return "(stopped)"
     return "(broken off)" if exchange.answer else "(no answer)"
+
+
+def register_history(parser: Parser) -> None:
+    """Declare 'strawberry history'."""
+    parser.runs(history, hub=True)
+    parser.add_argument("id", nargs="?", help="the conversation; the beginning of its ID is enough")
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help="how many of the latest; default 20, within one 100"
+    )
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--rename", metavar="TITLE", help="give the conversation ID a title; '' takes it away"
+    )
+    choice.add_argument(
+        "--export", metavar="FILE", help="write all of the conversation ID to a file: .json, else Markdown"
+    )
+    choice.add_argument("--delete", action="store_true", help="delete the conversation ID for good")
+    parser.add_argument("--yes", action="store_true", help="delete, or replace the file, without asking")

@@ -9,13 +9,17 @@ from contracts.text import shortened
 from deploy import limits
 from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import cell, moment, table
 
 _SPANS: Final = ("began", "took", "what", "name", "outcome", "error")
 
 
 def turns(options: argparse.Namespace) -> None:
-    """List the latest turns, newest first; or show one, part by part."""
+    """Show what was asked, how it ended, and where the time went.
+
+    Lists the latest turns, newest first; with an ID, shows where its time went.
+    """
     client, output = hub_of(options), Output(options.json)
     if options.id is not None:
         turn = client.get(api("turns", options.id), TurnShown)
@@ -80,3 +84,12 @@ def _time(ms: float | None) -> str:
     if ms is None:
         return ""
     return f"{ms:.0f} ms" if ms < 1_000 else f"{ms / 1_000:.1f} s"
+
+
+def register_turns(parser: Parser) -> None:
+    """Declare 'strawberry turns'."""
+    parser.runs(turns, hub=True)
+    parser.add_argument("id", nargs="?", help="the turn")
+    parser.add_argument("--limit", type=positive, metavar="N", help="how many of the latest; default 50")
+    parser.add_argument("--outcome", help="only those that ended so, such as failed or running")
+    parser.add_argument("--since", metavar="TIME", help="a duration such as 2h or 7d, or a time")

@@ -7,18 +7,19 @@ from typing import Final
 from contracts.answers.devices import ApprovedAnswer, DeviceAnswer, InvitationAnswer, RemovedAnswer, Waiting
 from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import api, hub_of, is_local_spoke
+from deploy.cli.hub.review import review
 from deploy.cli.hub.tokens import scopes_of
 from deploy.cli.terminal.asking import answer_to, is_sure
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import moment
 
-_SCOPES: Final = ("chat", "call")
 _ON: Final = {"on": True, "off": False}
 _JOINING: Final = "/api/devices/join"
 
 
 def list_devices(options: argparse.Namespace) -> None:
-    """Print the devices with state and problems, and to an admin those that wait to be approved."""
+    """List all devices, their state and problems."""
     client, output = hub_of(options), Output(options.json)
     devices = client.get("/api/devices", list[DeviceAnswer])
     waiting_ones: list[Waiting] = []
@@ -56,7 +57,10 @@ def _cells(device: DeviceAnswer | Waiting) -> dict[str, object]:
 
 
 def add(options: argparse.Namespace) -> None:
-    """Make an enrolment token for a new device and print the command that uses it."""
+    """Add a device: make its enrolment token.
+
+    Makes an enrolment token, and prints the command to run on the device.
+    """
     body = {
         "name": options.name,
         "trusted": options.trust_skills,
@@ -68,7 +72,11 @@ def add(options: argparse.Namespace) -> None:
 
 
 def invite(options: argparse.Namespace) -> None:
-    """Make an enrolment token for a device that is in the list, also for a revoked one."""
+    """Make a new enrolment token for a device of the list.
+
+    Makes a new enrolment token, also for a revoked device. Once the device has used it, its old tokens
+    are revoked.
+    """
     path = api("devices", options.device, "invitations")
     answer = hub_of(options).post(path, _lifetime(options), InvitationAnswer)
     Output(options.json).result(answer, text=_invitation(options.device, answer))
@@ -99,7 +107,7 @@ def _invitation(name: str, answer: InvitationAnswer) -> str:
 
 
 def rename(options: argparse.Namespace) -> None:
-    """Change the display name of a device; its id stays."""
+    """Change the display name of a device."""
     if not options.name.strip():
         raise ConfigError("a device needs a name", hint="For example 'Bedroom PC'.")
     path = api("devices", options.device)
@@ -110,7 +118,10 @@ def rename(options: argparse.Namespace) -> None:
 
 
 def change(options: argparse.Namespace) -> None:
-    """Set area, floor and aliases of a device, and what the owner leaves to it."""
+    """Set area, floor, aliases and owner of a device, and what you leave to it.
+
+    Sets what is given; the rest stays. An empty text ('') clears it.
+    """
     given = {
         "area": options.area,
         "floor": options.floor,
@@ -119,7 +130,7 @@ def change(options: argparse.Namespace) -> None:
         "trusted": _ON.get(options.trust_skills),
         "owner": options.owner,
         "shared": options.shared,
-        "scopes": scopes_of(options.scope, _SCOPES) if options.scope else None,
+        "scopes": scopes_of(options.scope) if options.scope else None,
     }
     body = {name: value for name, value in given.items() if value is not None}
     if not body:
@@ -141,7 +152,7 @@ def change(options: argparse.Namespace) -> None:
 
 
 def revoke(options: argparse.Namespace) -> int:
-    """Revoke the tokens of a device, and print what makes it join again."""
+    """Revoke a device's tokens at once; it stays in the list."""
     client = hub_of(options)
     name = client.get(api("devices", options.device), DeviceAnswer).name
     if not is_sure(f"Revoke the access of {name}? It is disconnected at once.", yes=options.yes):
@@ -155,7 +166,7 @@ def revoke(options: argparse.Namespace) -> int:
 
 
 def remove(options: argparse.Namespace) -> int:
-    """Revoke a device, delete it, and clear its topics."""
+    """Revoke a device, delete it and clear its topics."""
     client = hub_of(options)
     name = client.get(api("devices", options.device), DeviceAnswer).name
     if not is_sure(f"Remove {name} with all that was set and approved for it?", yes=options.yes):
@@ -167,7 +178,11 @@ def remove(options: argparse.Namespace) -> int:
 
 
 def approve(options: argparse.Namespace) -> int:
-    """Approve a device that shows a code, once the person has compared the fingerprints."""
+    """Approve a device that shows a code.
+
+    Shows the device that waits with this code. Its screen must show the same fingerprint. Answering no
+    makes the code void.
+    """
     client, output = hub_of(options), Output(options.json)
     waiting_ones = client.get(_JOINING, list[Waiting])
     if options.code is None:
@@ -222,3 +237,100 @@ def approve(options: argparse.Namespace) -> int:
 def _normalized(code: str) -> str:
     """Return a code however it was typed: in small letters, with or without its dash."""
     return "".join(letter for letter in code.upper() if letter.isalnum())
+
+
+def _add_trusted(parser: Parser) -> None:
+    parser.add_argument(
+        "--trust-skills",
+        action="store_true",
+        help="approve what its skills declare, now and later: see 'devices review'",
+    )
+    parser.add_argument(
+        "--shared", action="store_true", help="everybody at home sees and calls it, not only its owner"
+    )
+
+
+def register_devices(parser: Parser) -> None:
+    """Declare 'strawberry devices'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions.add_parser("list", run=list_devices, hub=True)
+    command = actions.add_parser("add", run=add, hub=True)
+    command.add_argument("name", help="display name, for example 'Bedroom PC'")
+    _add_trusted(command)
+    command.add_argument(
+        "--minutes", type=positive, metavar="N", help="how long the token is valid; default 10"
+    )
+    command = actions.add_parser("invite", run=invite, hub=True)
+    command.add_argument("device", help="its name, key or id")
+    command.add_argument(
+        "--minutes", type=positive, metavar="N", help="how long the token is valid; default 10"
+    )
+    command = actions.add_parser("approve", run=approve, hub=True)
+    command.add_argument(
+        "code", nargs="?", help="as its screen shows it; default: list the devices that wait"
+    )
+    command.add_argument("--name", help="display name; default: the one that the device gave itself")
+    _add_trusted(command)
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    command = actions.add_parser("rename", run=rename, hub=True)
+    command.add_argument("device", help="its name, key or id")
+    command.add_argument("name", help="the new display name")
+    command = actions.add_parser("set", run=change, hub=True)
+    command.add_argument("device", help="its name, key or id")
+    command.add_argument("--area", help="for example 'Living room'")
+    command.add_argument("--floor", help="for example 'Ground floor'")
+    command.add_argument(
+        "--alias",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="another name for it; may be repeated, and replaces the earlier ones",
+    )
+    command.add_argument(
+        "--confirm",
+        choices=("on", "off"),
+        help="whether a person at this device may confirm the calls that its messages lead to; off for a new "
+        "device",
+    )
+    command.add_argument(
+        "--trust-skills",
+        choices=("on", "off"),
+        help="approve what its skills declare, now and later: see 'devices review'",
+    )
+    command.add_argument(
+        "--scope",
+        action="append",
+        default=[],
+        help="what it may do on its own: chat as its owner, or call skills of other devices; may be "
+        "repeated; '' for neither; default for a new device chat",
+    )
+    command.add_argument("--owner", metavar="USER", help="the person who owns it from now on, by name or id")
+    choice = command.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--shared",
+        action="store_const",
+        const=True,
+        help="everybody at home sees and calls it, not only its owner",
+    )
+    choice.add_argument(
+        "--not-shared",
+        dest="shared",
+        action="store_const",
+        const=False,
+        help="only its owner sees and calls it",
+    )
+    command = actions.add_parser("review", run=review, hub=True)
+    command.add_argument("device", nargs="?", help="its name, key or id; default: all devices")
+    choice = command.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--approve", dest="decision", action="store_const", const=True, help="approve all of it"
+    )
+    choice.add_argument(
+        "--deny", dest="decision", action="store_const", const=False, help="deny all of it for good"
+    )
+    command = actions.add_parser("revoke", run=revoke, hub=True)
+    command.add_argument("device", help="its name, key or id")
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    command = actions.add_parser("remove", run=remove, hub=True)
+    command.add_argument("device", help="its name, key or id")
+    command.add_argument("--yes", action="store_true", help="do not ask")

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import socket
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from contracts.errors import ConfigError
 from deploy.cli.terminal.asking import agreed, number_up_to
@@ -11,13 +12,22 @@ from deploy.cli.terminal.output import Output, note, waiting
 from deploy.directory import Home
 from deploy.logs.logs import set_up_logging
 from identity.files import make_private_directory
-from spoke.membership.enrolment import Enrolment
-from spoke.membership.join_code import JoinCode, join_by_code
-from spoke.settings import SpokeSettings
+
+if TYPE_CHECKING:
+    from spoke.membership.enrolment import Enrolment
+    from spoke.membership.join_code import JoinCode
+    from spoke.settings import SpokeSettings
 
 
 def join(options: argparse.Namespace) -> None:
-    """Show a code and wait for its approval on the hub."""
+    """Join a hub by a code that its owner approves.
+
+    Shows a code and waits for its approval with 'strawberry devices approve CODE' on the hub. Both
+    screens must show the same fingerprint.
+    """
+    # Here: what other commands of this group import is slow to import.
+    from spoke.settings import SpokeSettings
+
     set_up_logging(debug=options.debug, quiet=True)
     home = Home.find()
     make_private_directory(home.directory)
@@ -36,15 +46,17 @@ def join(options: argparse.Namespace) -> None:
     )
 
 
-async def _join(settings: SpokeSettings, name: str, *, as_json: bool) -> Enrolment:
-    def show(code: JoinCode) -> None:
+async def _join(settings: "SpokeSettings", name: str, *, as_json: bool) -> "Enrolment":
+    from spoke.membership.join_code import join_by_code
+
+    def show(code: "JoinCode") -> None:
         note(_instructions(code))
 
     with waiting("waiting to be approved"):
         return await join_by_code(settings, name=name, show=show)
 
 
-def _instructions(code: JoinCode) -> str:
+def _instructions(code: "JoinCode") -> str:
     return (
         f"This device asks to join the hub at {code.hub_url}.\n\n"
         f"  code         {code.code}\n"

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contracts.addresses import broker_endpoint, endpoint
 from contracts.answers.devices import LoginAnswer
@@ -10,11 +10,19 @@ from deploy.cli.client import api, hub_of
 from deploy.cli.hub.tokens import lifetime_of
 from deploy.cli.terminal.output import Output
 from deploy.directory import Home
-from deploy.home.brokers.registry import OurBroker, running_broker
+
+if TYPE_CHECKING:
+    from deploy.home.brokers.registry import OurBroker
 
 
 def login(options: argparse.Namespace) -> None:
-    """Make a login and print what goes into the programs that use it."""
+    """Make a login for a program that watches the bus, such as MQTT Explorer.
+
+    The login may read presence and values, but no calls. It may subscribe to #.
+    """
+    # Here: 'broker run' is declared beside it, and starts without.
+    from deploy.home.brokers.registry import running_broker
+
     home = Home.find()
     client = hub_of(options)
     body = {"name": options.name, "chat": options.chat, "home_assistant": options.home_assistant}
@@ -47,7 +55,7 @@ def _described(
     answer: LoginAnswer,
     options: argparse.Namespace,
     *,
-    running: OurBroker | None,
+    running: "OurBroker | None",
     ca_file: str,
     several: bool,
 ) -> Iterator[str]:

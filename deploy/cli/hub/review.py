@@ -14,7 +14,11 @@ from deploy.cli.terminal.tables import cell
 
 
 def review(options: argparse.Namespace) -> None:
-    """Show what waits for approval, as changes, and approve or deny it for each device in one go."""
+    """Approve what skills of devices declare.
+
+    Shows what waits for your approval: looser flags, sentences with free text, serving the whole home,
+    documentation for the assistant. In a terminal it asks for each device.
+    """
     client, output = hub_of(options), Output(options.json)
     if options.device is None:
         found = client.get("/api/devices/review", list[ReviewAnswer])

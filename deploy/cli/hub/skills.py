@@ -18,8 +18,10 @@ from contracts.answers.skills import (
 )
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import NeedsConfirmation, api, hub_of
+from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import agreed, call_question
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
@@ -28,13 +30,13 @@ _FILTERS: Final = ("q", "user", "device", "outcome", "since", "until", "limit")
 
 
 def list_skills(options: argparse.Namespace) -> None:
-    """Print every method of every device."""
+    """List every method of every device."""
     empty = "No skill is registered yet. 'strawberry devices list' shows which devices there are."
     _print_skills(options, "/api/skills", empty=empty)
 
 
 def search(options: argparse.Namespace) -> None:
-    """Print the methods that match some words, best first."""
+    """Find methods by words, best match first."""
     path = api("skills", "search", q=" ".join(options.query))
     _print_skills(options, path, empty="No skill matches. 'strawberry skills list' shows them all.")
 
@@ -58,7 +60,7 @@ def _cells(found: ResultBody) -> dict[str, object]:
 
 
 def allow(options: argparse.Namespace) -> None:
-    """Let the model call a method that declares nothing without a question, or have it ask again."""
+    """Let the assistant call a method whose author declared nothing without asking."""
     match options.path.split("."):
         case ["devices", device, skill, method]:
             client = hub_of(options)
@@ -77,7 +79,11 @@ def allow(options: argparse.Namespace) -> None:
 
 
 def prefer(options: argparse.Namespace) -> None:
-    """Set, reset or print the order in which devices serve a device-agnostic skill."""
+    """Set which devices serve a skill for any device.
+
+    Sets which devices are called first for devices.hub.SKILL, and approves them as its providers. Without
+    a DEVICE it prints the order.
+    """
     if options.reset and options.devices:
         raise ConfigError("--reset takes no DEVICE", hint="Leave one of the two out.")
     client, path = hub_of(options), api("skills", options.skill, "providers")
@@ -98,7 +104,10 @@ def prefer(options: argparse.Namespace) -> None:
 
 
 def call(options: argparse.Namespace) -> int:
-    """Call a method of a skill, asking first where the method needs a confirmation."""
+    """Call a method of a skill.
+
+    Calls a method of a skill.
+    """
     skill, dot, method = options.method.rpartition(".")
     if not dot or not skill or not method:
         raise ConfigError(f"{options.method!r} names no method", hint="For example LampSkill.turn_on.")
@@ -157,7 +166,10 @@ def _value(text: str) -> Any:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run Python in the sandbox and print its output and value."""
+    """Run Python in the sandbox, as the assistant does.
+
+    Runs Python in the sandbox, as the assistant does; variables stay for the next run.
+    """
     code = sys.stdin.read() if options.code == "-" else options.code
     with waiting("running"):
         answer = hub_of(options).post("/api/exec", {"code": code}, RunSummary)
@@ -173,7 +185,11 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def audit(options: argparse.Namespace) -> None:
-    """Print the newest records that fit."""
+    """Show who called what, and what was refused.
+
+    Lists calls and refused attempts, newest first. An admin sees those of all people, others their own
+    and those on their devices. Of arguments only a hash is kept.
+    """
     hub = hub_of(options)
     found = hub.get(api("audit", **{name: getattr(options, name) for name in _FILTERS}), AuditPage)
     devices = [] if options.json else hub.get("/api/devices", list[DeviceAnswer])
@@ -193,3 +209,65 @@ def _recorded(keys: dict[str, str], entry: AuditEntry) -> dict[str, object]:
         "outcome": entry.outcome,
         "through": by or entry.through or entry.token_name,
     }
+
+
+def register_call(parser: Parser) -> None:
+    """Declare 'strawberry call'."""
+    parser.runs(call, hub=True)
+    parser.add_argument(
+        "device",
+        help="its name, key or id; 'hub' for the hub's own skills, and for any device that has the skill",
+    )
+    parser.add_argument("method", help="for example LampSkill.turn_on")
+    parser.add_argument(
+        "arguments",
+        metavar="KEY=VALUE",
+        nargs="*",
+        help="arguments by name, or values in order; JSON or text",
+    )
+
+
+def register_exec(parser: Parser) -> None:
+    """Declare 'strawberry exec'."""
+    parser.runs(execute, hub=True)
+    parser.add_argument(
+        "code", help="for example 'devices.bedroom_pc.LampSkill.turn_on()'; - for standard input"
+    )
+
+
+def register_skills(parser: Parser) -> None:
+    """Declare 'strawberry skills'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions.add_parser("list", run=list_skills, hub=True)
+    command = actions.add_parser("search", run=search, hub=True)
+    command.add_argument("query", metavar="WORD", nargs="+", help="what to look for")
+    command = actions.add_parser("allow", run=allow, hub=True)
+    command.add_argument("path", help="as 'skills list' shows it, for example devices.nas.PowerSkill.tidy")
+    command.add_argument("--ask", action="store_true", help="take it back: you are asked again")
+    command = actions.add_parser("prefer", run=prefer, hub=True)
+    command.add_argument("skill", help="for example CalculatorSkill")
+    command.add_argument("devices", metavar="DEVICE", nargs="*", help="first one first")
+    command.add_argument("--reset", action="store_true", help="forget the order")
+    add_declared(actions, "skills")
+
+
+def register_audit(parser: Parser) -> None:
+    """Declare 'strawberry audit'."""
+    parser.runs(audit, hub=True)
+    parser.add_argument(
+        "q", metavar="TEXT", nargs="?", help="only records that contain this text, for example unlock"
+    )
+    parser.add_argument("--user", help="only records of this person, by name or id")
+    parser.add_argument("--device", help="only calls on this device; hub for the hub's own skills")
+    parser.add_argument("--outcome", help="only with this outcome: result, forbidden, refused, offline, …")
+    parser.add_argument(
+        "--since", metavar="TIME", help="only after this: a duration such as 2h or 7d, or a time"
+    )
+    parser.add_argument("--until", metavar="TIME", help="only before this: a duration or a time")
+    parser.add_argument(
+        "--limit",
+        type=positive,
+        metavar="N",
+        default=100,
+        help="at most this many records; default %(default)s",
+    )

@@ -4,21 +4,19 @@ import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
 
 from contracts.answers.people import TokenAnswer, TokenSummary
 from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.parser import Parser, days
 from deploy.cli.terminal.tables import moment
-
-_SCOPES: Final = ("chat", "call", "confirm", "admin", "metrics")
 
 
 def add(options: argparse.Namespace) -> None:
-    """Make a token with which a program acts as the user who asks."""
-    body = {"name": options.name, "scopes": scopes_of(options.scope or ["chat"], _SCOPES)}
+    """Make a token with which a program acts as you."""
+    body = {"name": options.name, "scopes": scopes_of(options.scope or ["chat"])}
     answer = hub_of(options).post("/api/tokens", body | lifetime_of(options.days), TokenAnswer)
     Output(options.json).result(answer, text=answer.token)
 
@@ -28,22 +26,13 @@ def lifetime_of(days: int | None) -> dict[str, int]:
     return {} if days is None else {"lifetime_s": (days or 36_500) * 24 * 60 * 60}
 
 
-def scopes_of(texts: Sequence[str], allowed: Sequence[str]) -> list[str]:
-    """Return the scopes that texts such as ``chat`` and ``chat,call`` name.
-
-    Raises:
-        ConfigError: If one is none of those allowed.
-    """
-    scopes = [scope for text in texts for scope in text.replace(" ", ",").split(",") if scope]
-    for scope in scopes:
-        if scope not in allowed:
-            hint = f"Use one or more of {', '.join(allowed)}, for example chat,call."
-            raise ConfigError(f"unknown scope {scope!r}", hint=hint)
-    return scopes
+def scopes_of(texts: Sequence[str]) -> list[str]:
+    """Return the scopes that texts such as ``chat`` and ``chat,call`` name."""
+    return [scope for text in texts for scope in text.replace(" ", ",").split(",") if scope]
 
 
 def list_tokens(options: argparse.Namespace) -> None:
-    """Print one's own valid tokens, or all tokens there ever were."""
+    """List your valid tokens, of programs and of browser sessions."""
     known = _tokens(hub_of(options), of_all=options.all)
     Output(options.json).rows(
         known,
@@ -53,7 +42,7 @@ def list_tokens(options: argparse.Namespace) -> None:
 
 
 def revoke(options: argparse.Namespace) -> int:
-    """Revoke a token by its name or id; programs that use it are refused at once."""
+    """Revoke a token at once."""
     client = hub_of(options)
     found = _found(options.token, _tokens(client)) or _found(options.token, _others(client))
     match found:
@@ -111,3 +100,30 @@ def _cells(token: TokenSummary, *, of_all: bool) -> dict[str, object]:
         **({"revoked": moment(token.revoked_at)} if of_all else {}),
         "id": token.jti,
     }
+
+
+def register_tokens(parser: Parser) -> None:
+    """Declare 'strawberry tokens'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = actions.add_parser("add", run=add, hub=True)
+    command.add_argument("name", help="what the token is for, for example node-red")
+    command.add_argument(
+        "--scope",
+        action="append",
+        default=[],
+        help="what it allows: chat, call, confirm, admin or metrics; may be repeated, or chat,call; default "
+        "chat",
+    )
+    command.add_argument(
+        "--days",
+        type=days,
+        metavar="N",
+        help="days until it expires, or never (a hundred years); default 365",
+    )
+    command = actions.add_parser("list", run=list_tokens, hub=True)
+    command.add_argument(
+        "--all", action="store_true", help="tokens of all people and devices, also revoked and expired ones"
+    )
+    command = actions.add_parser("revoke", run=revoke, hub=True)
+    command.add_argument("token", help="its name, or its id as 'tokens list' shows it")
+    command.add_argument("--yes", action="store_true", help="do not ask")

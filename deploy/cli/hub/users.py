@@ -5,19 +5,28 @@ import argparse
 from contracts.answers.people import CodeAnswer, UserAnswer
 from contracts.errors import NotFound
 from deploy.cli.client import api, hub_of
+from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 
 
 def add(options: argparse.Namespace) -> None:
-    """Add a person, and print the code with which they choose a password."""
+    """Add a person, and print a link for their password.
+
+    Prints a link with a one-time code, with which the person chooses a password.
+    """
     answer = hub_of(options).post("/api/users", {"name": options.name, "role": options.role}, CodeAnswer)
     Output(options.json).result(answer, text=_code(answer))
 
 
 def code(options: argparse.Namespace) -> None:
-    """Print a new code, for a user who has forgotten their password or has not chosen one."""
+    """Print a new link for a forgotten password.
+
+    Prints a link with a one-time code, with which the person chooses a new password. Until then the old
+    password works.
+    """
     answer = hub_of(options).post(api("users", options.user, "code"), {}, CodeAnswer)
     Output(options.json).result(answer, text=_code(answer))
 
@@ -35,13 +44,13 @@ def _code(answer: CodeAnswer) -> str:
 
 
 def rename(options: argparse.Namespace) -> None:
-    """Call a person something else; their id stays."""
+    """Change the name of a person."""
     answer = hub_of(options).send("PATCH", api("users", options.user), {"name": options.name}, UserAnswer)
     Output(options.json).result(answer, text=f"{options.user} is now {answer.name}.")
 
 
 def role(options: argparse.Namespace) -> None:
-    """Change the role of a person, which ends their sessions."""
+    """Change the role of a person, and end their sessions."""
     answer = hub_of(options).send("PATCH", api("users", options.user), {"role": options.role}, UserAnswer)
     Output(options.json).result(
         answer, text=f"{answer.name} has the role {answer.role} now, and has to log in again."
@@ -49,7 +58,11 @@ def role(options: argparse.Namespace) -> None:
 
 
 def remove(options: argparse.Namespace) -> int:
-    """Remove a person with what is theirs alone."""
+    """Remove a person, and delete their private data.
+
+    Deletes a person's conversations, private memory, watchers and timers, and revokes their tokens and
+    devices. Devices and captures become yours; files stay.
+    """
     client = hub_of(options)
     # No question about a person who does not exist.
     user = _found(client.get("/api/users", list[UserAnswer]), options.user)
@@ -70,3 +83,31 @@ def _found(users: list[UserAnswer], user: str) -> UserAnswer:
     if found is None:
         raise NotFound(f"there is no user {user!r}", hint="'strawberry users list' shows all of them.")
     return found
+
+
+def register_users(parser: Parser) -> None:
+    """Declare 'strawberry users'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    add_declared(actions, "users")
+    command = actions.add_parser("add", run=add, hub=True)
+    command.add_argument("name", help="name of the person, also for logging in")
+    command.add_argument(
+        "--role",
+        default="member",
+        help="default %(default)s. admin: manages the home; member: uses it; guest: calls only methods that "
+        "change nothing",
+    )
+    command = actions.add_parser("code", run=code, hub=True)
+    command.add_argument("user", help="their name or id")
+    command = actions.add_parser("rename", run=rename, hub=True)
+    command.add_argument("user", help="their name or id")
+    command.add_argument("name", help="the new name")
+    command = actions.add_parser("role", run=role, hub=True)
+    command.add_argument("user", help="their name or id")
+    command.add_argument(
+        "role",
+        help="admin: manages the home; member: uses it; guest: calls only methods that change nothing",
+    )
+    command = actions.add_parser("remove", run=remove, hub=True)
+    command.add_argument("user", help="their name or id")
+    command.add_argument("--yes", action="store_true", help="do not ask")

@@ -6,11 +6,12 @@ from contracts.answers.system import AgentSummary
 from contracts.errors import ConfigError, FileProblem, NotFound
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 
 
 def list_agents(options: argparse.Namespace) -> None:
-    """List the agents of the hub beside the assistant."""
+    """List the agents of the hub."""
     found = hub_of(options).get("/api/agents", list[AgentSummary])
     empty = "There is no agent beside the assistant. 'strawberry agents new NAME' begins one."
     Output(options.json).rows(found, _cells, empty=empty)
@@ -28,7 +29,10 @@ def _cells(agent: AgentSummary) -> dict[str, object]:
 
 
 def new(options: argparse.Namespace) -> None:
-    """Write the commented profile of a new agent."""
+    """Write the commented file of a new agent.
+
+    Writes agents/NAME.yml in the data directory, to be edited; it counts at once.
+    """
     from hub_agent.agents.agent import DIRECTORY, SUFFIX, parse_agent, template
     from identity.files import write_private
 
@@ -49,7 +53,11 @@ def new(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Check the files of the agents of this machine, and what they name; needs no hub."""
+    """Say what is wrong with the files of agents.
+
+    Checks agents/*.yml in the data directory: mistakes with file and line, models, missing secrets, and
+    Python functions, whose files it imports.
+    """
     from hub_agent.agents.agent import DIRECTORY, SUFFIX, read_files, state_of
 
     home = Home.find().directory
@@ -80,3 +88,13 @@ def check(options: argparse.Namespace) -> int:
         note(f"{stray} is not read: its name must end in {SUFFIX}")
     Output(options.json).result(rows, text="\n".join(lines) or "There are no agents beside the assistant.")
     return 1 if any(state.problems for state in states) else 0
+
+
+def register_agents(parser: Parser) -> None:
+    """Declare 'strawberry agents'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions.add_parser("list", run=list_agents, hub=True)
+    command = actions.add_parser("new", run=new)
+    command.add_argument("name", help="for example finance")
+    command = actions.add_parser("check", run=check)
+    command.add_argument("names", metavar="NAME", nargs="*", help="only these")

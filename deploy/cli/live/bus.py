@@ -15,12 +15,17 @@ from deploy import limits
 from deploy.cli.client import NeedsConfirmation, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
 
 def latest(options: argparse.Namespace) -> None:
-    """Print the last value of each topic and, with ``--follow``, each new one until Ctrl-C."""
+    """Show the last value of a topic, or of all that a filter matches.
+
+    Shows the last value of each topic, or of all that a filter with + and # matches. With --json and
+    --follow, one JSON object per line.
+    """
     query = {"topic": options.topic, "link": options.link}
     if not options.follow:
         _print(options, f"/api/bus/latest?{urlencode(query)}", empty="No value of this topic is known.")
@@ -29,7 +34,7 @@ def latest(options: argparse.Namespace) -> None:
     told: TypeAdapter[ShownSample | NewGap | LostValues] = TypeAdapter(ShownSample | NewGap | LostValues)
     for item in hub_of(options).events(path, {}, told):
         if options.json:
-            print(item.model_dump_json(), flush=True)
+            Output(as_json=True).result(item)
         elif isinstance(item, NewGap):
             note(_gap(item.gap))
         elif isinstance(item, LostValues):
@@ -39,14 +44,22 @@ def latest(options: argparse.Namespace) -> None:
 
 
 def history(options: argparse.Namespace) -> None:
-    """Print the recent values of a topic, oldest first."""
+    """Show the recent values of a topic.
+
+    Shows the recent values of a topic, oldest first. They are kept from the first time that it is
+    watched, recorded or asked for.
+    """
     names = ("topic", "link", "since", "limit")
     query = {name: getattr(options, name) for name in names}
     _print(options, f"/api/bus/history?{urlencode(query)}", empty="No value of this time is known.")
 
 
 def publish(options: argparse.Namespace) -> int:
-    """Publish a message, asking first where that needs a confirmation."""
+    """Publish on a topic.
+
+    Publishes on the home broker, after a confirmation unless [home_broker] publish has the topic; on the
+    bus only on users/<your id>/events/<name>.
+    """
     body = {
         "topic": options.topic,
         "payload": _payload(options),
@@ -107,3 +120,39 @@ def _gap(gap: ShownGap) -> str:
     if gap.until is None:
         return f"Nothing is heard since {rfc3339(gap.since)}: there is no connection to the broker."
     return f"Nothing was heard from {rfc3339(gap.since)} to {rfc3339(gap.until)}."
+
+
+def _add_topic(parser: Parser) -> None:
+    parser.add_argument("topic", help="topic")
+    parser.add_argument("--link", default="bus", help="bus, home or home_assistant; default %(default)s")
+
+
+def register_bus(parser: Parser) -> None:
+    """Declare 'strawberry bus'."""
+    parser.description = (
+        "Reads and publishes MQTT topics through the hub: on Strawberry's own bus, or with --link home on "
+        "the broker of [home_broker]."
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = actions.add_parser("latest", run=latest, hub=True)
+    _add_topic(command)
+    command.add_argument("--follow", action="store_true", help="go on with new values until Ctrl-C")
+    command = actions.add_parser("history", run=history, hub=True)
+    _add_topic(command)
+    command.add_argument(
+        "--since", metavar="TIME", default="1h", help="10m, 2h, 1d, or a date and time; default %(default)s"
+    )
+    command.add_argument(
+        "--limit",
+        type=positive,
+        metavar="N",
+        default=100,
+        help="at most so many, the newest; default %(default)s",
+    )
+    command = actions.add_parser("publish", run=publish, hub=True)
+    _add_topic(command)
+    command.add_argument("payload", help="text or JSON, sent as it is")
+    command.add_argument(
+        "--retain", action="store_true", help="have the broker keep it for later subscribers"
+    )
+    command.add_argument("--qos", type=int, metavar="N", default=0, help="1 waits until the broker has it")

@@ -11,7 +11,9 @@ from urllib.parse import quote, urlencode
 from contracts.answers.live import CaptureSummary
 from contracts.errors import ConfigError, NotFound
 from deploy.cli.client import hub_of
+from deploy.cli.resources import add_declared
 from deploy.cli.terminal.output import Output, note, screen_width
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.logs.terminal import visible
 
 _COLORS: Final = ("green", "blue", "red", "yellow", "magenta", "cyan")
@@ -23,26 +25,29 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def start(options: argparse.Namespace) -> None:
-    """Start a capture."""
-    suffix = Path(options.path.removesuffix(".zst")).suffix.removeprefix(".")
+    """Record topics until the capture is stopped.
+
+    Records topics into a file on the hub's machine until it is stopped, over restarts.
+    """
     body = {
         "topics": [{"topic": topic, "link": options.link} for topic in options.topics],
         "path": options.path,
-        "format": options.format or (suffix if suffix in ("csv", "raw", "h264") else "jsonl"),
         "zstd": options.zstd,
         "max_age_s": options.max_age,
         "max_files": options.max_files,
         "keep_days": options.keep_days,
         "sequence": options.sequence,
     }
-    if options.max_bytes:
-        body["max_bytes"] = options.max_bytes
+    body |= {name: value for name in ("format", "max_bytes") if (value := getattr(options, name))}
     started = hub_of(options).post("/api/captures", body, CaptureSummary)
     Output(options.json).result(started, text=f"The capture {started.id} writes to {started.file}.")
 
 
 def plot(options: argparse.Namespace) -> None:
-    """Draw the numbers of a capture in the terminal, as a PNG, or print them as JSON."""
+    """Draw the numbers of a jsonl or csv capture.
+
+    Draws the numbers in the files of a capture over time, in the terminal or as a PNG.
+    """
     # What reads captures is slow to import, and no other command needs it.
     from hub_live.captures.files.formats import moment
     from hub_live.captures.files.numbers import Numbers, plotted
@@ -123,3 +128,42 @@ def _write_png(lines: Lines, file: Path) -> None:
 
 def _times(line: Sequence[tuple[float, float]]) -> Any:
     return [datetime.fromtimestamp(at).astimezone() for at, _ in line]
+
+
+def register_captures(parser: Parser) -> None:
+    """Declare 'strawberry captures'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    add_declared(actions, "captures")
+    command = actions.add_parser("start", run=start, hub=True)
+    command.add_argument("path", help="in the hub's folder for captures, for example nas/disk.jsonl")
+    command.add_argument("topics", metavar="TOPIC", nargs="+", help="topic filters")
+    command.add_argument("--format", help="how it is written; default: by the name of the file, else jsonl")
+    command.add_argument(
+        "--link",
+        default="bus",
+        help="home for the home broker; default bus",
+    )
+    command.add_argument("--zstd", action="store_true", help="compress the files")
+    command.add_argument(
+        "--max-bytes", type=positive, metavar="N", help="begin a new file at this size; default 64 MB"
+    )
+    command.add_argument(
+        "--max-age", type=positive, metavar="S", help="begin a new file after so many seconds"
+    )
+    command.add_argument(
+        "--max-files", type=positive, metavar="N", help="remove the oldest file when there are more"
+    )
+    command.add_argument("--keep-days", type=positive, metavar="N", help="remove files that are older")
+    command.add_argument(
+        "--sequence", metavar="NAME", help="field that counts messages: a hole in it is a gap"
+    )
+    command = actions.add_parser("plot", run=plot, hub=True)
+    command.add_argument("file", metavar="ID|FILE", help="a capture of the hub, or a file of one")
+    command.add_argument(
+        "--field",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="only this field of the payloads; may be repeated",
+    )
+    command.add_argument("--png", type=Path, metavar="OUT", help="write a picture")

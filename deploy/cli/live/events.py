@@ -9,13 +9,17 @@ from contracts.answers.live import Event
 from contracts.errors import Forbidden, StrawberryError, Unauthorized
 from deploy import limits
 from deploy.cli.client import hub_of
-from deploy.cli.terminal.output import note
+from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import cell, moment
 from deploy.logs.terminal import visible
 
 
 def events(options: argparse.Namespace) -> None:
-    """Print the latest events and, with ``--follow``, each new one until Ctrl-C."""
+    """Show what happened: watchers, captures, devices, notifications.
+
+    Shows the latest events, oldest first. With --json, one event per line.
+    """
     client = hub_of(options)
     resumed: dict[str, str] = {}
     query: dict[str, Any] = {"last": options.last, "follow": str(options.follow).lower()}
@@ -26,7 +30,10 @@ def events(options: argparse.Namespace) -> None:
             path = f"/api/events?{urlencode(query)}"
             for event in client.events(path, resumed, Event[dict[str, Any]]):
                 resumed = {"Last-Event-ID": str(event.id)}
-                print(event.model_dump_json() if options.json else visible(_line(event)), flush=True)
+                if options.json:
+                    Output(as_json=True).result(event)
+                else:
+                    print(visible(_line(event)), flush=True)
         except (Unauthorized, Forbidden):
             raise
         except StrawberryError as error:
@@ -44,3 +51,13 @@ def _line(event: Event[dict[str, Any]]) -> str:
     data = {name: value for name, value in event.data.items() if name not in ("subject", "at")}
     more = " ".join(f"{name}={cell(value)}" for name, value in data.items() if value not in ("", [], None))
     return f"{moment(event.at)}  {event.kind}  {event.subject}  {more}".rstrip()
+
+
+def register_events(parser: Parser) -> None:
+    """Declare 'strawberry events'."""
+    parser.runs(events, hub=True)
+    parser.add_argument("--follow", action="store_true", help="go on with new events until Ctrl-C")
+    parser.add_argument("--kind", help="only events of this kind, such as watcher or presence")
+    parser.add_argument(
+        "--last", type=positive, metavar="N", default=20, help="how many of the latest; default %(default)s"
+    )

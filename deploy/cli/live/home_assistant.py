@@ -7,12 +7,16 @@ from typing import Final
 from contracts.answers.system import ExposedEntity, ExposedItem, OutwardState
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser
 
 _PATH: Final = "/api/home-assistant"
 
 
 def status(options: argparse.Namespace) -> None:
-    """Print what could be shown, and what is."""
+    """List what is exposed.
+
+    Lists what is exposed to Home Assistant, and says whether the home broker is connected.
+    """
     found = hub_of(options).get(_PATH, OutwardState)
     if options.json:
         Output(as_json=True).result(found)
@@ -24,12 +28,16 @@ def status(options: argparse.Namespace) -> None:
 
 
 def expose(options: argparse.Namespace) -> None:
-    """Show something."""
+    """Expose a device, a skill or a part of it.
+
+    Everybody who uses Home Assistant then sees it and can use it, with your rights. A destructive method
+    is exposed only by its own path, one that asks for a confirmation never.
+    """
     _change(options, "expose", "is exposed")
 
 
 def hide(options: argparse.Namespace) -> None:
-    """Hide something."""
+    """Stop exposing it."""
     _change(options, "hide", "is hidden")
 
 
@@ -67,3 +75,22 @@ def _note_broker(found: OutwardState) -> None:
         )
     elif not broker.connected:
         note(f"The home broker {broker.url} is not connected: {broker.error or 'the hub tries again'}")
+
+
+def _add_path(parser: Parser) -> None:
+    parser.add_argument(
+        "path",
+        help="DEVICE, DEVICE.SKILL, DEVICE.SKILL.MEMBER, hub.chat, hub.notify, hub.watchers or "
+        "hub.watchers.NAME",
+    )
+
+
+def register_home_assistant(parser: Parser) -> None:
+    """Declare 'strawberry home-assistant'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = actions.add_parser("status", run=status, hub=True)
+    command.add_argument("--all", action="store_true", help="also list what could be exposed")
+    command = actions.add_parser("expose", run=expose, hub=True)
+    _add_path(command)
+    command = actions.add_parser("hide", run=hide, hub=True)
+    _add_path(command)

@@ -7,15 +7,17 @@ from urllib.parse import quote, urlencode
 from contracts.answers.live import ShownEntry
 from contracts.answers.system import ShownPrompt
 from deploy.cli.client import hub_of
+from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 
 FILE_NAME: Final = "MEMORY.md"
 
 
 def list_entries(options: argparse.Namespace) -> None:
-    """Print everything that you may see."""
+    """List everything that is remembered."""
     client = hub_of(options)
     _print(options, client.get("/api/memory", list[ShownEntry]), empty="Nothing is remembered yet.")
     for problem in client.get("/api/prompt", ShownPrompt).problems:
@@ -24,14 +26,14 @@ def list_entries(options: argparse.Namespace) -> None:
 
 
 def search(options: argparse.Namespace) -> None:
-    """Print what fits some words, best match first."""
+    """Find entries, best match first."""
     query = urlencode({"q": " ".join(options.query)})
     found = hub_of(options).get(f"/api/memory?{query}", list[ShownEntry])
     _print(options, found, empty="Nothing was found.")
 
 
 def forget(options: argparse.Namespace) -> int:
-    """Forget an entry, once the person has seen which one that is."""
+    """Forget an entry for good."""
     client, which = hub_of(options), " ".join(options.entry)
     if not options.yes:
         wanted, entries = which.casefold(), client.get("/api/memory", list[ShownEntry])
@@ -60,3 +62,15 @@ def _cells(entry: ShownEntry) -> dict[str, object]:
         "from": entry.by,
         "id": entry.id,
     }
+
+
+def register_memory(parser: Parser) -> None:
+    """Declare 'strawberry memory'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions.add_parser("list", run=list_entries, hub=True)
+    command = actions.add_parser("search", run=search, hub=True)
+    command.add_argument("query", metavar="WORD", nargs="+", help="what to look for")
+    command = actions.add_parser("forget", run=forget, hub=True)
+    command.add_argument("entry", nargs="+", help="its id, or a part of its text")
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    add_declared(actions, "memory")

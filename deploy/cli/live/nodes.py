@@ -10,13 +10,17 @@ from contracts.answers.live import NodeList, NodeLogs, NodeSummary
 from contracts.errors import ConfigError, NotFound, StrawberryError
 from deploy.cli.client import HubClient, hub_of
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 from spoke.nodes.manifest import refuse_own
 
 
 def list_nodes(options: argparse.Namespace) -> None:
-    """Print the nodes of all devices; the exit code is 1 where those of a device are missing."""
+    """List the programs of all devices.
+
+    Ends with code 1 where those of a device are missing.
+    """
     found, is_complete = _all(hub_of(options), options.device)
     empty = (
         "There is no node. Make nodes/NAME/node.yaml in the data directory of a device and restart its spoke."
@@ -43,7 +47,10 @@ def act(options: argparse.Namespace) -> None:
 
 
 def logs(options: argparse.Namespace) -> None:
-    """Print the last lines that a node wrote and, with ``--follow``, each new one until Ctrl-C."""
+    """Show what a program wrote last.
+
+    Shows the last lines that a program wrote. With --json and --follow, one JSON object per line.
+    """
     client = hub_of(options)
     device, name = _which(client, options)
     path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/logs"
@@ -110,3 +117,34 @@ def _cells(node: NodeSummary) -> dict[str, object]:
         "restarts": node.restarts,
         "reason": node.reason,
     }
+
+
+def _add_node(parser: Parser) -> None:
+    parser.add_argument("device", nargs="?", help="needed if several devices have the program")
+    parser.add_argument("node", help="the program")
+
+
+def register_nodes(parser: Parser) -> None:
+    """Declare 'strawberry nodes'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = actions.add_parser("list", run=list_nodes, hub=True)
+    command.add_argument("--device", metavar="NAME", help="only of this device")
+    command = actions.add_parser("start", run=act, hub=True, help="start a program")
+    _add_node(command)
+    command = actions.add_parser("stop", run=act, hub=True, help="stop a program")
+    _add_node(command)
+    command = actions.add_parser("restart", run=act, hub=True, help="stop and start a program")
+    _add_node(command)
+    command = actions.add_parser(
+        "build",
+        run=act,
+        hub=True,
+        help="build a program as its node.yaml says, and show what the build writes",
+    )
+    _add_node(command)
+    command = actions.add_parser("logs", run=logs, hub=True)
+    _add_node(command)
+    command.add_argument("--follow", action="store_true", help="go on with new lines until Ctrl-C")
+    command.add_argument(
+        "--lines", type=positive, metavar="N", default=50, help="default %(default)s, at most 1000"
+    )

@@ -5,10 +5,15 @@ import argparse
 from contracts.answers.live import SentTest
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, waiting
+from deploy.cli.terminal.parser import Parser
 
 
 def test(options: argparse.Namespace) -> int:
-    """Send yourself a notification; the exit code is 1 where a service does not take it."""
+    """Send yourself a notification.
+
+    Sends a notification to each address that [notifications] in strawberry.toml has for you. Ends with
+    code 1 where a service does not take it.
+    """
     client = hub_of(options)
     with waiting("sending"):
         found = client.post("/api/notifications/test", {}, list[SentTest])
@@ -16,3 +21,9 @@ def test(options: argparse.Namespace) -> int:
         found, lambda each: {"name": each.name, "sent": each.sent, "problem": each.problem}, empty=""
     )
     return 0 if all(each.sent for each in found) else 1
+
+
+def register_notify(parser: Parser) -> None:
+    """Declare 'strawberry notify'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions.add_parser("test", run=test, hub=True)

@@ -19,8 +19,10 @@ from contracts.errors import ConfigError
 from contracts.wire import Json
 from deploy import limits
 from deploy.cli.client import HubClient, hub_of
+from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import cell, moment
 
 T = TypeVar("T")
@@ -32,7 +34,7 @@ _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
 
 def list_watchers(options: argparse.Namespace) -> None:
-    """Print the watchers."""
+    """List the watchers and what they last decided."""
     Output(options.json).rows(
         hub_of(options).get("/api/watchers", list[WatcherSummary]),
         _cells,
@@ -41,7 +43,10 @@ def list_watchers(options: argparse.Namespace) -> None:
 
 
 def add(options: argparse.Namespace) -> int:
-    """Make a watcher, show its predicate, and approve it if the person agrees."""
+    """Make a watcher.
+
+    Makes a watcher. Without --predicate a model proposes one, which you approve.
+    """
     body = {"name": options.name, "dry_run": options.dry_run, **_asked(options)}
     if "topics" not in body:
         raise ConfigError(
@@ -68,7 +73,11 @@ def add(options: argparse.Namespace) -> int:
 
 
 def edit(options: argparse.Namespace) -> None:
-    """Change a watcher."""
+    """Change a watcher.
+
+    Changes what is given; topics and calls are replaced as a whole. A watcher that makes calls is then a
+    draft, until you approve it again.
+    """
     changes = _asked(options)
     if not changes:
         raise ConfigError(
@@ -79,7 +88,7 @@ def edit(options: argparse.Namespace) -> None:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print a watcher and its history."""
+    """Show a watcher and its history."""
     watcher = hub_of(options).get(_path(options.name), WatcherWithHistory)
     if options.json:
         Output(as_json=True).result(watcher)
@@ -92,7 +101,10 @@ def show(options: argparse.Namespace) -> None:
 
 
 def approve(options: argparse.Namespace) -> int:
-    """Approve a watcher."""
+    """Approve a watcher, with changes, so that it begins.
+
+    Approves the calls of a watcher, and lets it begin. Also changes one that runs.
+    """
     client = hub_of(options)
     watcher = client.get(_path(options.name), WatcherWithHistory)
     given = {
@@ -116,7 +128,10 @@ def approve(options: argparse.Namespace) -> int:
 
 
 def test(options: argparse.Namespace) -> None:
-    """Print when a watcher would have fired."""
+    """Show when a watcher would have fired.
+
+    Runs the predicate over recorded values. Nothing is called and no notification is sent.
+    """
     body: dict[str, Json] = {"model": options.model}
     body |= {"capture": options.capture} if options.capture else {"since": options.since or "7d"}
     with waiting("Reading what was recorded"):
@@ -144,7 +159,7 @@ def snooze(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Evaluate a watcher now."""
+    """Have the model evaluate a watcher now; it may act."""
     with waiting("The model decides"):
         entry = _post(hub_of(options), options.name, "run", {}, DecisionEntry)
     did = "".join(f"\n  {each}" for each in _did(entry))
@@ -302,3 +317,104 @@ def _described(watcher: WatcherSummary) -> str:
         "model": f"calls: {watcher.model_calls}, tokens: {watcher.tokens}",
     }
     return "\n".join([watcher.name, *(f"  {key:<12} {text}" for key, text in lines.items() if text)])
+
+
+def _add_watched(parser: Parser) -> None:
+    parser.add_argument(
+        "--topic",
+        dest="topics",
+        metavar="[NAME=]TOPIC",
+        action="append",
+        default=[],
+        help="a topic of the bus and its name in the predicate; default: its last level",
+    )
+    parser.add_argument(
+        "--home-topic",
+        dest="home_topics",
+        metavar="[NAME=]TOPIC",
+        action="append",
+        default=[],
+        help="a topic of the home broker",
+    )
+    parser.add_argument(
+        "--entity",
+        dest="entities",
+        metavar="[NAME=]ID",
+        action="append",
+        default=[],
+        help="an entity of Home Assistant, as binary_sensor.door",
+    )
+    parser.add_argument(
+        "--value",
+        dest="values",
+        metavar="NAME=PATH",
+        action="append",
+        default=[],
+        help="where the value is in the payload, as temp=state.temperature",
+    )
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--every",
+        metavar="DURATION",
+        help="evaluate so often, as 30s, also while nothing is heard; with a predicate at most so often",
+    )
+    choice.add_argument("--on-change", action="store_true", help="evaluate each new value")
+    choice.add_argument("--schedule", metavar="WHEN", help="'every weekday at 7', 'sunset', or cron")
+    parser.add_argument(
+        "--missed",
+        help="tell or run: what happens to scheduled times that come while the hub is stopped; of a new "
+        "watcher tell",
+    )
+    parser.add_argument("--predicate", metavar="EXPR", help="condition, as 'disk > 95'")
+    parser.add_argument(
+        "--allow",
+        metavar="CALL",
+        action="append",
+        default=[],
+        help="a call that it may make: 'devices.nas.CameraSkill.stop node=camera'; a range is level=0..50, a "
+        "choice mode=low|high",
+    )
+
+
+def register_watchers(parser: Parser) -> None:
+    """Declare 'strawberry watchers'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions.add_parser("list", run=list_watchers, hub=True)
+    command = actions.add_parser("add", run=add, hub=True)
+    command.add_argument("name", help="letters, digits, '_', '-' and '.'")
+    command.add_argument("instruction", help="what it should do, in your words")
+    _add_watched(command)
+    command.add_argument("--dry-run", action="store_true", help="decide and report, but call nothing")
+    command.add_argument("--yes", action="store_true", help="approve it without asking")
+    command = actions.add_parser("edit", run=edit, hub=True)
+    command.add_argument("name", help="the watcher")
+    command.add_argument("--instruction", metavar="TEXT", help="what it should do, in your words")
+    _add_watched(command)
+    command = actions.add_parser("show", run=show, hub=True)
+    command.add_argument("name", help="the watcher")
+    command.add_argument(
+        "--limit", type=positive, metavar="N", default=10, help="entries; default %(default)s"
+    )
+    command = actions.add_parser("approve", run=approve, hub=True)
+    command.add_argument("name", help="the watcher")
+    command.add_argument("--predicate", metavar="EXPR", help="another condition; '' for none")
+    choice = command.add_mutually_exclusive_group()
+    choice.add_argument("--dry-run", action="store_const", const=True, help="call nothing")
+    choice.add_argument(
+        "--live", dest="dry_run", action="store_const", const=False, help="make the calls: no dry run"
+    )
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    command = actions.add_parser("test", run=test, hub=True)
+    command.add_argument("name", help="the watcher")
+    choice = command.add_mutually_exclusive_group()
+    choice.add_argument("--since", metavar="TIME", help="how far back, as 7d; default 7d")
+    choice.add_argument("--capture", metavar="ID", help="a capture: 'captures list' shows them")
+    command.add_argument(
+        "--model", action="store_true", help="have the model decide each time, up to 10 times"
+    )
+    command = actions.add_parser("run", run=run, hub=True)
+    command.add_argument("name", help="the watcher")
+    command = actions.add_parser("snooze", run=snooze, hub=True)
+    command.add_argument("name", help="the watcher")
+    command.add_argument("duration", help="for example 30m or 8h")
+    add_declared(actions, "watchers")

@@ -13,12 +13,16 @@ from contracts.answers.system import PromptSection, ShownPrompt
 from contracts.errors import ConfigError
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import cell, moment
 from deploy.directory import Home
 
 
 def world(options: argparse.Namespace) -> None:
-    """Print what there is in the home."""
+    """Show what there is in the home, with its state.
+
+    Lists devices, skills, areas and entities, with state and age.
+    """
     given = {name: getattr(options, name) for name in ("area", "kind", "name", "limit")}
     query = urlencode({name: value for name, value in given.items() if value is not None})
     found = hub_of(options).get(f"/api/world?{query}", ShownWorld)
@@ -46,7 +50,10 @@ def _cells(thing: ShownThing) -> dict[str, object]:
 
 
 def show_prompt(options: argparse.Namespace) -> None:
-    """Print the prompt, section by section."""
+    """Show the prompt in sections, each with its tokens.
+
+    Shows the prompt of the next message, in sections, with an estimate of their tokens.
+    """
     query = {"message": options.message or "", **({"agent": options.agent} if options.agent else {})}
     shown = hub_of(options).get(f"/api/prompt?{urlencode(query)}", ShownPrompt)
     Output(options.json).result(shown, text=_prompt_text(shown))
@@ -66,7 +73,10 @@ def _sections(sections: list[PromptSection]) -> list[str]:
 
 
 def edit_soul(options: argparse.Namespace) -> int:
-    """Open ``SOUL.md`` in an editor, and say what is wrong with it afterwards."""
+    """Edit SOUL.md: what the assistant is like.
+
+    Opens SOUL.md of this machine's hub in $VISUAL or $EDITOR; a new one has an example.
+    """
     from hub_agent.prompt.soul import TEMPLATE, open_soul
     from identity.files import write_private
 
@@ -86,3 +96,25 @@ def edit_soul(options: argparse.Namespace) -> int:
         note(problem.message)
         return 1
     return 0
+
+
+def register_world(parser: Parser) -> None:
+    """Declare 'strawberry world'."""
+    parser.runs(world, hub=True)
+    parser.add_argument("--area", metavar="NAME", help="only what is in this area or on this floor")
+    parser.add_argument(
+        "--kind", help="device, skill, node, area, state or a kind of entity such as light; entity for all"
+    )
+    parser.add_argument("--name", help="only what is called so, or has these words in its name")
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", default=200, help="at most so many; default %(default)s"
+    )
+
+
+def register_prompt(parser: Parser) -> None:
+    """Declare 'strawberry prompt'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = actions.add_parser("show", run=show_prompt, hub=True)
+    command.add_argument("--agent", metavar="NAME", help="of this agent; default: assistant")
+    command.add_argument("--message", metavar="TEXT", help="the message it is for")
+    actions.add_parser("edit", run=edit_soul)

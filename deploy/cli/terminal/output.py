@@ -32,7 +32,7 @@ class Output:
     def result(self, value: Any, *, text: str | None = None) -> None:
         """Print a result: as JSON, or as ``text`` (the value itself where none is given)."""
         if self.as_json:
-            print(_document(value))
+            print(_document(value), flush=True)
         elif text is not None:
             print(visible(text))
         elif value is not None:

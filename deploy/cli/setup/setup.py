@@ -6,11 +6,11 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Final
+from typing import Final, get_args
 
 from pydantic import SecretStr, ValidationError
 
-from agent_core.models.entries import Model, ModelEntry, choose, read_entries, read_keys
+from agent_core.models.entries import Model, ModelEntry, ToolMode, choose, read_entries, read_keys
 from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, ollama_address
 from agent_core.models.providers import PROVIDERS, Provider
 from agent_core.setup.looking import ask_ollamas, ollama_at
@@ -25,9 +25,11 @@ from agent_core.setup.writing import (
 from contracts.errors import ConfigError
 from contracts.validation import explain
 from deploy import limits
-from deploy.cli.models import pull_model
+from deploy.cli.setup.home_assistant import setup as setup_home_assistant
+from deploy.cli.setup.models import pull_model
 from deploy.cli.terminal.asking import agreed, typed_unseen
 from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 
 _UNWRITTEN: Final = "Nothing was written; --no-test writes it anyway."
@@ -39,7 +41,11 @@ class _Ended(Exception):
 
 
 def setup(options: argparse.Namespace) -> None:
-    """Add one model as the flags say, or ask a person for as many as they like."""
+    """Choose a model, try it, and write strawberry.toml and .env.
+
+    Without options it asks for everything. A key is never an argument: type it unseen, name its
+    environment variable with --key-env, or give it on standard input with --key-stdin.
+    """
     home = Home.find()
     if options.provider is not None:
         _add_as_told(home, options)
@@ -320,3 +326,29 @@ def _ask(question: str, *, default: str = "", needed: bool = False) -> str:
         if line.strip() or not needed:
             return line.strip() or default
         note("  This needs an answer; Ctrl-D ends.")
+
+
+def register_setup(parser: Parser) -> None:
+    """Declare 'strawberry setup'."""
+    parser.runs(setup)
+    others = parser.add_subparsers(metavar="[COMMAND]", required=False, help="connect something else")
+    parser.add_argument(
+        "--provider", choices=tuple(PROVIDERS), help="add a model of this provider without asking"
+    )
+    parser.add_argument("--model", help="model name at the provider")
+    parser.add_argument("--name", help="your name for it; default: made from the model name")
+    parser.add_argument(
+        "--base-url", metavar="URL", help="address of an OpenAI-compatible server, or of Ollama"
+    )
+    parser.add_argument("--key-env", metavar="VARIABLE", help="environment variable that holds the key")
+    parser.add_argument("--key-stdin", action="store_true", help="read the key from standard input")
+    parser.add_argument(
+        "--tools",
+        choices=get_args(ToolMode),
+        help="how it calls skills; default: native for small models of Ollama, else code",
+    )
+    parser.add_argument("--no-test", action="store_true", help="write it without trying it first")
+    command = others.add_parser("home-assistant", run=setup_home_assistant)
+    command.add_argument("--url", help="address, as http://homeassistant.local:8123")
+    command.add_argument("--token-stdin", action="store_true", help="read the token from standard input")
+    command.add_argument("--no-test", action="store_true", help="write it without trying it first")

@@ -25,7 +25,11 @@ _TOKEN: Final = "Long-lived access token, which is not shown (your profile in Ho
 
 
 def setup(options: argparse.Namespace) -> None:
-    """Ask for what no flag gives, try it, and write it."""
+    """Connect Home Assistant, for its entities.
+
+    Asks for the address of Home Assistant and a long-lived access token, tries them, and writes them to
+    strawberry.toml and .env.
+    """
     from deploy.home.home_assistant import access, write_home_assistant
 
     home = Home.find()

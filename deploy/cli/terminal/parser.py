@@ -3,10 +3,15 @@
 import argparse
 import re
 import sys
-from collections.abc import Iterable
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
+from contracts.errors import ConfigError
+from deploy.cli.terminal.asking import secret_in
 from deploy.logs.terminal import visible
+
+Run: TypeAlias = Callable[[argparse.Namespace], int | None]
+"""A command; the first line of its docstring says what it does, the rest is the text of its help."""
 
 USAGE_ERROR: Final = 2
 """The exit code of a command line that is not understood, as in other programs."""
@@ -26,12 +31,91 @@ _IN_PLAIN_WORDS: Final = (
 argparse._ = lambda text: text  # type: ignore[attr-defined]
 
 
+def port(text: str) -> int:
+    """Read a port; 0 means any free one."""
+    if not (text.isascii() and text.isdecimal() and int(text) <= 0xFFFF):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """Read a whole number above 0."""
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def days(text: str) -> int:
+    """Read a number of days; 0 stands for ``never``."""
+    return 0 if text == "never" else positive(text)
+
+
+if TYPE_CHECKING:
+    _Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
+else:
+    _Subparsers = argparse._SubParsersAction
+
+
+class Actions(_Subparsers):
+    """Commands below one."""
+
+    def add_parser(
+        self, name: str, *, run: Run | None = None, hub: bool = False, **settings: Any
+    ) -> "Parser":
+        """Add a command.
+
+        Args:
+            run: Where it is no group.
+            hub: Whether its options name a hub to ask.
+        """
+        if run is not None and "help" not in settings:
+            first = (run.__doc__ or "").partition("\n")[0]
+            settings["help"] = first[:1].lower() + first[1:].rstrip(".")
+        parser = super().add_parser(name, **settings)
+        parser.set_defaults(command=name)
+        if run is not None:
+            parser.runs(run, hub=hub)
+        return parser
+
+
 class Parser(argparse.ArgumentParser):
     """Reports what is wrong in one line, with the nearest name there is."""
 
     def __init__(self, **settings: Any) -> None:
         # Abbreviated, '--hub' would be '--hub-key' where a command has no '--hub'.
         super().__init__(allow_abbrev=False, **settings)
+        self.register("action", "parsers", Actions)
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """Add an argument; one without dashes is shown in capitals."""
+        if names and not names[0].startswith("-") and "choices" not in settings:
+            settings.setdefault("metavar", names[0].upper())
+        return super().add_argument(*names, **settings)
+
+    def runs(self, run: Run, *, hub: bool = False) -> None:
+        """Make it the parser of a command; see `Actions.add_parser`."""
+        self.set_defaults(run=run)
+        self.description = " ".join((run.__doc__ or "").partition("\n")[2].split()) or None
+        self.add_common_options()
+        if hub:
+            self.add_argument("--hub", metavar="URL", help="a hub other than the one running here")
+            self.add_argument(
+                "--token-file",
+                metavar="FILE",
+                dest="hub_token",
+                type=_token_in,
+                help="file with the token for that hub, - for standard input; default: STRAWBERRY_TOKEN",
+            )
+
+    def add_common_options(self) -> None:
+        """Add the options of every command."""
+        shared = self.add_argument_group("options of every command")
+        # Without a default, a command does not undo what stood in front of it.
+        unset = argparse.SUPPRESS
+        shared.add_argument("--json", action="store_true", default=unset, help="print the result as JSON")
+        shared.add_argument(
+            "--debug", action="store_true", default=unset, help="show tracebacks and debug logs"
+        )
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and where help is if that does not name it, and end with code 2."""
@@ -78,6 +162,18 @@ class Parser(argparse.ArgumentParser):
     def _commands(self) -> "argparse._SubParsersAction[Any] | None":
         actions = (each for each in self._actions if isinstance(each, argparse._SubParsersAction))
         return next(actions, None)
+
+
+def _token_in(name: str) -> str:
+    """Return the token in a file: it is never an argument itself, which other users could read."""
+    try:
+        # For standard input one line: what follows may be the messages of a conversation.
+        token = secret_in(name, what="token").strip()
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
+    if not token:
+        raise argparse.ArgumentTypeError(f"there is no token in {'standard input' if name == '-' else name}")
+    return token
 
 
 def _meant(word: str, known: Iterable[str]) -> str:

@@ -21,13 +21,14 @@ from contracts.errors import ConfigError, GatewayError, StrawberryError
 from deploy import limits
 from deploy.cli.client import find_hub, find_nearest
 from deploy.cli.terminal.output import Output, columns, note, progress_line, waiting
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
 from deploy.logs.terminal import visible
 
 
 def list_models(options: argparse.Namespace) -> None:
-    """Print the configured models and those of Ollama."""
+    """List the models, whether they answer, and those in Ollama."""
     home, environment = Home.find(), dict(os.environ)
     with waiting("asking the models"), _ended_at_once():
         configured = asyncio.run(look_at(home.directory, environment, ask=not options.no_ask))
@@ -92,7 +93,10 @@ def _skipped(home: Home) -> dict[str, str]:
 
 
 def pull(options: argparse.Namespace) -> None:
-    """Download a model with Ollama and show the progress."""
+    """Download a model into Ollama.
+
+    Downloads a model into Ollama. After Ctrl-C the same command continues.
+    """
     asyncio.run(_pull(options))
 
 
@@ -203,3 +207,15 @@ def _ollama_row(model: LocalModel) -> list[str]:
         can[model.calls_tools],
         f"context {model.loaded_context}" if model.loaded_context else "",
     ]
+
+
+def register_models(parser: Parser) -> None:
+    """Declare 'strawberry models'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = actions.add_parser("list", run=list_models)
+    command.add_argument("--no-ask", action="store_true", help="do not try whether each answers")
+    command = actions.add_parser("pull", run=pull)
+    command.add_argument("name", help="name in Ollama's library, for example qwen3:4b")
+    command.add_argument(
+        "--ollama", metavar="ADDRESS", help="address of Ollama; default: from strawberry.toml, or OLLAMA_HOST"
+    )

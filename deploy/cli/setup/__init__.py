@@ -1,0 +1,1 @@
+"""Setting up models and Home Assistant."""
