@@ -142,6 +142,8 @@ class Connection(BrokerProtocolHandler):
                 return
             self.heard = self._loop.time()
             self._frames.feed(data)
+            if wait_s := self.allowance.bytes.reserve(len(data)):
+                await asyncio.sleep(wait_s)
 
     async def _pace(self, packets: int) -> None:
         """Yield to other clients, and stop reading for a while where the principal sent too much."""

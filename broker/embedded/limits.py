@@ -41,6 +41,8 @@ class BrokerLimits:
         turn: Packets of one connection that are handled before the others have their turn: a millisecond.
         burst_s: Seconds of that rate, in messages and bytes, that may come at once after a rest.
         bytes_per_s: Sustained rate of bytes of one principal, topics and payloads.
+        read_bytes_per_s: Sustained rate at which bytes of one principal that is not the hub are read. A
+            quarter of them may come at once: what others send to the same receiver waits behind them.
         retained_topics: Retained topics of one principal: 100 skills and 900 states.
         retained_bytes: Bytes of those together, topics and payloads.
         subscriptions: Filters of one connection that is not the hub's; a spoke has six.
@@ -64,6 +66,7 @@ class BrokerLimits:
     turn: int = 100
     bytes_per_s: float = 8.0 * _MIB
     burst_s: float = 4.0
+    read_bytes_per_s: float = 4.0 * _MIB
     retained_topics: int = 1_000
     retained_bytes: int = 8 * _MIB
     subscriptions: int = 200
@@ -118,6 +121,7 @@ class Allowance:
         messages: Messages that it may still publish at present.
         volume: Bytes that it may still publish at present.
         packets: Packets that are still handled at once.
+        bytes: Bytes that are still read at once.
         turn: Packets that are handled before others have their turn.
         connections: How many it has.
         outgoing_bytes: Bytes that may wait for each of them.
@@ -129,6 +133,7 @@ class Allowance:
         is_hub = principal.kind == "hub"
         self.turn = limits.turn
         self.packets = _bucket(_UNBOUNDED if is_hub else limits.packets_per_s, burst_s=1)
+        self.bytes = _bucket(_UNBOUNDED if is_hub else limits.read_bytes_per_s, burst_s=0.25)
         self.connections = 0
         self._shared = limits.hub_outgoing_bytes if is_hub else limits.outgoing_bytes
         self._least = min(self._shared, limits.packet_bytes * 3 // 2)

@@ -263,10 +263,11 @@ async def test_connections_of_one_login_share_what_may_wait_for_them(
 
 
 @pytest.mark.slow  # rates are per second
-async def test_a_login_that_floods_the_broker_with_packets_is_read_slowly_and_others_go_on(
-    tmp_path: Path,
+@pytest.mark.parametrize("limits", [BrokerLimits(packets_per_s=100), BrokerLimits(read_bytes_per_s=10_000)])
+async def test_a_login_that_floods_the_broker_is_read_slowly_and_others_go_on(
+    tmp_path: Path, limits: BrokerLimits
 ) -> None:
-    async with embedded_house(tmp_path, limits=BrokerLimits(packets_per_s=100)) as house:
+    async with embedded_house(tmp_path, limits=limits) as house:
         flood = [await house.socket("watcher", "client", client_id=f"watcher-{n}") for n in range(5)]
         for each in flood:
             each.send(10_000 * packet(12, b""))
