@@ -1,6 +1,7 @@
 """How the device itself is doing."""
 
 import platform
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,6 +19,8 @@ _MEASURE_S = 0.2
 """A share of the processor is a share over some time; shorter ones jump."""
 
 
+_EVERY_S = 60.0
+"""Between two publications of the states: often enough for a disk that fills up."""
 _MOST_DISKS = 20
 _NO_DISKS = frozenset({"squashfs", "tmpfs", "overlay", "iso9660"})
 
@@ -89,6 +92,16 @@ class Machine:
 
 class SystemSkill(Skill):
     """Machine, load, memory, disk, processes and uptime of the device."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._publisher = threading.Thread(target=self._publish, name="system states", daemon=True)
+
+    async def setup(self) -> None:
+        self._publisher.start()
+
+    async def close(self) -> None:
+        self._ended.set()
 
     @skill_method(read_only=True)
     def machine_info(self) -> Machine:
@@ -196,6 +209,27 @@ class SystemSkill(Skill):
     def uptime(self) -> timedelta:
         """Return how long the device has been running."""
         return timedelta(seconds=round(time.time() - psutil.boot_time()))
+
+    def _publish(self) -> None:
+        while True:
+            # A folder or a sensor may be gone for a while.
+            with suppress(OSError):
+                self.state("cpu", psutil.cpu_percent(interval=_MEASURE_S), unit="%")
+                self.state("memory", psutil.virtual_memory().percent, unit="%")
+                self.state("disk", psutil.disk_usage(str(Path.home())).percent, unit="%")
+                if (temperature := _temperature()) is not None:
+                    self.state("temperature", temperature, unit="°C", device_class="temperature")
+            if self._ended.wait(_EVERY_S):
+                return
+
+
+def _temperature() -> float | None:
+    """Return the temperature of the processor; where none says that it is its, the highest there is."""
+    read = getattr(psutil, "sensors_temperatures", None)  # Linux and FreeBSD
+    found = {} if read is None else read()
+    named = [each for name in ("coretemp", "k10temp", "cpu_thermal") for each in found.get(name, ())]
+    values = [each.current for each in named or [one for group in found.values() for one in group]]
+    return round(max(values), 1) if values else None
 
 
 def _disk(folder: str) -> Disk:

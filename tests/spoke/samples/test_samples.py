@@ -18,6 +18,8 @@ from agent_core.skills.skill import SkillContext
 from contracts.devices.registration import Registration
 from contracts.errors import CallError, ErrorCode
 from hub_registry.devices.review import SAMPLES, definition_digest
+from spoke.samples import system
+from tests.hub_registry.spokes import eventually
 
 EVERYDAY = {
     "TimeSkill": {"time", "date"},
@@ -149,6 +151,16 @@ async def test_the_system_describes_itself(call, sink, monkeypatch):
     assert machine["cores"] == psutil.cpu_count()
     assert machine["system"]
     assert [each["path"] for each in machine["disks"]] == ["/"]
+
+
+async def test_the_system_publishes_its_states_by_itself(runner, sink, monkeypatch):
+    sensors = {"acpitz": [SimpleNamespace(current=90.0)], "coretemp": [SimpleNamespace(current=41.04)]}
+    monkeypatch.setattr(psutil, "sensors_temperatures", lambda: sensors, raising=False)
+    await eventually(
+        lambda: {"SystemSkill/cpu", "SystemSkill/memory", "SystemSkill/disk"} <= sink.states.keys()
+    )
+    assert 0 < sink.states["SystemSkill/disk"] <= 100
+    assert system._temperature() == 41.0
 
 
 async def test_processes_are_ordered_and_limited(call):
