@@ -1,6 +1,7 @@
-"""Watchers whose predicates are false: what they cost a hub while values come and nothing happens."""
+"""Watchers: what false predicates cost a hub, and how soon one without a model acts."""
 
 import asyncio
+import statistics
 import time
 from collections.abc import Awaitable
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from contracts.devices.presence import State
 from contracts.errors import SandboxError
 from identity.keys import KeyPair
 from sandbox_host import install
-from tests.e2e.house import House
+from tests.e2e.house import House, wait_for
 from tests.model_server import Says, ScriptedModel
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 
@@ -26,6 +27,39 @@ _WATCHERS: Final = 200
 _VALUES: Final = 500
 """Topics, each with one value a second."""
 _SECONDS: Final = 20
+_RULES: Final = 25
+"""Fewer than a watcher may do at once."""
+_BETWEEN_S: Final = 0.1
+_LAMP: Final = '''
+import time
+
+from spoke import Skill, skill_method
+
+
+class LampSkill(Skill):
+    """A lamp, and the clock that all processes of one machine share."""
+
+    def __init__(self) -> None:
+        self.called = []
+
+    @skill_method()
+    async def sense(self, value: float) -> float:
+        """Publish a value; return when."""
+        at = time.perf_counter()
+        self.state("motion", value)
+        return at
+
+    @skill_method()
+    async def turn_on(self) -> None:
+        """Note the time."""
+        self.called.append(time.perf_counter())
+
+    @skill_method(read_only=True)
+    async def times(self) -> list[float]:
+        """Return when it was called, once."""
+        called, self.called = self.called, []
+        return called
+'''
 _IDLE_S: Final = 5
 _SETTLE_S: Final = 3
 
@@ -64,7 +98,42 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
         await asyncio.to_thread(house.start_hub)
         settings = LinkSettings(urls=(mosquitto.url,), client_id="values", topic_prefix=house.topic_prefix)
         async with open_link(settings) as link:
-            return await _measured(house, link, model, effort)
+            rows = await _measured(house, link, model, effort)
+        return [*rows, await asyncio.to_thread(_rule, house, effort)]
+
+
+def _rule(house: House, effort: Effort) -> Row:
+    """Measure from a value to the call of a watcher without a model, and of direct calls of the method."""
+    lamp = house.add_spoke("lamp", {"lamp.py": _LAMP})
+    then = [{"call": f"devices.{lamp.id}.LampSkill.turn_on"}]
+    topic = topics.STATE.build(device=lamp.id, skill="LampSkill", property="motion")
+    rule = {"name": "rule", "topics": {"motion": topic}, "predicate": "motion == 1", "then": then}
+    house.ask("/api/watchers", {**rule, "actions_per_hour": 1_000})
+
+    def call(method: str, **given: float) -> Any:
+        body = {"device": lamp.id, "skill": "LampSkill", "method": method, "kwargs": given}
+        return house.ask("/api/skills/call", body)["result"]
+
+    def called() -> float:
+        return float(wait_for(lambda: call("times"), what="the call")[0])
+
+    by_rule, direct = list[float](), list[float]()
+    for _ in range(effort.repeats(_RULES)):
+        call("sense", value=0)
+        time.sleep(_BETWEEN_S)
+        begun = call("sense", value=1)
+        by_rule.append(called() - begun)
+        time.sleep(_BETWEEN_S)
+        begun = time.perf_counter()
+        call("turn_on")
+        direct.append(called() - begun)
+    return Row(
+        "a value → the call of a watcher without a model, p50 (beside a direct call over HTTP)",
+        1_000 * statistics.median(by_rule),
+        "ms",
+        Reach(ratio_most=3),
+        reference=1_000 * statistics.median(direct),
+    )
 
 
 async def _measured(house: House, link: Link, model: ScriptedModel, effort: Effort) -> list[Row]:

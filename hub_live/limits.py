@@ -60,6 +60,8 @@ MOST_MISSED: Final = 5
 """Times of a schedule that are named where they were missed."""
 HISTORY_KEPT: Final = 500
 """Entries in the history of a watcher; at one each five minutes, almost two days, and some 500 kB."""
+HISTORY_PRUNED: Final = 50
+"""Entries after which older ones are removed, so that not each one waits for that."""
 HISTORY_SHOWN: Final = 50
 
 # Predicates: what bounds the time and the memory of an evaluation.
