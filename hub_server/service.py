@@ -45,7 +45,7 @@ from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import OwnSkills
 from hub_agent.chat.agent_skill import AgentSkill
-from hub_agent.chat.assistant import Assistant
+from hub_agent.chat.assistant import Ask, Assistant
 from hub_agent.chat.history import Histories
 from hub_agent.chat.opening import open_assistant
 from hub_agent.settings import HubSettings, LanSettings
@@ -202,11 +202,21 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         stack.callback(live.home_assistant.on_offered(own.refresh))
         supervise(tasks, partial(_keep_tidy, registry, assistant, live), name="old records")
         stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
-        await stack.enter_async_context(open_bus_chat(assistant, bus))
+        await stack.enter_async_context(open_bus_chat(registry, assistant.ask, bus, trail))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
-        wyoming_port = await stack.enter_async_context(_wyoming(settings, assistant))
+        wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, assistant.ask))
         outward = await stack.enter_async_context(
-            open_outward(assistant, bus, home, feed=live.feed, events=live.events, version=_version())
+            open_outward(
+                settings,
+                registry,
+                bus,
+                home,
+                manager=manager,
+                ask=assistant.ask,
+                feed=live.feed,
+                events=live.events,
+                version=_version(),
+            )
         )
         pages = Pages()
         gate = Gate(
@@ -250,7 +260,9 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             mcp_servers=servers,
             metrics=MetricsRoute(
                 metrics,
-                assistant,
+                registry,
+                assistant.running,
+                assistant.quotas,
                 live.home_assistant.client,
                 gate,
                 bus,
@@ -313,7 +325,7 @@ async def _trace_export(
     return (await stack.enter_async_context(export),)
 
 
-def _wyoming(settings: HubSettings, assistant: Assistant) -> AbstractAsyncContextManager[int | None]:
+def _wyoming(settings: HubSettings, registry: Registry, ask: Ask) -> AbstractAsyncContextManager[int | None]:
     """Open the Wyoming handle service, whose package is loaded only where it is switched on.
 
     Raises:
@@ -329,7 +341,7 @@ def _wyoming(settings: HubSettings, assistant: Assistant) -> AbstractAsyncContex
     from hub_server.wyoming import open_handle_service
 
     language = settings.household.language
-    return open_handle_service(settings.wyoming, assistant, language=language, version=_version())
+    return open_handle_service(settings.wyoming, registry, ask, language=language, version=_version())
 
 
 async def _keep_tidy(registry: Registry, assistant: Assistant, live: Live) -> None:

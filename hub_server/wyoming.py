@@ -20,9 +20,10 @@ from wyoming.ping import Ping, Pong
 from chat.tasks import open_tasks
 from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import NotFound, StrawberryError
-from hub_agent.chat.assistant import Assistant
+from hub_agent.chat.assistant import Ask
 from hub_agent.settings import WyomingSettings
 from hub_registry.access.bearer import Bearer
+from hub_registry.registry import Registry
 from voice.serving import open_server
 from voice.speaking import phrase
 from voice.wyoming.connection import WyomingConnection, read_as, text_of
@@ -35,7 +36,7 @@ _NAME: Final = "wyoming.handle"
 
 @asynccontextmanager
 async def open_handle_service(
-    settings: WyomingSettings, assistant: Assistant, *, language: str, version: str
+    settings: WyomingSettings, registry: Registry, ask: Ask, *, language: str, version: str
 ) -> AsyncIterator[int]:
     """Handle texts for as long as the context is open; it yields its port.
 
@@ -45,7 +46,7 @@ async def open_handle_service(
     Raises:
         ConfigError: If the port is taken, or others than those allowed could use it.
     """
-    service = _HandleService(settings.user, assistant, language=language, version=version)
+    service = _HandleService(settings.user, registry, ask, language=language, version=version)
     async with open_server(
         service.serve, host=settings.host, port=settings.port, allow=settings.allow, protocol="Wyoming"
     ) as port:
@@ -54,9 +55,10 @@ async def open_handle_service(
 
 
 class _HandleService:
-    def __init__(self, user: str, assistant: Assistant, *, language: str, version: str) -> None:
+    def __init__(self, user: str, registry: Registry, ask: Ask, *, language: str, version: str) -> None:
         self._user = user
-        self._assistant = assistant
+        self._registry = registry
+        self._ask = ask
         self._language = language
         self._version = version
 
@@ -67,7 +69,7 @@ class _HandleService:
             last: asyncio.Task[None] | None = None
             while (event := await connection.read()) is not None:
                 if Describe.is_type(event.type):
-                    search = self._assistant.registry.search
+                    search = self._registry.search
                     await search.catch_up()
                     languages = {self._language, *search.languages}
                     await connection.send(_info(self._version, sorted(languages)))
@@ -94,7 +96,7 @@ class _HandleService:
         request = ChatRequest(
             message=message, conversation=_conversation(peer, context.get("conversation_id"))
         )
-        turn = await self._assistant.ask(request, await self._bearer())
+        turn = await self._ask(request, await self._bearer())
         last = await turn.last()
         return (
             Handled(last.answer)
@@ -109,13 +111,13 @@ class _HandleService:
             NotFound: If there is no such user.
         """
         try:
-            user = await self._assistant.registry.accounts.find(self._user)
+            user = await self._registry.accounts.find(self._user)
         except NotFound:
             raise NotFound(
                 f"[wyoming] user: there is no user {self._user!r}",
                 hint="Name one of 'strawberry users list'.",
             ) from None
-        return Bearer.inside(self._assistant.registry.hub_id, _NAME, user)
+        return Bearer.inside(self._registry.hub_id, _NAME, user)
 
 
 def _conversation(peer: str, given: object) -> str | None:

@@ -31,8 +31,10 @@ from contracts.rates import Slots, TokenBucket, TokenBuckets
 from hub_agent import limits
 from hub_agent.bus.bus_replies import Replies, error_event, is_last
 from hub_agent.bus.connection import Bus
-from hub_agent.chat.assistant import Assistant
+from hub_agent.calls.audit import AuditTrail
+from hub_agent.chat.assistant import Ask
 from hub_registry.access.bearer import Bearer
+from hub_registry.registry import Registry
 from identity.envelope import unseal
 
 _log = logging.getLogger(__name__)
@@ -74,14 +76,14 @@ class _Asked:
 
 
 @asynccontextmanager
-async def open_bus_chat(assistant: Assistant, bus: Bus) -> AsyncIterator[None]:
+async def open_bus_chat(registry: Registry, ask: Ask, bus: Bus, trail: AuditTrail) -> AsyncIterator[None]:
     """Answer the chat requests of the bus for as long as the context is open.
 
     Raises:
         Forbidden: If the broker refuses the subscription.
     """
     async with open_tasks(contained=True) as tasks:
-        answers = BusChat(assistant, bus, tasks)
+        answers = BusChat(registry, ask, bus, trail, tasks)
         unsubscribe = await bus.link.subscribe(topics.CHAT_REQUEST.filter(), answers.arrived)
         try:
             yield
@@ -93,9 +95,12 @@ async def open_bus_chat(assistant: Assistant, bus: Bus) -> AsyncIterator[None]:
 class BusChat:
     """Answers requests; made by `open_bus_chat`."""
 
-    def __init__(self, assistant: Assistant, bus: Bus, tasks: asyncio.TaskGroup) -> None:
-        self._assistant = assistant
-        self._registry = assistant.registry
+    def __init__(
+        self, registry: Registry, ask: Ask, bus: Bus, trail: AuditTrail, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._ask = ask
+        self._registry = registry
+        self._trail = trail
         self._link = bus.link
         self._seal = bus.seal
         # Others administer the broker: then only what is signed is served.
@@ -164,7 +169,7 @@ class BusChat:
             document = message.payload
             claims = authority.on_bus("client", principal)
         if claims is None or "chat" not in claims.scopes:
-            recording = self._assistant.trail.refusals(claims, method="chat") if claims else nullcontext()
+            recording = self._trail.refusals(claims, method="chat") if claims else nullcontext()
             with recording:
                 grant = (
                     "devices set NAME --scope chat' lets a device"
@@ -222,7 +227,7 @@ class BusChat:
             turn=asked.turn,
         )
         try:
-            turn = await self._assistant.ask(request, Bearer(asked.claims, user))
+            turn = await self._ask(request, Bearer(asked.claims, user))
         except Conflict:
             raise _answered_before(asked) from None
         async with aclosing(turn.events()) as events:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 from agent_core.conversation import client_tools, messages_of, notes_of, steps_of, take_in
 from agent_core.finder import DirectoryCatalogue
@@ -50,6 +51,9 @@ from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Bearer, cannot_confirm
 from hub_registry.registry import Registry
 from identity import tokens
+
+Ask: TypeAlias = Callable[[ChatRequest, Bearer], Awaitable[Turn]]
+"""Begins a turn; see `Assistant.ask`."""
 
 
 @dataclass(frozen=True)

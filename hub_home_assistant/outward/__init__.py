@@ -21,7 +21,9 @@ from contracts.answers.system import Discovery
 from contracts.errors import Forbidden
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
-from hub_agent.chat.assistant import Assistant
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.chat.assistant import Ask
+from hub_agent.settings import HubSettings
 from hub_home_assistant.outward.commands import Commands
 from hub_home_assistant.outward.configs import Place
 from hub_home_assistant.outward.exposures import Exposures
@@ -29,6 +31,7 @@ from hub_home_assistant.outward.hub import HubParts
 from hub_home_assistant.outward.publishing import Publishing
 from hub_live.events import Events
 from hub_live.topics import Feed
+from hub_registry.registry import Registry
 
 __all__ = ["Outward", "open_outward"]
 
@@ -52,10 +55,18 @@ class Outward:
 
 @asynccontextmanager
 async def open_outward(
-    assistant: Assistant, bus: Bus, home: HomeLink | None, *, feed: Feed, events: Events, version: str
+    settings: HubSettings,
+    registry: Registry,
+    bus: Bus,
+    home: HomeLink | None,
+    *,
+    manager: DeviceManager,
+    ask: Ask,
+    feed: Feed,
+    events: Events,
+    version: str,
 ) -> AsyncIterator[Outward]:
     """Publish what is exposed, and carry out what is asked for, for as long as the context is open."""
-    registry, settings = assistant.registry, assistant.settings
     exposures = Exposures(registry.store)
     await exposures.load()
     outward = Outward(exposures, settings.discovery)
@@ -69,9 +80,9 @@ async def open_outward(
         publishing = Publishing(
             registry.directory, exposures, home, settings.discovery, version, place, tasks
         )
-        parts = HubParts(assistant, events, publishing)
+        parts = HubParts(registry, ask, events, publishing)
         publishing.extend = parts.extend
-        commands = Commands(assistant, publishing)
+        commands = Commands(registry, manager, publishing)
         outward.publishing, outward.parts = publishing, parts
         for sample in feed.known(topics.STATE.filter()):
             publishing.hear_state(sample)

@@ -19,11 +19,12 @@ from contracts.errors import Disconnected, Forbidden, InvalidMessage, Strawberry
 from contracts.rates import Clock, Slots, TokenBucket, TokenBuckets, complaint_limit
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
-from hub_agent.chat.assistant import Assistant
+from hub_agent.calls.device_manager import DeviceManager
 from hub_home_assistant import limits
 from hub_home_assistant.outward.configs import Command, is_number
 from hub_home_assistant.outward.publishing import Publishing
 from hub_home_assistant.outward.rules import parameter
+from hub_registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 
@@ -36,10 +37,15 @@ class Commands:
     """
 
     def __init__(
-        self, assistant: Assistant, publishing: Publishing, *, clock: Clock = time.monotonic
+        self,
+        registry: Registry,
+        manager: DeviceManager,
+        publishing: Publishing,
+        *,
+        clock: Clock = time.monotonic,
     ) -> None:
-        self._registry = assistant.registry
-        self._manager = assistant.manager
+        self._registry = registry
+        self._manager = manager
         self._publishing = publishing
         self._tasks = publishing.tasks
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)

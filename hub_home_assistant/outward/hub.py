@@ -11,7 +11,7 @@ from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
 from contracts.rates import TokenBucket
 from contracts.text import shortened
-from hub_agent.chat.assistant import Assistant
+from hub_agent.chat.assistant import Ask
 from hub_home_assistant import limits
 from hub_home_assistant.outward.configs import MAX_STATE, Announcement
 from hub_home_assistant.outward.publishing import HUB, Publishing
@@ -19,6 +19,7 @@ from hub_live.events import Events, NotificationData
 from hub_live.topics import Sample, field
 from hub_live.watchers.decisions.kinds import KINDS
 from hub_registry.access.bearer import Bearer
+from hub_registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 
@@ -33,8 +34,9 @@ _NOTES: Final = "The message came from Home Assistant, over the MQTT broker of t
 class HubParts:
     """Adds them to the announcement of the hub, and answers what is written there."""
 
-    def __init__(self, assistant: Assistant, events: Events, publishing: Publishing) -> None:
-        self._assistant = assistant
+    def __init__(self, registry: Registry, ask: Ask, events: Events, publishing: Publishing) -> None:
+        self._registry = registry
+        self._ask_assistant = ask
         self._events = events
         self._publishing = publishing
         self._exposures = publishing.exposures
@@ -158,10 +160,10 @@ class HubParts:
 
     async def _turn(self, message: str, user: str) -> str:
         """Run a turn in its own conversation; a call cannot be confirmed there."""
-        registry = self._assistant.registry
+        registry = self._registry
         bearer = Bearer.inside(registry.hub_id, HOME_ASSISTANT, await registry.accounts.get(user))
         asked = ChatRequest(message=message, conversation=HOME_ASSISTANT, notes=_NOTES)
-        last = await (await self._assistant.ask(asked, bearer)).last()
+        last = await (await self._ask_assistant(asked, bearer)).last()
         if isinstance(last, TurnFinal):
             return last.answer
         return last.answer or f"{last.message}. {last.hint}".strip()

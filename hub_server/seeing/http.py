@@ -12,14 +12,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from agent_core.lazy import Lazy
+from chat.turns import Turns
 from contracts.addresses import is_loopback
 from contracts.errors import Forbidden
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
-from hub_agent.chat.assistant import Assistant
+from hub_agent.calls.rate import Quotas
 from hub_home_assistant.inward.client import HomeAssistant
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.access.bearer import Gate
+from hub_registry.registry import Registry
 from hub_server.seeing.metrics import Histogram, Metrics
 from sandbox_host import Pool
 
@@ -42,7 +44,9 @@ class MetricsRoute:
     """
 
     metrics: Metrics
-    assistant: Assistant
+    registry: Registry
+    turns: Turns
+    quotas: Quotas
     home_assistant: HomeAssistant
     gate: Gate
     bus: Bus
@@ -65,15 +69,15 @@ class MetricsRoute:
                 raise Forbidden("only an admin's token may read the metrics", hint="Ask an admin for one.")
         library: Any = await asyncio.to_thread(importlib.import_module, "prometheus_client")
         registry = library.CollectorRegistry()
-        watchers = await self.assistant.registry.store.read(_watchers)
+        watchers = await self.registry.store.read(_watchers)
         families = list(self._families(importlib.import_module("prometheus_client.core"), watchers))
         registry.register(_Collected(families))
         library.ProcessCollector(registry=registry)
         return Response(library.generate_latest(registry), media_type=library.CONTENT_TYPE_LATEST)
 
     def _families(self, core: Any, watchers: list[tuple[str, int]]) -> Iterator[Any]:
-        metrics, quotas = self.metrics, self.assistant.quotas
-        entries = self.assistant.registry.directory.entries()
+        metrics, quotas = self.metrics, self.quotas
+        entries = self.registry.directory.entries()
         pool = self.pool.opened
         online = sum(entry.connected for entry in entries)
         links = {"bus": self.bus.link} | ({"home": self.home.link} if self.home is not None else {})
@@ -97,9 +101,7 @@ class MetricsRoute:
         yield histogram("turn_seconds", "How long turns took", "mode", metrics.turn_seconds)
         yield many("Counter", "turn_part_seconds", "Where turns spent time", "part", metrics.parts.items())
         yield many("Counter", "tokens", "Tokens of models", "model direction", metrics.tokens.items())
-        yield many(
-            "Gauge", "open_turns", "Turns that run or wait", "", [((), self.assistant.running.open_count)]
-        )
+        yield many("Gauge", "open_turns", "Turns that run or wait", "", [((), self.turns.open_count)])
         waiting = {"calls": quotas.calls.waiting, "programs": quotas.programs.waiting}
         yield many("Gauge", "waiting", "Requests that wait for their turn", "queue", waiting.items())
         states = {"online": online, "offline": len(entries) - online}

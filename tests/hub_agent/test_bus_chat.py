@@ -499,11 +499,9 @@ async def listening(home: Home, agent: Waiting) -> AsyncIterator[BusChat]:
     hub = home.hub
     seal = Seal(hub.registry.hub_id, hub.registry.key)
     async with open_tasks() as tasks:
-        assistant: Any = SimpleNamespace(
-            ask=agent.ask, registry=hub.registry, trail=AuditTrail(hub.registry.store)
-        )
+        trail = AuditTrail(hub.registry.store)
         bus: Any = SimpleNamespace(link=hub.link, seal=seal, settings=SimpleNamespace(kind="embedded"))
-        yield BusChat(assistant, bus, tasks)
+        yield BusChat(hub.registry, agent.ask, bus, trail, tasks)
 
 
 def request_of(principal: str, id_: str, text: str) -> Message:

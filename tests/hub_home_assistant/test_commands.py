@@ -72,8 +72,7 @@ async def commands(asked: Asked, tmp_path: Path) -> AsyncIterator[Commands]:
             commands=pressed,
             assume=lambda topic, *_: asked.done.append(topic),
         )
-        assistant: Any = SimpleNamespace(registry=registry, manager=manager)
-        yield Commands(assistant, publishing, clock=lambda: asked.now)
+        yield Commands(registry, manager, publishing, clock=lambda: asked.now)
         asked.gate.set()
 
 

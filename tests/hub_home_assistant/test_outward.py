@@ -288,14 +288,14 @@ async def test_the_nearest_decision_counts_also_after_a_restart(exposures: Expos
 
 
 def parts_of_hub(
-    assistant: Any = None, *, events: Any = None, discovery: Discovery = "entity", tasks: Any = None
+    ask: Any = None, *, events: Any = None, discovery: Discovery = "entity", tasks: Any = None
 ) -> HubParts:
     """Everything that the hub can show, exposed by Ann."""
     exposed: Any = SimpleNamespace(find=lambda path: ExposureRow(path=path, shown=True, user="ann", at=now()))
     publishing: Any = SimpleNamespace(
         exposures=exposed, discovery=discovery, tasks=tasks, refresh=lambda _: None
     )
-    parts = HubParts(assistant, events, publishing)
+    parts = HubParts(registry_of_ann(), ask, events, publishing)
     state = WatcherState(name="warm", state="active", at=now())
     topic = topics.WATCHER.build(user="admin", watcher="w1")
     parts.hear_watcher(Sample("bus", topic, 0.0, state.model_dump_json().encode()))
@@ -320,12 +320,11 @@ def test_a_device_that_publishes_ever_new_properties_fills_no_memory() -> None:
     assert publishing._values["pc", "A1Skill"]["later"] is not None
 
 
-def assistant_of(ask: Any) -> Any:
+def registry_of_ann() -> Any:
     async def get(user: str) -> User:
         return User(user, "Ann", "admin")
 
-    registry = SimpleNamespace(hub_id="hub-1", accounts=SimpleNamespace(get=get))
-    return SimpleNamespace(registry=registry, ask=ask)
+    return SimpleNamespace(hub_id="hub-1", accounts=SimpleNamespace(get=get))
 
 
 async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
@@ -337,7 +336,7 @@ async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
 
     async with open_tasks() as tasks:
         with pytest.raises(NoModel):
-            await parts_of_hub(assistant_of(ask), tasks=tasks)._turn("wipe the disk", "ann")
+            await parts_of_hub(ask, tasks=tasks)._turn("wipe the disk", "ann")
     consent = Consent(None)
     take_in(consent, (), reader=None, notes=asked[0].notes)
     assert consent.untrusted
@@ -354,7 +353,7 @@ async def test_a_circle_through_an_automation_slows_down_to_a_message_each_ten_s
         raise NoModel("that is enough")
 
     async with open_tasks() as tasks:
-        parts = parts_of_hub(assistant_of(ask), tasks=tasks)
+        parts = parts_of_hub(ask, tasks=tasks)
         parts._say("turn on the lamp")
         await eventually(lambda: parts._waiting == 0)
     assert len(asked) >= 20
