@@ -214,8 +214,8 @@ class SkillFinder:
             device = next(iter(self._updates))
             if self._proceed(device, until):
                 return device
-        if is_changed and self._embeddings is not None:
-            self._embeddings.keep(self._skills.texts())
+        if is_changed and (news := self._skills.news()) and self._embeddings is not None:
+            self._embeddings.change(news)
         return None
 
     def _note(self, device: str) -> None:

@@ -105,9 +105,6 @@ EMBEDDING_REQUEST_S: Final = 60.0
 MOST_SIMILAR: Final = 50
 MOST_QUERIES_KEPT: Final = 256
 MAX_EMBEDDED_TEXT: Final = 1_000
-SIMILARITY_MARGIN: Final = 1.15
-"""By how much a method that no word names must be nearer than the nearest of random ones. Tuned with
-`LEAST_SCORE`, so that half of the requests that nothing fits get nothing."""
 MAX_SIGNATURE: Final = 300
 MAX_SUMMARY: Final = 160
 MOST_DEVICES_NAMED: Final = 8
@@ -125,8 +122,14 @@ MAX_KNOWN_WORD: Final = 40
 
 # Search: the ranking, tuned with the benchmark of searches.
 
-FUSION_RANKS: Final = 60
-"""Ranks by which reciprocal rank fusion is damped; the value of its authors."""
+WORDS_SHARE: Final = 0.5
+"""Of the score by words in the sum; the rest is the one by meaning."""
+LEAST_SUM: Final = (0.15, -0.16, 0.04)
+"""Sum that the best match must have: slope over the tenfold number of methods, offset, and least. Fitted with
+`WORDS_SHARE` on one half of the requests of the benchmark: the most found where at least 0.55 of those that
+nothing fits get nothing."""
+VAGUE_MATCH: Final = 0.5
+"""Score of the best match by letters, or by words that most methods have: less than one by rare words."""
 FACTOR_ON_CURRENT_DEVICE: Final = 1.25
 FACTOR_ON_NAMED_DEVICE: Final = 1.5
 FACTOR_UNAVAILABLE: Final = 0.7
@@ -137,7 +140,6 @@ COLUMN_WEIGHTS: Final = (3.0, 2.5, 2.0, 1.0, 1.0, 3.0)
 wrote about it."""
 SYNONYM_WEIGHT: Final = 0.45
 """What a synonym counts beside the word itself."""
-EVERYDAY_WEIGHT: Final = 0.35
 VALUE_WEIGHT: Final = 0.4
 """Of a name or number in a question that no method knows: most likely the value of an argument."""
 LEAST_SCORE: Final = (0.19, -0.18, 0.34)

@@ -153,12 +153,11 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         gateway = await stack.enter_async_context(LiveGateway(settings.models, kind=settings.gateway))
         tasks = await stack.enter_async_context(open_tasks(contained=True))
-        of_turns = None
-        if settings.embeddings is not None:
-            embeddings, of_turns = [
-                await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
-                for _ in range(2)
-            ]
+        embeddings, of_turns = [
+            await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
+            for _ in range(2)
+        ]
+        if embeddings is not None:
             stack.enter_context(registry.search.using(embeddings))
         histories = Histories(
             registry.store,

@@ -17,7 +17,8 @@ from tests.model_server.http import POLL_S, Exchange, LoopbackServer
 
 
 @cache
-def _model() -> tuple[Tokenizer, Any]:
+def token_model() -> tuple[Tokenizer, Any]:
+    """Return the tokenizer of ``wordllama`` and its vectors."""
     # Its own loader would fetch the tokenizer from the network.
     spec = importlib.util.find_spec("wordllama")
     assert spec is not None
@@ -30,7 +31,7 @@ def _model() -> tuple[Tokenizer, Any]:
 
 def embed(texts: Sequence[str]) -> list[list[float]]:
     """Return the mean of the vectors of each text's tokens."""
-    tokenizer, weights = _model()
+    tokenizer, weights = token_model()
     encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     return [weights[each.ids or [0]].mean(axis=0).tolist() for each in encoded]
 

@@ -5,7 +5,6 @@ thousand devices that run the same skills cost the index little more than one.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -14,7 +13,7 @@ from typing import Final
 from agent_core import limits
 from agent_core.search.catalogue import FoundMethod, SearchPage
 from agent_core.search.directory import HUB_KEY
-from agent_core.search.embeddings import Similar
+from agent_core.search.embeddings import Similar, fused
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import name_words, query_terms, query_words, sentence_words
 from contracts.devices.registration import Method, Registration
@@ -70,6 +69,7 @@ class SkillIndex:
         self._keys: dict[str, dict[str, list[_Key]]] = {}
         self._next_row = 1
         self._alphabetical: list[_Entry] | None = None
+        self._news: dict[int, str] = {}
 
     def close(self) -> None:
         """Free the memory."""
@@ -175,6 +175,11 @@ class SkillIndex:
             return len(self._entries)
         return sum(_is_on(entry, among) for entry in self._entries.values())
 
+    def news(self) -> dict[int, str]:
+        """Return the texts, as of `texts`, that changed since it was last asked; an empty one is gone."""
+        news, self._news = self._news, {}
+        return news
+
     def texts(self) -> dict[int, str]:
         """Return what each method is about, in a sentence, by row."""
         return {row: entry.text.sentence for row, entry in self._by_row.items() if entry.text is not None}
@@ -194,7 +199,10 @@ class SkillIndex:
             replace(term, missed=0.0) if self._named_by((term.word,), among) else term
             for term in query_terms(query)
         ]
-        for row, score in fused(self._ranking.search(terms), similar):
+        found = fused(self._ranking.search(terms, weak=similar is not None), similar)
+        if similar is not None and max((score for _, score in found), default=0.0) < similar.least:
+            found = []
+        for row, score in found:
             if (entry := self._by_row.get(row)) is None or not _is_on(entry, among):
                 continue  # it went away while its meaning was compared, or is on none of these devices
             if current in entry.contracts:
@@ -269,6 +277,7 @@ class SkillIndex:
         if entry.text is None or (document != entry.text and (document.summary or len(entry.contracts) == 1)):
             entry.text = document
             self._ranking.put(entry.row, document)
+            self._news[entry.row] = document.sentence
 
     def _leave(self, key: _Key, device_id: str) -> None:
         entry = self._entries[key]
@@ -276,6 +285,7 @@ class SkillIndex:
         if not entry.contracts:
             del self._entries[key], self._by_row[entry.row]
             self._ranking.remove(entry.row)
+            self._news[entry.row] = ""
             self._alphabetical = None
 
     def _entries_of(self, device_id: str) -> Iterator[_Entry]:
@@ -327,17 +337,6 @@ def _document(registration: Registration, method: Method) -> Document:
             )
         ),
     )
-
-
-def fused(ranked: list[tuple[int, float]], similar: Similar | None) -> list[tuple[int, float]]:
-    """Join the order by words with the order by meaning: reciprocal rank fusion."""
-    if similar is None or not (ranked or similar.stands_out):
-        return ranked
-    scores: defaultdict[int, float] = defaultdict(float)
-    for rows in ((row for row, _ in ranked), similar.rows):
-        for rank, row in enumerate(rows):
-            scores[row] += 1 / (limits.FUSION_RANKS + rank)
-    return list(scores.items())
 
 
 def _device_words(device: IndexedDevice) -> set[str]:

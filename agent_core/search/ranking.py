@@ -109,20 +109,24 @@ class Ranking:
         if not self._db.in_transaction:
             self._db.execute("BEGIN")
 
-    def search(self, terms: Sequence[Term]) -> list[tuple[int, float]]:
-        """Return the documents that fit, with a score; a higher one is better."""
+    def search(self, terms: Sequence[Term], *, weak: bool = False) -> list[tuple[int, float]]:
+        """Return the documents that fit, with how much of what was asked they have: 0 to about 1.
+
+        Args:
+            weak: Whether to return matches that are chance words more often than answers, too.
+        """
         self._db.commit()
         clauses, asked = self._clauses(terms)
-        if clauses and (found := self._by_words(clauses, asked)):
-            return found
-        return [] if clauses else self._by_trigrams([term.word for term in terms])
+        if clauses:
+            return self._by_words(clauses, asked, weak=weak)
+        return _vague(self._by_trigrams([term.word for term in terms]))
 
-    def _by_words(self, clauses: Sequence[_Clause], asked: float) -> list[tuple[int, float]]:
+    def _by_words(self, clauses: Sequence[_Clause], asked: float, *, weak: bool) -> list[tuple[int, float]]:
         chosen = _rarest(clauses)
         telling = max(clauses, key=lambda clause: clause.information)
         if telling not in chosen:
             # The word that tells most is too common to be ranked, and the others are beside the point.
-            return self._unranked(clauses)
+            return _vague(self._unranked(clauses))
         by_word: defaultdict[str, dict[int, float]] = defaultdict(dict)
         for clause in chosen:
             found = by_word[clause.word]
@@ -134,9 +138,13 @@ class Ranking:
                 scores[row] += score
         # Words that are too common to be looked for say nothing against what the others find.
         common = {clause.word: clause.information for clause in clauses if clause.word not in by_word}
-        if max(scores.values()) < self._least(asked - sum(common.values())):
+        asked -= sum(common.values())
+        whole = min(asked, limits.TELLING_WORDS * self._information(0))
+        if not weak and max(scores.values()) < self._least() * whole:
             return []
-        return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
+        return sorted(
+            ((row, score / whole) for row, score in scores.items()), key=lambda pair: (-pair[1], pair[0])
+        )
 
     def _clauses(self, terms: Sequence[Term]) -> tuple[list[_Clause], float]:
         """Return what to look for, and how much a document with all words of the question would tell."""
@@ -144,7 +152,7 @@ class Ranking:
         asked = 0.0
         for term, stems in zip(terms, self._stemmer.stems([term.word for term in terms]), strict=True):
             frequency = min(map(self._frequency, stems), default=0)
-            information = term.weight * self._information(frequency)
+            information = self._information(frequency)
             own = [_Clause(f'"{term.word}"', term.word, frequency, information)] if frequency else []
             alike = [
                 _Clause(
@@ -153,17 +161,16 @@ class Ranking:
                     common,
                     limits.SYNONYM_WEIGHT * min(information, self._information(common)),
                 )
-                for group in (() if term.is_everyday else groups_of(stems))
+                for group in groups_of(stems)
                 if (common := self._frequencies[group])
             ]
             clauses += own + alike
             asked += information if own or alike else information * term.missed
         return clauses, asked
 
-    def _least(self, asked: float) -> float:
+    def _least(self) -> float:
         slope, offset, most = limits.LEAST_SCORE
-        part = min(most, slope * math.log10(len(self._groups)) + offset)
-        return part * min(asked, limits.TELLING_WORDS * self._information(0))
+        return min(most, slope * math.log10(len(self._groups)) + offset)
 
     def _information(self, frequency: int) -> float:
         return math.log1p((len(self._groups) + limits.PRIOR_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))
@@ -231,6 +238,12 @@ def _rarest(clauses: Iterable[_Clause]) -> list[_Clause]:
             break
         chosen.append(clause)
     return chosen
+
+
+def _vague(found: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Make scores of another kind comparable with those by words."""
+    best = max((score for _, score in found), default=0.0)
+    return [(row, limits.VAGUE_MATCH * score / best) for row, score in found]
 
 
 def _group_word(group: int) -> str:

@@ -11,4 +11,4 @@ __all__ = ["rows"]
 
 async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; nothing is written to the directory."""
-    return [*speed.rows(effort), *await recall.rows()]
+    return [*await speed.rows(effort), *await recall.rows()]

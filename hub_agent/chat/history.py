@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -24,8 +24,7 @@ from agent_core.gateway.protocol import Gateway, ModelRequest, TextPart, UserMes
 from agent_core.history import MESSAGE_TOKENS, Beginning, Summary
 from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Prompt
-from agent_core.search.embeddings import Embeddings, Similar
-from agent_core.search.index import fused
+from agent_core.search.embeddings import Embeddings, Similar, fused
 from agent_core.search.words import query_words
 from chat.tasks import supervise
 from contracts.chat import TurnRecord
@@ -171,7 +170,7 @@ class Histories:
             device: Id of the device whose token asks, where one does; likewise.
         """
         words = " OR ".join(f'"{word}"' for word in query_words(query))
-        similar = await self._similar(user, query)
+        near = await self._near(user, query, limit)
 
         def work(session: Session) -> list[FoundTurn]:
             asking = session.get(TurnRow, (user, turn)) if turn is not None else None
@@ -180,29 +179,29 @@ class Histories:
                 "user": user,
                 "through": asking.through if asking is not None else None,
                 "device": device,
-                "rows": json.dumps(similar.rows if similar is not None else ()),
+                "rows": json.dumps(near.rows if near is not None else ()),
             }
             run = session.connection().execute
-            found = {row: FoundTurn(*each) for row, *each in (run(_BY_WORDS, values) if words else ())}
-            ranked = [(row, 0.0) for row in found]
-            near = similar
+            by_words = run(_BY_WORDS, values).all() if words else ()
+            ranked = [(row, score / by_words[0][1]) for row, score, *_ in by_words]
+            found = {row: FoundTurn(*each) for row, _, *each in by_words}
             if near is not None:
                 found = {row: FoundTurn(*each) for row, *each in run(_BY_ROW, values)} | found
-                near = replace(near, rows=tuple(row for row in near.rows if row in found)[:limit])
             best = sorted(fused(ranked, near), key=lambda each: -each[1])
-            return [found[row] for row, _ in best[:limit]]
+            return [found[row] for row, _ in best if row in found][:limit]
 
         return await self._store.read(work)
 
     async def near(self, user: str, query: str) -> Sequence[int]:
         """Return the rows of a user's turns that a query is about by meaning; none where none stands out."""
-        similar = await self._similar(user, query)
-        return similar.rows[: limits.FOUND_BY_MEANING] if similar is not None and similar.stands_out else ()
+        similar = await self._near(user, query, limits.FOUND_BY_MEANING)
+        return similar.rows if similar is not None else ()
 
-    async def _similar(self, user: str, query: str) -> Similar | None:
+    async def _near(self, user: str, query: str, most: int) -> Similar | None:
         if self._embeddings is None or not query.strip():
             return None
-        return await self._embeddings.similar(query, among=self._rows_of.get(user, ()))
+        similar = await self._embeddings.similar(query, among=self._rows_of.get(user, ()))
+        return similar and similar.standing_out(most)
 
     async def _keep_texts(self, embeddings: Embeddings) -> None:
         """Index the newest turns of all users by meaning."""
@@ -298,7 +297,7 @@ _READABLE: Final = f"""
 """
 _BY_WORDS: Final = text(
     f"""
-    SELECT turn.rowid, turn.conversation, turn.at, snippet(turn_words, 0, '', '', '…', 40),
+    SELECT turn.rowid, rank, turn.conversation, turn.at, snippet(turn_words, 0, '', '', '…', 40),
         coalesce(snippet(turn_words, 1, '', '', '…', 60), ''), turn.untrusted OR turn.origin != 'person'
     FROM turn_words JOIN turn ON turn.rowid = turn_words.rowid
     WHERE turn_words MATCH :words AND {_READABLE}

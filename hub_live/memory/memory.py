@@ -15,8 +15,7 @@ from agent_core.edited_file import MAX_BYTES, EditedFile
 from agent_core.models.entries import Model
 from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Origin, Prompt, Text, render
-from agent_core.search.embeddings import Embeddings, Similar, open_embeddings
-from agent_core.search.index import fused
+from agent_core.search.embeddings import Embeddings, fused, open_embeddings
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import query_terms
 from contracts.answers.live import ShownEntry
@@ -299,7 +298,7 @@ class Memory:
         """Return the entries that fit a query, best first.
 
         Args:
-            meaning: How many of the nearest in meaning count, whatever their words.
+            meaning: How many of those that are near in meaning count, whatever their words.
         """
         self._index()
         by_row = {self._rows[entry.id]: entry for entry in seen if entry.id in self._rows}
@@ -308,7 +307,7 @@ class Memory:
         if self.embeddings is not None and meaning:
             similar = await self.embeddings.similar(query, among=by_row)
         if similar is not None:
-            similar = Similar(similar.rows[:meaning], stands_out=True)
+            similar = similar.standing_out(meaning)
         found = sorted(fused(ranked, similar), key=lambda each: (-each[1], each[0]))
         return [by_row[row] for row, _ in found]
 
@@ -341,13 +340,11 @@ async def open_memory(
 
     Args:
         directory: Where its file is.
-        embeddings: The model by which it is also searched by meaning.
+        embeddings: The model by which it is also searched by meaning; None for the vectors in this package.
         tasks: Owns what runs in the background.
     """
     async with AsyncExitStack() as stack:
-        opened = None
-        if embeddings is not None:
-            opened = await stack.enter_async_context(open_embeddings(embeddings, tasks=tasks))
+        opened = await stack.enter_async_context(open_embeddings(embeddings, tasks=tasks))
         memory = Memory(directory / FILE_NAME, embeddings=opened)
         stack.callback(memory.close)
         yield memory

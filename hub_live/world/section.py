@@ -79,7 +79,7 @@ def _ranked(everything: Sequence[Thing], said: Sequence[str]) -> tuple[list[Thin
     for place, text in enumerate(reversed(said)):
         for term in query_terms(text):
             for word in naming_words(term.word):
-                weights[word] = max(weights.get(word, 0), term.weight * _EARLIER**place)
+                weights[word] = max(weights.get(word, 0), _EARLIER**place)
     wanted = frozenset(weights)
     scored, others = [], []
     for each in everything:

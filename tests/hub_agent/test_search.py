@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent_core.models.entries import Model, ModelEntry
 from agent_core.skills.skill import Skill
 from tests.embedding_server import EmbeddingServer
@@ -45,10 +47,12 @@ def office() -> list[Skill]:
     return made
 
 
-async def test_with_an_embedding_model_the_hub_finds_by_meaning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_model", [False, True])
+async def test_the_hub_finds_by_meaning(tmp_path: Path, has_model: bool) -> None:
     with EmbeddingServer() as server:
         entry = ModelEntry(name="embeddings", provider="openai", model="small", base_url=server.url)
-        async with open_home(tmp_path / "home", embeddings=Model(entry)) as home, home.client() as client:
+        model = Model(entry) if has_model else None
+        async with open_home(tmp_path / "home", embeddings=model) as home, home.client() as client:
             await home.device("Hall PC", MealSkill(), *office())
             results: list[dict[str, Any]] = []
             async with asyncio.timeout(60):
@@ -57,3 +61,4 @@ async def test_with_an_embedding_model_the_hub_finds_by_meaning(tmp_path: Path) 
                     answer = await client.get("/api/skills/search", params={"q": "spaghetti"})
                     results = answer.json()["results"]
     assert results[0]["path"] == "devices.hall_pc.MealSkill.lunch"
+    assert bool(server.texts) is has_model

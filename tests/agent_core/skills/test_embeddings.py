@@ -5,14 +5,16 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agent_core.models.entries import Model, ModelEntry
 from agent_core.search.embeddings import BUDGET_S, Embeddings, open_embeddings
 from agent_core.search.index import IndexedDevice, SkillIndex
+from agent_core.search.vectors import token_vectors
 from benchmarks.search.recall import OurSearch, own_requests
 from contracts.devices.registration import Method, Registration
-from tests.embedding_server import EmbeddingServer
+from tests.embedding_server import EmbeddingServer, embed, token_model
 
 
 @pytest.fixture
@@ -30,6 +32,7 @@ async def embedding(
         asyncio.TaskGroup() as tasks,
         open_embeddings(Model(entry), tasks=tasks, budget_s=budget_s) as embeddings,
     ):
+        assert embeddings is not None
         embeddings.keep(index.texts())
         yield embeddings
 
@@ -59,18 +62,43 @@ def index() -> Iterator[SkillIndex]:
     made.close()
 
 
-async def test_meaning_finds_what_words_do_not(server: EmbeddingServer) -> None:
-    requests, _ = own_requests()
+async def test_meaning_finds_what_words_do_not_without_a_server() -> None:
+    requests, unfit = own_requests()
     ours = OurSearch(requests.tools)
     found = {"words": 0, "both": 0}
-    async with embedding(server, ours.index, budget_s=60) as embeddings:
+    async with asyncio.TaskGroup() as tasks, open_embeddings(None, tasks=tasks, budget_s=60) as embeddings:
+        assert embeddings is not None
+        embeddings.keep(ours.index.texts())
         await complete(embeddings)
+        empty = [asked for asked in unfit if not ours.first(asked, await embeddings.similar(asked))]
         for asked, name in requests.asked:
             found["words"] += name in ours.first(asked)
             found["both"] += name in ours.first(asked, await embeddings.similar(asked))
     ours.close()
-    assert found["both"] / len(requests.asked) > 0.65
-    assert found["both"] > found["words"]
+    assert found["both"] / len(requests.asked) > 0.7
+    assert found["both"] > 1.2 * found["words"]
+    assert len(empty) / len(unfit) > 0.5
+
+
+def test_token_vectors_are_those_of_the_package_they_are_made_of() -> None:
+    asked = [asked for asked, _ in own_requests()[0].asked]
+    texts = [
+        *asked,
+        "Mach bitte das Licht über dem Küchentisch aus!",
+        "setVolume(level=0.5) 北京",
+        " \n",
+    ]
+    tokenizer, _ = token_model()
+    spelled = tokenizer.encode_batch([" ".join(each.split()) for each in texts], add_special_tokens=False)
+    vectors = token_vectors()
+    for text, expected in zip(texts, spelled, strict=True):
+        in_bytes = {
+            number for number, token in zip(expected.ids, expected.tokens, strict=True) if "<0x" in token
+        }
+        assert list(vectors.tokens(text)) == [each for each in expected.ids if each not in in_bytes]
+    ours, theirs = vectors.embed(asked), np.array(embed(asked))
+    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    assert ((ours * theirs).sum(axis=1) / lengths).min() > 0.95
 
 
 async def test_a_slow_model_keeps_no_search_waiting(server: EmbeddingServer, index: SkillIndex) -> None:
