@@ -105,6 +105,8 @@ MODEL_FILES_LOOK_S: Final = 1.0
 """Two files are looked at in some microseconds; a person who ran setup does not notice a second."""
 STUCK_TASKS_S: Final = 1.0
 """How long tasks may take to end that are left when all is closed; skills have had their own time."""
+STUCK_THREADS_S: Final = 10.0
+"""How long work in threads may take to end, such as the rest of a file; `up` gives its spoke 15 s."""
 WATCH_TICK_S: Final = 5.0
 HUNG_TICKS: Final = 6
 """Ticks of the watch without a turn of the event loop: 30 s. A process that was stopped, or a machine that

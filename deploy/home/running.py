@@ -171,7 +171,7 @@ def run_until_stopped(
         with contextlib.suppress(asyncio.CancelledError):
             # Of a second cancellation that came as the last thing ended, the task itself would be cancelled.
             await asyncio.sleep(0)
-        if await _stuck_tasks():
+        if await _stuck_tasks() or await _stuck_threads():
             # The end of the event loop would wait for them without a limit.
             code = 1
             try:
@@ -199,6 +199,17 @@ async def _stuck_tasks() -> bool:
     if stuck:
         _log.warning("ending although this still runs: %s", ", ".join(stuck))
     return bool(stuck)
+
+
+async def _stuck_threads() -> bool:
+    """Wait for work in threads, and return whether some does not end: it may hang in a library."""
+    loop = asyncio.get_running_loop()
+    ending = loop.create_task(loop.shutdown_default_executor())
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait((ending,), timeout=limits.STUCK_THREADS_S)
+    if not ending.done():
+        _log.warning("ending although work in a thread still runs")
+    return not ending.done()
 
 
 @contextlib.contextmanager

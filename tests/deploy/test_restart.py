@@ -125,27 +125,34 @@ from deploy import limits
 from deploy.home.running import Restart, run_until_stopped
 from deploy.service.notify import ServiceManager
 
-async def serve():
+def hang():
     libc, lock = ctypes.CDLL(None), ctypes.create_string_buffer(256)
     libc.pthread_mutex_lock(lock)
     print("hangs", flush=True)
     libc.pthread_mutex_lock(lock)
 
+async def serve():
+    hang() if sys.argv[1] == "loop" else await asyncio.to_thread(hang)
+
 os.execv = lambda *_: print("again", flush=True)
-limits.WATCH_TICK_S = 0.1
+limits.WATCH_TICK_S = limits.STUCK_THREADS_S = 0.1
 run_until_stopped(serve(), restart=Restart(ServiceManager(is_starting=False)))
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="its signals interrupt nothing")
-@pytest.mark.parametrize(("stopped", "follows"), [(True, ""), (False, "again\n")])
+@pytest.mark.parametrize(
+    ("where", "stopped", "said", "code"),
+    [("loop", True, "", 1), ("loop", False, "again\n", 1), ("thread", True, "", 0)],
+)
 def test_a_server_that_hangs_in_a_library_for_ever_ends_and_heeds_a_stop(
-    *, stopped: bool, follows: str
+    where: str, *, stopped: bool, said: str, code: int
 ) -> None:
-    with subprocess.Popen([sys.executable, "-c", _HANGS], stdout=subprocess.PIPE, text=True) as server:
+    command = [sys.executable, "-c", _HANGS, where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "hangs\n"
         if stopped:
             server.terminate()
-        assert server.communicate(timeout=60)[0] == follows
-        assert server.returncode == 1
+        assert server.communicate(timeout=60)[0] == said
+        assert server.returncode == code
