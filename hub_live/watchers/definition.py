@@ -17,7 +17,7 @@ from contracts import topics as bus_topics
 from contracts.answers.live import LinkName
 from contracts.answers.watchers import Allowed, Step
 from contracts.errors import InvalidMessage
-from contracts.names import Token
+from contracts.names import device_key
 from contracts.validation import did_you_mean, validated
 from contracts.wire import Json, Strict
 from hub_live import limits
@@ -25,6 +25,7 @@ from hub_live.watchers.predicates import KEYWORDS
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.access.accounts import User
 
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
 
 Missed = Literal["run", "tell"]
@@ -38,6 +39,19 @@ def _one_topic(topic: str) -> str:
     if not topic or "\0" in topic:
         raise ValueError(f"{topic[:80]!r} is not a topic")
     return topic
+
+
+def watcher_id(name: str) -> str:
+    """Return the id of a watcher of this name: the name itself if it can be one.
+
+    Raises:
+        ValueError: If it is empty.
+    """
+    if _TOKEN.match(name):
+        return name
+    if not name.strip():
+        raise ValueError("a watcher has a name")
+    return device_key(name, otherwise="watcher")
 
 
 class WatchedValue(Strict):
@@ -102,6 +116,7 @@ class WatcherRequest(Strict):
     """A watcher to make.
 
     Attributes:
+        name: Any text; a text that cannot be an id becomes one.
         topics: By the name that the predicate uses. In a list, topics are named by their last level.
         every_s: Seconds between two evaluations by the model, at least.
         on_change: Evaluate with each new value.
@@ -113,7 +128,7 @@ class WatcherRequest(Strict):
         actions_per_hour: None for the limit of the settings.
     """
 
-    name: Annotated[Token, Field(description="letters, digits, '_', '-' and '.', at most 64")]
+    name: Annotated[str, AfterValidator(watcher_id), Field(max_length=200, description="any text")]
     topics: Annotated[dict[str, WatchedValue], Field(max_length=limits.MOST_TOPICS)] = {}
     instruction: Annotated[str, Field(max_length=4_000)] = ""
     every_s: Annotated[float, Field(ge=limits.LEAST_EVERY_S, le=30 * 86_400)] | None = None
@@ -283,7 +298,10 @@ class By:
 
 
 def _free_name(topic: str, taken: dict[str, Any]) -> str:
-    base = re.sub(r"\W+", "_", topic.rpartition("/")[2], flags=re.ASCII).strip("_")[:28] or "value"
+    base = (
+        re.sub(r"\W+", "_", topic.rpartition("/" if "/" in topic else ".")[2], flags=re.ASCII).strip("_")[:28]
+        or "value"
+    )
     if base[0].isdigit() or base.lower() in KEYWORDS:
         base = f"value_{base}"
     name, number = base, 1

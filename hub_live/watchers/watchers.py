@@ -37,8 +37,10 @@ from hub_live.watchers.definition import (
     Edit,
     WatcherRequest,
     sources_of,
+    watcher_id,
 )
 from hub_live.watchers.engine import Engine
+from hub_live.watchers.naming import mistaken, resolved
 from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger, is_watching, phase_of, requested
 from hub_live.watchers.predicates import parse
 from hub_live.watchers.schedule import Schedule
@@ -91,6 +93,7 @@ class Watchers:
         """
         by.user.require_writer()
         check_room(self.rows, request.name, by.user, as_draft=as_draft)
+        request = resolved(request, self.registry.directory.seen_by(by.user.id))
         allow = self._checked(request, by)
         row = WatcherRow(
             name=request.name,
@@ -106,6 +109,7 @@ class Watchers:
             await self.evaluations.propose(row, seen)
         elif row.predicate is not None:
             row.note = problem_of(row.predicate, seen, self.evaluations.clock) or ""
+        row.note = row.note or await mistaken(row, seen, self.feed, self.registry.directory)
         needs_look = request.predicate is None and not request.then
         is_active = not as_draft and not needs_look and (by.may_confirm or not allow)
         if is_active:
@@ -194,6 +198,7 @@ class Watchers:
         The row itself stays as it is: the engine reads and stores it while values are awaited.
         """
         request = edit.applied_to(row, calls_json(row))
+        request = resolved(request, self.registry.directory.seen_by(by.user.id))
         edited = {"allow": self._checked(request, by, row), **request.stored()}
         if request.schedule != row.schedule:
             edited["next_at"] = None
@@ -450,7 +455,7 @@ class Watchers:
         return requested(row.name, phase, trigger)
 
     def _get(self, name: str, by: By) -> WatcherRow:
-        row = self.rows.get(name)
+        row = self.rows.get(name) or self.rows.get(watcher_id(name or "-"))
         if row is None or not by.may_see(row):
             own = [each.name for each in self.rows.values() if by.may_see(each)]
             raise NotFound(

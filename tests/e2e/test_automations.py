@@ -216,7 +216,7 @@ def test_the_usual_automations_run_without_a_model(house: tuple[House, Spoke]) -
         made = home.ask(
             "/api/watchers",
             {
-                "name": each.name.replace(" ", "-").replace(":", "").replace(",", ""),
+                "name": each.name,
                 "topics": {name: f"devices/{spoke.id}/state/HomeSkill/{name}" for name in names},
                 "then": each.then,
                 **({"predicate": each.predicate} if each.predicate else {}),
@@ -254,6 +254,27 @@ def test_the_usual_automations_run_without_a_model(house: tuple[House, Spoke]) -
         assert told(home).count(text) == 1, text
     shown = home.json("watchers", "list")
     assert {each["model_calls"] for each in shown} == {0}
+
+
+def test_one_is_made_by_one_command_and_shown_in_words(house: tuple[House, Spoke]) -> None:
+    home, spoke = house
+    done = home.cli(
+        *("watchers", "add", "Tank", "--topic", "devices.house.HomeSkill.level", "--predicate", "level > 95"),
+        *("--notify", "Tank at {level} %", "--do", "devices.house.HomeSkill.act what=drain"),
+        *("--if-still", "20m", "--notify", "Still full"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        'then         tell "Tank at {level} %"; devices.house.HomeSkill.act what="drain"; '
+        '20m later if it is still so: tell "Still full"'
+    ) in done.stdout
+    given = {"name": "level", "value": 96}
+    call = {"device": spoke.id, "skill": "HomeSkill", "method": "sense", "kwargs": given}
+    home.ask("/api/skills/call", call)
+    wait_for(lambda: "drain" in spoke.journal(), what="the call")
+    assert "next step" in home.cli("watchers", "show", "Tank").stdout
+    late = home.cli("watchers", "add", "Late", "--predicate", 'time > "22:00"', "--after", "20m")
+    assert "a delay stands before what it delays" in late.stderr
 
 
 def test_the_examples_of_the_documentation_can_be_made(house: tuple[House, Spoke]) -> None:

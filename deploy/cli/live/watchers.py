@@ -4,7 +4,9 @@ import argparse
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -12,6 +14,7 @@ from contracts.answers.watchers import (
     CheckedPredicate,
     DecisionEntry,
     Report,
+    Step,
     WatcherSummary,
     WatcherWithHistory,
 )
@@ -48,13 +51,14 @@ def add(options: argparse.Namespace) -> int:
     Makes a watcher. Without --predicate a model proposes one, which you approve.
     """
     body = {"name": options.name, "dry_run": options.dry_run, **_asked(options)}
-    if "topics" not in body:
+    if not body.keys() & {"topics", "predicate", "schedule"}:
         raise ConfigError(
             "a watcher needs a topic to follow",
             hint="Add --topic NAME=TOPIC, or --entity NAME=ID of Home Assistant; --help lists more.",
         )
     client = hub_of(options)
-    with waiting("Asking a model for a predicate"):
+    asks_model = "predicate" not in body and "then" not in body
+    with waiting("Asking a model for a predicate" if asks_model else "Making the watcher"):
         made = client.post("/api/watchers", body, WatcherSummary)
     if made.state == "draft":
         if not options.json:
@@ -185,6 +189,7 @@ def _asked(options: argparse.Namespace) -> dict[str, Json]:
         "instruction": options.instruction,
         "topics": _topics(options) or None,
         "allow": [_allowed(text) for text in options.allow] or None,
+        "then": _steps(options.then) or None,
         "every_s": _seconds(options.every) if options.every else None,
         "on_change": options.on_change or None,
         "schedule": options.schedule,
@@ -203,7 +208,7 @@ def _topics(options: argparse.Namespace) -> dict[str, Json]:
             topic = match[2] if match else text
             if link == "home_assistant":
                 topic = topic.replace(".", "/", 1)
-            name = match[1] if match else re.sub(r"\W+", "_", topic.rpartition("/")[2])
+            name = match[1] if match else re.sub(r"\W+", "_", re.split(r"[/.]", topic)[-1])
             if name in topics:
                 raise ConfigError(f"two topics are named {name}", hint="Name one: --topic NAME=TOPIC.")
             topics[name] = {"topic": topic, "link": link}
@@ -217,7 +222,29 @@ def _topics(options: argparse.Namespace) -> dict[str, Json]:
     return topics
 
 
-def _allowed(text: str) -> dict[str, Json]:
+def _steps(given: Sequence[tuple[str, str]]) -> list[Json]:
+    """Return the steps of the options, which stand in their order: a delay before what it delays."""
+    steps: list[Json] = []
+    delay: dict[str, Json] = {}
+    for kind, text in given:
+        if kind in ("after", "if-still"):
+            delay = {"after": text, **({"if_still": True} if kind == "if-still" else {})}
+            continue
+        call = _allowed(text, option="--do") if kind == "do" else {}
+        step: dict[str, Json] = (
+            {"call": call["path"], "arguments": call["arguments"]} if call else {"notify": text}
+        )
+        steps.append({**step, **delay})
+        delay = {}
+    if delay:
+        raise ConfigError(
+            "a delay stands before what it delays",
+            hint="Write --after 20m --do 'devices.yard.TankSkill.stop', or --if-still 20m --notify TEXT.",
+        )
+    return steps
+
+
+def _allowed(text: str, *, option: str = "--allow") -> dict[str, Json]:
     try:
         path, *pairs = shlex.split(text)
     except ValueError:
@@ -230,7 +257,7 @@ def _allowed(text: str) -> dict[str, Json]:
         arguments[name] = _rule(value)
     if not path:
         raise ConfigError(
-            f"--allow {text!r} is not a call", hint="Write 'devices.nas.CameraSkill.stop node=camera'."
+            f"{option} {text!r} is not a call", hint="Write 'devices.nas.CameraSkill.stop node=camera'."
         )
     return {"path": path, "arguments": arguments}
 
@@ -297,11 +324,19 @@ def _pairs(values: dict[str, Json]) -> list[str]:
     return [f"{name} = {json.dumps(value, ensure_ascii=False)[:80]}" for name, value in values.items()]
 
 
+def _step(step: Step) -> str:
+    given = "".join(f" {name}={json.dumps(value)}" for name, value in step.arguments.items())
+    what = f"{step.call}{given}" if step.call else f"tell {json.dumps(step.notify, ensure_ascii=False)}"
+    still = " if it is still so" if step.if_still else ""
+    return f"{step.after} later{still}: {what}" if step.after else what
+
+
 def _described(watcher: WatcherSummary) -> str:
     allowed = [
         " ".join([each.path, *(f"{name}={json.dumps(rule)}" for name, rule in each.arguments.items())])
         for each in watcher.allow
     ]
+    then = [_step(each) for each in watcher.then]
     every = f"every {watcher.every_s:g} s" if watcher.every_s and not watcher.predicate else ""
     when = watcher.schedule or every or "each new value"
     truth = {True: "true now", False: "false now", None: ""}[watcher.truth]
@@ -312,11 +347,17 @@ def _described(watcher: WatcherSummary) -> str:
         "note": watcher.note,
         "evaluates": when,
         "topics": ", ".join(f"{name} = {each.topic}" for name, each in watcher.topics.items()),
-        "may call": "; ".join(allowed) or "nothing, it only notifies",
+        "then": "; ".join(then),
+        "may call": "" if then else "; ".join(allowed) or "nothing, it only notifies",
+        "next step": moment(watcher.next_step_at) if watcher.next_step_at else "",
         "fired": str(watcher.fired),
-        "model": f"calls: {watcher.model_calls}, tokens: {watcher.tokens}",
+        "model": "" if then else f"calls: {watcher.model_calls}, tokens: {watcher.tokens}",
     }
     return "\n".join([watcher.name, *(f"  {key:<12} {text}" for key, text in lines.items() if text)])
+
+
+def _of_kind(kind: str, text: str) -> tuple[str, str]:
+    return kind, text
 
 
 def _add_watched(parser: Parser) -> None:
@@ -326,7 +367,8 @@ def _add_watched(parser: Parser) -> None:
         metavar="[NAME=]TOPIC",
         action="append",
         default=[],
-        help="a topic of the bus and its name in the predicate; default: its last level",
+        help="a topic of the bus, or an id that 'strawberry world' prints, and its name in the predicate; "
+        "default: its last part",
     )
     parser.add_argument(
         "--home-topic",
@@ -366,13 +408,29 @@ def _add_watched(parser: Parser) -> None:
         "watcher tell",
     )
     parser.add_argument("--predicate", metavar="EXPR", help="condition, as 'disk > 95'")
+    # One list, which keeps their order among each other.
+    for kind, metavar, about in (
+        ("notify", "TEXT", "what it does without a model, in this order: a text, as 'Tank at {level} %%'"),
+        ("do", "CALL", "likewise a call: 'devices.yard.TankSkill.pump speed=30'"),
+        ("after", "DURATION", "before what it delays, as 20m"),
+        ("if-still", "DURATION", "the same; dropped when the condition ends before"),
+    ):
+        parser.add_argument(
+            f"--{kind}",
+            dest="then",
+            metavar=metavar,
+            action="append",
+            default=[],
+            type=partial(_of_kind, kind),
+            help=about,
+        )
     parser.add_argument(
         "--allow",
         metavar="CALL",
         action="append",
         default=[],
-        help="a call that it may make: 'devices.nas.CameraSkill.stop node=camera'; a range is level=0..50, a "
-        "choice mode=low|high",
+        help="a call that a model may choose: 'devices.nas.CameraSkill.stop node=camera'; a range is "
+        "level=0..50, a choice mode=low|high",
     )
 
 
@@ -381,8 +439,12 @@ def register_watchers(parser: Parser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("list", run=list_watchers, hub=True)
     command = actions.add_parser("add", run=add, hub=True)
-    command.add_argument("name", help="letters, digits, '_', '-' and '.'")
-    command.add_argument("instruction", help="what it should do, in your words")
+    command.add_argument("name", help="what you call it; its id is made of that")
+    command.add_argument(
+        "instruction",
+        nargs="?",
+        help="what it should do, in your words, for a model; with --notify and --do none is asked",
+    )
     _add_watched(command)
     command.add_argument("--dry-run", action="store_true", help="decide and report, but call nothing")
     command.add_argument("--yes", action="store_true", help="approve it without asking")

@@ -184,3 +184,23 @@ async def test_a_schedule_does_its_steps(watching: Watching) -> None:
     row.next_at = now() - timedelta(seconds=1)
     await watching.decided(1)
     assert (await watching.notes(), (await watching.show())["fired"]) == (["Wake up"], 1)
+
+
+async def test_a_name_is_any_text_and_a_state_is_named_as_the_world_prints_it(watching: Watching) -> None:
+    await watching.disk(50)
+    world = {"topics": ["devices.nas.SystemSkill.disk"]}
+    made = await _add(watching, FULL, name="Kühlschrank: zu warm!", **world)
+    assert (made["name"], made["state"]) == ("kuhlschrank_zu_warm", "active")
+    assert made["topics"]["disk"]["topic"] == watching.topic()
+    shown = await watching.client.get("/api/watchers/Kühlschrank: zu warm!")
+    assert shown.json()["name"] == made["name"]
+    wrong = await _add(watching, {"notify": "Full"}, name="b", topics={"disk": watching.topic("dsik")})
+    assert wrong["note"].endswith(f"; did you mean '{watching.topic()}'?")
+    nobody = {
+        "name": "c",
+        "topics": ["devices.nsa.SystemSkill.disk"],
+        "predicate": "disk > 1",
+        "then": [FULL],
+    }
+    response = await watching.client.post("/api/watchers", json=nobody)
+    assert "nas" in response.json()["hint"]
