@@ -17,9 +17,11 @@ MOST_UNRECORDED: Final = 1_000
 MAX_UNREAD_BYTES: Final = 1024 * 1024
 """Bytes of events that wait for a client. One that leaves more unread does not read, and counts as gone."""
 
-# Questions and lasting work.
+# Questions, operations and lasting work.
 
 MOST_ANSWERED_KEPT: Final = 1_000
 """Answered questions that are kept to tell a repetition from an unknown id."""
+OPERATION_END_S: Final = 5.0
+"""How long an operation that changes something may take to end after the page that called it is gone."""
 TASK_RETRY_S: Final = (1.0, 60.0)
 """First and longest wait before lasting work that failed runs again."""

@@ -5,10 +5,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from chat import limits
 from contracts.rates import Backoff
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -93,3 +95,24 @@ async def open_tasks(*, contained: bool = False) -> AsyncIterator[asyncio.TaskGr
             raise (others.exceptions[0] if len(others.exceptions) == 1 else others) from None
     if failure is not None:
         raise failure
+
+
+async def finished(work: Coroutine[Any, Any, T], *, within_s: float, name: str) -> T:
+    """Return what a coroutine returns; where its caller is cancelled, it first has some seconds to end."""
+    outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        try:
+            outcome.set_result(await work)
+        except Exception as error:  # noqa: BLE001  it is the caller's
+            outcome.set_exception(error)
+        finally:
+            outcome.cancel()
+
+    async with open_tasks() as tasks:
+        running = tasks.create_task(run(), name=name)
+        try:
+            return await asyncio.shield(outcome)
+        except asyncio.CancelledError:
+            await asyncio.wait([running], timeout=within_s)
+            raise

@@ -2,29 +2,38 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
 
 from agent_core.schemas.arguments import check_arguments
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
-from chat.http.requests import Answer, answer, read_query
-from chat.http.streams import DONE, HEARTBEAT, HEARTBEAT_S, Connections, EventStream, Streams, event, farewell
+from chat.http.streams import HEARTBEAT_S
+from chat.operations import Needs, Resource
 from chat.tasks import open_tasks
 from contracts import topics
-from contracts.answers.live import DeviceProblem, NodeList, NodeLogs, NodeResult, NodeSummary
+from contracts.answers.live import (
+    DeviceProblem,
+    LostLines,
+    NodeError,
+    NodeEvent,
+    NodeFailed,
+    NodeList,
+    NodeLogs,
+    NodeProgress,
+    NodeResult,
+    NodeSummary,
+)
 from contracts.devices.rpc import Actor
 from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.rates import TokenBuckets
 from contracts.topics import is_exact
-from contracts.wire import Json, Strict
+from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_live import limits
@@ -32,7 +41,7 @@ from hub_live.events import Events
 from hub_live.events.kinds import NodeData
 from hub_live.topics import Feed, Sample, field
 from hub_live.world.world import NODES
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Directory, Entry
 
 _METHODS: Final = {each: f"{each}_node" for each in ("start", "stop", "restart", "build")}
@@ -40,14 +49,8 @@ _METHODS: Final = {each: f"{each}_node" for each in ("start", "stop", "restart",
 _LONGEST: Final = 300
 
 
-class _Logs(Strict):
-    lines: Annotated[int, Field(ge=1, le=1_000)] = 50
-    follow: bool = False
-    after: Annotated[int, Field(ge=0)] | None = None
-
-
-class _Which(Strict):
-    device: Annotated[str | None, Field(max_length=64)] = None
+_Lines = Annotated[int, Field(ge=1, le=1_000)]
+_After = Annotated[int, Field(ge=0)] | None
 
 
 @dataclass(frozen=True)
@@ -163,64 +166,89 @@ async def node_events(
         yield
 
 
-def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
-    """Make the routes."""
-    may_look, may_call = gate.require_user("chat", "call"), gate.require("call")
-    streams = Streams(connections)
+nodes: Resource[Nodes, Bearer] = Resource("nodes", "/api/nodes")
 
-    async def look(request: Request) -> Answer[NodeList]:
-        bearer = await may_look(request)
-        async with connections.hold(request.receive, token=bearer.claims.jti) as client:
-            return answer(await nodes.all(bearer, read_query(request, _Which).device))
-        return farewell(client)
+_CALL: Final = Needs(("call",), devices=True)
+"""Without a model in between it is a call like any other."""
 
-    async def logs(request: Request) -> Answer[NodeLogs] | EventStream:
-        # Without a model in between it is a call like any other.
-        bearer, query = await may_call(request), read_query(request, _Logs)
-        device, name = request.path_params["device"], request.path_params["name"]
-        arguments: dict[str, Json] = {"name": name, "lines": query.lines}
-        if query.follow:
-            arguments |= {} if query.after is None else {"after": query.after}
-            chunks = _following(nodes, bearer, device, "follow_logs", arguments)
-            return streams.answer(bearer.claims.jti, chunks)
-        return answer(NodeLogs(lines=await nodes.call(bearer, device, "get_logs", arguments)))
 
-    async def act(request: Request) -> Answer[NodeResult] | EventStream:
-        bearer = await may_call(request)
-        device, name, action = (request.path_params[each] for each in ("device", "name", "action"))
-        if action not in _METHODS:
-            raise NotFound(
-                "nodes have no {action!r}",
-                action=action,
-                actions=", ".join(_METHODS),
-                hint="They have {actions}.",
-            )
-        if "text/event-stream" in request.headers.get("accept", ""):
-            chunks = _following(nodes, bearer, device, _METHODS[action], {"name": name})
-            return EventStream(chunks, connections=connections, token=bearer.claims.jti)
-        async with connections.hold(request.receive, token=bearer.claims.jti) as client:
-            result = await nodes.call(bearer, device, _METHODS[action], {"name": name})
-            return answer(NodeResult(result=result))
-        return farewell(client)
+@nodes.get(Needs(("chat", "call")), is_held=True)
+async def list_nodes(
+    nodes: Nodes, asking: Bearer, device: Annotated[str | None, Field(max_length=64)] = None
+) -> NodeList:
+    """List the nodes of all devices; see [Nodes](live.md#nodes)."""
+    return await nodes.all(asking, device)
 
-    return [
-        Route("/api/nodes", look),
-        Route("/api/nodes/{device}/{name}/logs", logs),
-        Route("/api/nodes/{device}/{name}/{action}", act, methods=["POST"]),
-    ]
+
+@nodes.get(_CALL, "/{device}/{name}/logs")
+async def show_lines(
+    nodes: Nodes,
+    asking: Bearer,
+    device: str,
+    name: str,
+    lines: _Lines = 50,
+    after: _After = None,
+) -> NodeLogs:
+    """Return the last lines that the program wrote.
+
+    With `follow=true` these lines and each new one as `{"progress"}`, `{"lost": n}` if `n` lines came
+    too fast to be sent, at the end `{"result": {"position"}}` or `{"error": {"message", "hint"}}`, then
+    `[DONE]`.
+
+    Args:
+        after: Of a stream, the position where an earlier one ended.
+    """
+    return NodeLogs(lines=await nodes.call(asking, device, "get_logs", {"name": name, "lines": lines}))
+
+
+@nodes.stream(_CALL, "/{device}/{name}/logs", switch="follow", marks_end=True)
+async def follow_lines(
+    nodes: Nodes, asking: Bearer, device: str, name: str, lines: _Lines = 50, after: _After = None
+) -> AsyncIterator[NodeEvent | None]:
+    """Yield the last lines that the program wrote, and each new one."""
+    arguments: dict[str, Json] = {"name": name, "lines": lines} | ({} if after is None else {"after": after})
+    return _following(nodes, asking, device, "follow_logs", arguments)
+
+
+@nodes.post(_CALL, "/{device}/{name}/{action}", is_held=True)
+async def act(nodes: Nodes, asking: Bearer, device: str, name: str, action: str) -> NodeResult:
+    """Have a node `start`, `stop`, `restart` or `build`."""
+    return NodeResult(result=await nodes.call(asking, device, _method(action), {"name": name}))
+
+
+@nodes.stream(_CALL, "/{device}/{name}/{action}", method="POST", marks_end=True)
+async def follow_act(
+    nodes: Nodes, asking: Bearer, device: str, name: str, action: str
+) -> AsyncIterator[NodeEvent | None]:
+    """With `Accept: text/event-stream` likewise, with each line of a build.
+
+    Then `{"result"}` or `{"error": {"message", "hint"}}`, and `[DONE]`.
+    """
+    return _following(nodes, asking, device, _method(action), {"name": name})
+
+
+def _method(action: str) -> str:
+    if action not in _METHODS:
+        raise NotFound(
+            "nodes have no {action!r}",
+            action=action,
+            actions=", ".join(_METHODS),
+            hint="They have {actions}.",
+        )
+    return _METHODS[action]
 
 
 async def _following(
     nodes: Nodes, bearer: Bearer, device: str, method: str, arguments: dict[str, Json]
-) -> AsyncGenerator[bytes, None]:
-    """Call a method, and yield its progress and its result as events."""
-    waiting: asyncio.Queue[dict[str, Json]] = asyncio.Queue()
+) -> AsyncIterator[NodeEvent | None]:
+    """Call a method, and yield its progress and its result."""
+    waiting: asyncio.Queue[NodeEvent] = asyncio.Queue()
     lost = 0
 
     def report(value: Json) -> None:
         nonlocal lost
         if waiting.qsize() < limits.LOG_LINES_WAITING:
-            waiting.put_nowait({"progress": value})
+            waiting.put_nowait(NodeProgress(progress=value))
         else:
             lost += 1
 
@@ -228,9 +256,9 @@ async def _following(
         try:
             result = await nodes.call(bearer, device, method, arguments, report)
         except StrawberryError as error:
-            waiting.put_nowait({"error": {"message": error.message, "hint": error.hint}})
+            waiting.put_nowait(NodeFailed(error=NodeError(message=error.message, hint=error.hint)))
         else:
-            waiting.put_nowait({"result": result})
+            waiting.put_nowait(NodeResult(result=result))
 
     async with open_tasks() as tasks:
         tasks.create_task(call(), name=f"{method} of {arguments['name']}")
@@ -239,12 +267,11 @@ async def _following(
                 async with asyncio.timeout(HEARTBEAT_S):
                     told = await waiting.get()
             except TimeoutError:
-                yield HEARTBEAT
+                yield None
                 continue
             if lost:
-                yield event({"lost": lost})
-                lost = 0
-            yield event(told)
-            if "progress" not in told:
+                count, lost = lost, 0
+                yield LostLines(lost=count)
+            yield told
+            if not isinstance(told, NodeProgress):
                 break
-    yield DONE

@@ -9,6 +9,8 @@ ADVERTISING_STOP_S: Final = 2.0
 TIDY_S: Final = 600
 """How often old records are deleted; what is too much by then goes in batches."""
 LOG_STREAMS: Final = 8
+RESTART_S: Final = 0.5
+"""How long the hub waits before it restarts for a restore: whoever asked for it has the answer by then."""
 MAX_UPLOADED_BYTES: Final = 4 * 1024**3
 """Bytes of a backup that is uploaded: ten years of conversations are a few hundred megabytes."""
 LOG_LINES_KEPT: Final = 2_000

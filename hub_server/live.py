@@ -1,7 +1,7 @@
 """The parts of the live home, opened in their order and closed in the reverse one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +9,6 @@ from functools import partial
 from starlette.routing import BaseRoute
 
 from agent_core.gateway.opening import LiveGateway
-from chat.http.streams import Connections
 from chat.operations import Operations
 from chat.tasks import supervise
 from contracts.answers.live import LinkName
@@ -32,7 +31,8 @@ from hub_live.events.presence import presence_events
 from hub_live.memory.memory import Memory, open_memory
 from hub_live.memory.operations import memory as memory_operations
 from hub_live.memory.skill import MemorySkill
-from hub_live.nodes import Nodes, node_events, node_routes
+from hub_live.nodes import Nodes, node_events
+from hub_live.nodes import nodes as node_operations
 from hub_live.notifications import Notifications, notifications, open_notifications, tell_full_disk
 from hub_live.topics import Decoding, Feed, LastHeard, TopicLink, open_feed
 from hub_live.topics.operations import bus
@@ -47,7 +47,7 @@ from hub_live.watchers.watchers import Watchers
 from hub_live.world import World, WorldSkill, open_world
 from hub_live.world.operations import world as world_operations
 from hub_live.world.section import world_part
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
 
 
@@ -94,20 +94,8 @@ class Live:
         # Last, since people may have made the file one that cannot be changed.
         await self.memory.forget_person(user)
 
-    def routes(
-        self,
-        gate: Gate,
-        operations: Operations[Bearer],
-        *,
-        connections: Connections,
-        may_confirm: Callable[[Bearer], bool],
-    ) -> list[BaseRoute]:
-        """Make the HTTP routes.
-
-        Args:
-            connections: The clients that wait.
-            may_confirm: Whether a person confirms calls through a caller; see `Assistant.may_confirm`.
-        """
+    def routes(self, operations: Operations[Bearer]) -> list[BaseRoute]:
+        """Make the HTTP routes."""
         return [
             *operations.mount(event_operations, self.events),
             *operations.mount(bus, self.values),
@@ -116,7 +104,7 @@ class Live:
             *operations.mount(timer_operations, self.timers),
             *operations.mount(world_operations, self.world),
             *operations.mount(memory_operations, self.memory),
-            *node_routes(self.nodes, gate, connections=connections),
+            *operations.mount(node_operations, self.nodes),
             *operations.mount(notifications, self.notifications),
         ]
 

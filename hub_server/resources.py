@@ -4,10 +4,12 @@ from typing import Any, Final
 
 from chat.operations import Resource
 from hub_agent.agents.operations import agents
+from hub_agent.prompt.operations import prompt
 from hub_home_assistant.outward.operations import home_assistant
 from hub_live.captures.operations import captures
 from hub_live.events.operations import events
 from hub_live.memory.operations import memory
+from hub_live.nodes import nodes
 from hub_live.notifications import notifications
 from hub_live.topics.operations import bus
 from hub_live.watchers.operations import timers, watchers
@@ -23,18 +25,24 @@ from hub_registry.http.users import users
 from hub_server.http.audit import audit
 from hub_server.http.sentences import sentences
 from hub_server.http.turns import turns
+from hub_server.mcp.clients import mcp_servers
+from hub_server.system.models import models
+from hub_server.system.operations import system
 
 RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     turns,
+    prompt,
     sentences,
     agents,
     bus,
     skills,
+    mcp_servers,
     captures,
     watchers,
     timers,
     events,
     world,
+    nodes,
     memory,
     sessions,
     users,
@@ -45,4 +53,6 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     audit,
     home_assistant,
     notifications,
+    models,
+    system,
 )

@@ -68,7 +68,7 @@ from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
 from hub_server.seeing.metrics import Metrics
 from hub_server.system.host import Health, Host
-from hub_server.system.http import DatabaseState, HubState, SystemRoutes
+from hub_server.system.operations import DatabaseState, HubState, System
 from sandbox_host import Pool, PoolSettings, open_pool
 
 if TYPE_CHECKING:
@@ -228,10 +228,9 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         health = partial(_health, settings, gateway, bus, home, live)
         system = None
         if host is not None:
-            system = SystemRoutes(
+            system = System(
                 settings.home,
                 host,
-                gate,
                 connections,
                 about=partial(_about, settings, health, pool, now()),
                 health=health,
@@ -239,7 +238,6 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                     device_answer(entry, bearer) for entry in registry.directory.entries()
                 ],
                 servers=servers.state,
-                may_confirm=assistant.may_confirm,
             )
         operations = Operations(gate, connections)
         mcp = Mcp(assistant, gate, connections, tasks, operations, _version())

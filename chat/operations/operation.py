@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict, Unpack
 
+from chat.http.streams import STREAMS
 from chat.operations.needs import Needs
 from contracts.wire import Strict
 
@@ -133,8 +134,12 @@ class Operation(Generic[P, Answer]):
         return self.hints["return"]
 
     @cached_property
+    def parts_in_path(self) -> Sequence[str]:
+        return [part for part in self.path.split("/") if part.startswith("{")]
+
+    @cached_property
     def in_path(self) -> Sequence[str]:
-        return [part.strip("{}").partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
+        return [part.strip("{}").partition(":")[0] for part in self.parts_in_path]
 
     @cached_property
     def takes_request(self) -> str | None:
@@ -202,11 +207,15 @@ class Stream(Operation[P, Answer]):
         ids: The field of an answer that is the id of its event. A client that comes back names the last one
             in ``Last-Event-ID``, which then is the parameter ``after``.
         switch: The parameter with which a request asks for the stream, and not for the operation of the same
-            path.
+            path; without one, that is asked by ``Accept: text/event-stream``.
+        marks_end: Whether ``[DONE]`` follows its last answer, which tells its end from a lost connection.
+        most: How many a token has open at once.
     """
 
     ids: str = ""
     switch: str = ""
+    marks_end: bool = False
+    most: int = STREAMS
 
     @property
     def answer(self) -> Any:
@@ -223,6 +232,15 @@ class Options(TypedDict, total=False):
     skill: str
     is_held: bool
     notes_refusals: bool
+
+
+class StreamOptions(TypedDict, total=False):
+    """What the declaration of a stream may add; see `Stream`."""
+
+    ids: str
+    switch: str
+    marks_end: bool
+    most: int
 
 
 @dataclass(frozen=True)
@@ -252,19 +270,18 @@ class StreamDeclaration(Generic[Service, AskerT]):
     """The decorator of a stream's function."""
 
     resource: "Resource[Service, AskerT]"
+    method: Method
     needs: Needs
     path: str
-    ids: str
-    switch: str
-    options: Options
+    options: StreamOptions
 
     def __call__(
         self, function: Callable[Concatenate[Service, AskerT, P], Awaitable[AsyncIterator[Answer | None]]]
     ) -> Stream[P, Answer]:
         """Make the stream."""
         path = self.resource.path + self.path
-        made: Stream[P, Answer] = Stream(function, self.resource, "GET", path, self.needs, **self.options)
-        made.ids, made.switch = self.ids, self.switch
+        made: Stream[P, Answer] = Stream(function, self.resource, self.method, path, self.needs)
+        vars(made).update(self.options)
         self.resource.operations.append(made)
         return made
 
@@ -305,7 +322,7 @@ class Resource(Generic[Service, AskerT]):
         return Declaration(self, "DELETE", needs, path, more)
 
     def stream(
-        self, needs: Needs, path: str = "", *, ids: str = "", switch: str = "", **more: Unpack[Options]
+        self, needs: Needs, path: str = "", *, method: Method = "GET", **more: Unpack[StreamOptions]
     ) -> StreamDeclaration[Service, AskerT]:
         """Declare an operation that yields answers."""
-        return StreamDeclaration(self, needs, path, ids, switch, more)
+        return StreamDeclaration(self, method, needs, path, more)

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -12,18 +13,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from chat import limits
 from chat.http.limits import WITH_TOKEN
 from chat.http.requests import NoBody, answer, answer_each, read, read_query
-from chat.http.streams import HEARTBEAT, Connections, Streams, event, farewell
+from chat.http.streams import DONE, HEARTBEAT, Connections, Streams, event, farewell
 from chat.operations.needs import Needs
 from chat.operations.operation import Answer, Operation, P, Resource, Service, Stream
+from chat.tasks import finished
 from contracts.claims import Claims
-from contracts.errors import InvalidMessage, StrawberryError
+from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.validation import check_numbers, validated
 
 _log = logging.getLogger(__name__)
 
 _SWITCH: Final = TypeAdapter(bool)
+_PART: Final = re.compile(r"[^/]+")
 
 
 class Asker(Protocol):
@@ -75,12 +79,17 @@ class Operations(Generic[AskerT]):
     def mount(self, resource: Resource[Service, AskerT], service: Service) -> list[BaseRoute]:
         """Have a resource work on a service; return its routes."""
         self._services[resource.name] = service
-        streams = (each for each in resource.operations if isinstance(each, Stream))
-        switched = {each.path: each for each in streams if each.switch}
+        found: dict[str, Operation[Any, Any]] = {}
+        streams: dict[str, Stream[Any, Any]] = {}
+        for each in resource.operations:
+            # A stream follows the operation whose path it shares.
+            if isinstance(each, Stream) and each.label in found:
+                streams[each.label] = each
+            else:
+                found[each.label] = each
         return [
-            Route(each.path, self._endpoint(each, switched.get(each.path), service), methods=[each.method])
-            for each in resource.operations
-            if each not in switched.values()
+            Route(each.path, self._endpoint(each, streams.get(each.label), service), methods=[each.method])
+            for each in found.values()
         ]
 
     async def call(
@@ -97,8 +106,15 @@ class Operations(Generic[AskerT]):
         asking = await admit(operation.needs, operation.label)
         service = self._services[operation.resource.name]
         arguments = _checked(operation, args, kwargs)
-        with _expected(operation), self._recording(operation, asking):
-            return await operation(service, asking, **arguments)  # type: ignore[call-arg]
+
+        async def run() -> Answer:
+            with _expected(operation), self._recording(operation, asking):
+                return await operation(service, asking, **arguments)  # type: ignore[call-arg]
+
+        if operation.method == "GET" or operation.is_held:
+            return await run()
+        # As over HTTP: what changes something is not left in the middle because its page is gone.
+        return await finished(run(), within_s=limits.OPERATION_END_S, name=operation.label)
 
     @asynccontextmanager
     async def follow(
@@ -120,14 +136,15 @@ class Operations(Generic[AskerT]):
     def _endpoint(
         self, declared: Operation[Any, Any], switched: Stream[Any, Any] | None, service: Any
     ) -> Callable[[Request], Awaitable[Response]]:
-        streams = Streams(self._connections)
+        stream = declared if isinstance(declared, Stream) else switched
+        streams = Streams(self._connections, most=stream.most) if stream is not None else None
 
         async def endpoint(request: Request) -> Response:
-            given = request.query_params.get(switched.switch, False) if switched is not None else False
-            operation = switched if switched is not None and _is_on(given) else declared
+            is_on = switched is not None and _is_on(switched, request)
+            operation = switched if switched is not None and is_on else declared
             asking = await self._door.admit(request, operation.needs, operation.label)
             with self._recording(operation, asking):
-                if switched is not None and _is_on(given) is None:
+                if switched is not None and is_on is None:
                     raise InvalidMessage("{switch} must be true or false", switch=switched.switch)
                 arguments = {**request.path_params, **await _given(operation, request, switched)}
                 if operation.is_held:
@@ -135,7 +152,7 @@ class Operations(Generic[AskerT]):
                     async with hold as client:
                         return await _respond(operation, service, asking, arguments)
                     return farewell(client)
-                if isinstance(operation, Stream):
+                if isinstance(operation, Stream) and streams is not None:
                     answers = await operation.function(service, asking, **arguments)
                     return streams.answer(asking.claims.jti, _events(operation, answers))
                 return await _respond(operation, service, asking, arguments)
@@ -150,6 +167,10 @@ def _checked(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict
     given = inspect.signature(operation.function).bind(None, None, *args, **kwargs).arguments
     _, _, *names = given
     arguments = {name: given[name] for name in names}
+    for part, name in zip(operation.parts_in_path, operation.in_path, strict=True):
+        # A route has no other names, and its path no place for them.
+        if not part.endswith(":path}") and not _PART.fullmatch(str(arguments[name])):
+            raise NotFound("there is nothing named {name!r}", name=arguments[name])
     if operation.body is None:
         return arguments
     fields = {each.name: arguments[each.name] for each in operation.fields if each.name in arguments}
@@ -166,10 +187,12 @@ def _checked(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict
     return arguments | operation.arguments(validated(operation.body, fields, what="field"))
 
 
-def _is_on(given: str | bool) -> bool | None:
-    """Return what a switch says; None for another word."""
+def _is_on(stream: Stream[Any, Any], request: Request) -> bool | None:
+    """Return whether a request asks for the stream of its path; None where its switch is another word."""
+    if not stream.switch:
+        return "text/event-stream" in request.headers.get("accept", "")
     try:
-        return _SWITCH.validate_python(given)
+        return _SWITCH.validate_python(request.query_params.get(stream.switch, False))
     except ValidationError:
         return None
 
@@ -242,3 +265,5 @@ async def _events(operation: Stream[Any, Any], answers: AsyncIterator[Any]) -> A
             if operation.ids:
                 yield f"id: {getattr(each, operation.ids)}\n".encode()
             yield event(each)
+    if operation.marks_end:
+        yield DONE

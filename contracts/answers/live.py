@@ -126,6 +126,34 @@ class NodeResult(Part):
     result: Json
 
 
+class NodeProgress(Part):
+    """What a device tells during a call on a node: a line that it wrote."""
+
+    progress: Json
+
+
+class LostLines(Part):
+    """How many lines came too fast to be sent."""
+
+    lost: int
+
+
+class NodeError(Part):
+    """Why a call on a node gave no result."""
+
+    message: str
+    hint: str
+
+
+class NodeFailed(Part):
+    """The end of a call on a node that gave no result."""
+
+    error: NodeError
+
+
+NodeEvent = NodeProgress | LostLines | NodeResult | NodeFailed
+
+
 class ShownEntry(Part):
     """An entry as people and programs read it."""
 

@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection, Request
 
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM
 from chat.http.guard import is_from_own_page
-from chat.operations import ADMIN, PASSWORD, TOKEN, Needs
+from chat.operations import TOKEN, Needs
 from contracts.addresses import is_loopback
 from contracts.claims import Claims, Scope
 from contracts.errors import Forbidden, NotFound, TooManyRequests, Unauthorized
@@ -113,6 +113,15 @@ class Bearer:
             self.user.require_writer()
         if needs.confirms and not self.may_confirm:
             raise cannot_confirm()
+
+    async def require_password(self) -> None:
+        """Require that the session's password was typed in the last minutes.
+
+        Raises:
+            PasswordNeeded: If it was not.
+        """
+        if self.gate is not None:
+            await self.gate.check_password(self.claims)
 
     def note(self, act: str, *, address: str = "", outcome: str = "result") -> None:
         """Record in the audit a change by this bearer; see `Gate.note`."""
@@ -233,8 +242,12 @@ class Gate:
         with self.recording(what, bearer):
             bearer.require(needs)
             if needs.password:
-                await self._authority.require_password(bearer.claims)
+                await self.check_password(bearer.claims)
         return bearer
+
+    async def check_password(self, claims: Claims) -> None:
+        """Require a password of a session; see `Bearer.require_password`."""
+        await self._authority.require_password(claims)
 
     def count(self, claims: Claims) -> None:
         """Count a request, or a message over a WebSocket.
@@ -283,16 +296,6 @@ class Gate:
         """Return a check like that of `require`, which refuses devices: they receive nothing of others."""
         return partial(self.admit, needs=Needs(scopes or TOKEN.scopes))
 
-    async def require_admin(self, request: Request) -> Bearer:
-        """Authenticate a request and require the scope ``admin`` in a token of an admin.
-
-        A device of an admin does not count, whatever its scopes.
-
-        Raises:
-            Forbidden: If it is any other token.
-        """
-        return await self.admit(request, ADMIN)
-
     def note(self, act: str, by: Bearer | User, *, address: str = "", outcome: str = "result") -> None:
         """Record in the audit a change of people, tokens or what a device may.
 
@@ -303,14 +306,6 @@ class Gate:
         claims, user = (by.claims, by.user) if isinstance(by, Bearer) else (None, by)
         if self._trail is not None:
             self._trail.act(act, user=user.id, claims=claims, address=address, outcome=outcome)
-
-    async def require_password(self, request: Request) -> Bearer:
-        """Check like `require_admin`, and that the session's password was typed in the last minutes.
-
-        Raises:
-            PasswordNeeded: If it was not.
-        """
-        return await self.admit(request, PASSWORD)
 
     def recording(self, what: str, bearer: Bearer) -> AbstractContextManager[None]:
         """Return a context that records in the audit when what is in it is forbidden."""

@@ -21,7 +21,7 @@ from contracts.errors import Forbidden, Unauthorized
 from hub_agent.agents.operations import agents as agent_operations
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import Assistant
-from hub_agent.prompt.http import prompt_route
+from hub_agent.prompt.operations import Prompts, prompt
 from hub_agent.settings import HttpSettings
 from hub_home_assistant.inward.client import HomeAssistantHealth
 from hub_home_assistant.outward import Outward
@@ -39,12 +39,12 @@ from hub_server.http.sentences import sentences
 from hub_server.http.skills import DirectCalls
 from hub_server.http.turns import Turns, turns
 from hub_server.live import Live
-from hub_server.mcp.clients import McpClients
+from hub_server.mcp.clients import McpClients, mcp_servers
 from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
 from hub_server.system.host import Health, LinkUp, PublicHealth
-from hub_server.system.http import SystemRoutes
-from hub_server.system.models import ModelRoutes
+from hub_server.system.models import ModelFiles, models
+from hub_server.system.operations import System, system
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Services:
         connections: The clients that wait.
         tasks: Owns what outlives a request.
         pages: What answers where there is no route.
-        system: The routes of the installation; None where the hub does not know its own.
+        system: The installation; None where the hub does not know its own.
         mcp: The endpoint of the Model Context Protocol.
         mcp_servers: The servers of it that the hub uses.
         metrics: The numbers of this hub.
@@ -73,7 +73,7 @@ class Services:
     connections: Connections
     tasks: asyncio.TaskGroup
     pages: Pages
-    system: SystemRoutes | None
+    system: System | None
     mcp: Mcp
     mcp_servers: McpClients
     metrics: MetricsRoute
@@ -110,12 +110,6 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
     )
     chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
     registry, log = assistant.registry, AuditLog(assistant.registry.store, assistant.trail)
-    live = services.live.routes(
-        services.gate, operations, connections=services.connections, may_confirm=assistant.may_confirm
-    )
-    models = ModelRoutes(
-        assistant.settings.home, assistant.gateway, services.gate, connections=services.connections
-    )
     app = Starlette(
         # The direct calls come first: they are the ones whose time counts.
         routes=[
@@ -128,19 +122,17 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             *OllamaRoutes(assistant, services.gate, services.connections).routes(),
             *operations.mount(sentences, assistant),
             *operations.mount(turns, Turns(assistant.record, assistant.traces, log, registry.directory)),
-            prompt_route(
-                assistant.prompter, assistant.agents, services.gate, problems=services.live.problems
-            ),
+            *operations.mount(prompt, Prompts(assistant.prompter, assistant.agents, services.live.problems)),
             *operations.mount(agent_operations, assistant.agents),
             *members,
-            *live,
+            *services.live.routes(operations),
             *operations.mount(home_assistant, Exposing(services.outward, assistant.registry.directory)),
-            *models.routes(),
-            *services.mcp_servers.routes(services.gate),
+            *operations.mount(models, ModelFiles(assistant.settings.home, assistant.gateway)),
+            *operations.mount(mcp_servers, services.mcp_servers),
             services.mcp.route(),
             *services.metrics.routes(),
             *operations.mount(audit, Audit(log, registry, services.connections)),
-            *(services.system.routes() if services.system is not None else ()),
+            *(operations.mount(system, services.system) if services.system is not None else ()),
             Route("/api/health", health),
             Route("/api/openapi.json", openapi),
         ],

@@ -220,7 +220,7 @@ def _models(endpoint: Callable[..., Any]) -> dict[str, Any]:
         place = "query" if operation.is_in_query else "body"
         read: dict[str, Any] = {} if operation.body is None else {place: operation.body}
         switched: Stream[Any, Any] | None = getattr(endpoint, "switched", None)
-        if switched is not None:
+        if switched is not None and switched.switch:
             read["switch"] = switched.switch
         return read | ({"optional": True} if operation.may_be_empty else {})
     function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))

@@ -10,21 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never, TextIO
 
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
-
 from agent_core.edited_file import EditedFile
 from agent_core.models.entries import filled
 from agent_core.search.directory import RegisteredSkill
 from bus.processes import keep_running, lines_of, output_of, tied
-from chat.http.requests import Answer, answer
+from chat.operations import ADMIN, Resource
 from chat.tasks import happens, open_tasks
 from contracts.answers.system import McpServers, McpServerState
 from contracts.errors import CallError, ConfigError, ErrorCode, StrawberryError
 from contracts.names import HUB_SKILLS
 from contracts.wire import Json
 from hub_agent.calls.own_skills import OwnSkills
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer
 from hub_server import limits
 from hub_server.mcp.http import load
 
@@ -134,15 +131,6 @@ class McpClients:
             problem=problem.message if problem is not None else "",
         )
 
-    def routes(self, gate: Gate) -> list[BaseRoute]:
-        """Make the route."""
-
-        async def servers(request: Request) -> Answer[McpServers]:
-            await gate.require_admin(request)
-            return answer(self.state())
-
-        return [Route("/api/mcp/servers", servers)]
-
     async def run(self) -> None:
         """Follow the file until cancelled."""
         while True:
@@ -246,6 +234,18 @@ class McpClients:
 
             skill = registered(server.skill, server.doc, server.methods.values())
         self._own.put_foreign(server.skill, skill, server.call)
+
+
+mcp_servers: Resource[McpClients, Bearer] = Resource("mcp-servers", "/api/mcp/servers")
+
+
+@mcp_servers.get(ADMIN)
+async def list_servers(servers: McpClients, asking: Bearer) -> McpServers:
+    """List the servers of [`mcp.json`](mcp.md#servers-of-others-as-skills).
+
+    `state` is `starting`, `ready` or `failed`, `problem` what is wrong with the file.
+    """
+    return servers.state()
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from contracts.wire import rfc3339
 from hub_agent.bus.connection import BusHealth
 from hub_agent.settings import BusKind
 from hub_server.system.host import CheckAnswer
-from hub_server.system.http import RestorableBackup, ShownLine, SystemState
+from hub_server.system.operations import RestorableBackup, ShownLine, SystemState
 from hub_web import limits
 from hub_web.parts.files import FileField, in_browser, size
 from hub_web.parts.forms import choice, switch, text_field

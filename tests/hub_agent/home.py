@@ -244,7 +244,7 @@ def says(text: str, **more: Any) -> dict[str, Any]:
 async def chunks(response: httpx.Response) -> AsyncGenerator[Any, None]:
     """The chunks of a stream as they come; the last one is the text ``[DONE]``."""
     async for line in response.aiter_lines():
-        if line:
+        if line and not line.startswith(":"):
             assert line.startswith("data: "), line
             text = line.removeprefix("data: ")
             yield text if text == "[DONE]" else json.loads(text)

@@ -65,7 +65,7 @@ async def test_the_log_is_shown_without_secrets_from_a_level_on_and_live(home, c
     ]
     async with client.stream("GET", "/api/system/logs", params={"follow": True, "last": 0}) as stream:
         lines = stream.aiter_lines()
-        assert await anext(lines) == ": log"
+        assert await anext(lines) == ": system"
         log.error("here it comes")
         assert [line async for line in _two(lines)][-1].count("here it comes") == 1
 
