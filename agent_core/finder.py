@@ -19,7 +19,9 @@ from agent_core.search.embeddings import Embeddings
 from agent_core.search.index import MAX_ANSWER_BYTES, IndexedDevice, SkillIndex
 from agent_core.search.targets import AnyDirectory
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
+from agent_core.sentences.intents import Home
 from agent_core.sentences.templates import vocabulary
+from agent_core.sentences.understanding import Said, Understanding
 from contracts.chat.vocabulary import Vocabulary
 from contracts.wire import Json
 
@@ -51,6 +53,7 @@ class SkillFinder:
         self._on_problem = on_problem
         self._skills = SkillIndex()
         self._sentences = SentenceIndex()
+        self._understanding = Understanding(self._sentences)
         self._embeddings: Embeddings | None = None
         self._indexed: dict[str, dict[str, RegisteredSkill]] = {}
         self._known: dict[str, dict[str, tuple[RegisteredSkill, str, str, str | None]]] = {}
@@ -142,6 +145,43 @@ class SkillFinder:
             on_problem=self._on_problem,
         )
 
+    async def understand(
+        self,
+        utterance: str,
+        *,
+        language: str,
+        current: str | None,
+        user: str | None = None,
+        patient: bool = False,
+    ) -> SentenceCall | SentenceChoice | None:
+        """Find the call that an utterance means, by declared sentences and by everyday ones.
+
+        Args:
+            patient: Whether nothing else answers, so that a language that is not loaded yet is waited for.
+        """
+        entry = None if current is None else self.directory.get(current)
+        places = tuple(entry.places) if entry is not None else ()
+        said = Said(
+            utterance,
+            language,
+            current,
+            here=places[0] if places else None,
+            is_connected=self._is_connected,
+            hears=self._hears(user),
+            on_problem=self._on_problem,
+        )
+        self.sync()
+        return await self._understanding.meaning(said, is_patient=patient)
+
+    async def warm(self, language: str) -> None:
+        """Load what everyday sentences of a language need, if there is anything that they can mean."""
+        await self._understanding.warm(language)
+
+    def set_home(self, home: Home | None) -> None:
+        """Set what knows the entities of Home Assistant; again where they changed."""
+        self._understanding.intents.home = home
+        self._understanding.intents.changed()
+
     def set_values(self, lists: Mapping[str, Mapping[str, str]]) -> None:
         """Set what may stand in slots whose schema names a list (``skill.Values``).
 
@@ -157,10 +197,10 @@ class SkillFinder:
         """Return the languages that there are sentences in, as far as it has caught up."""
         return self._sentences.languages
 
-    def examples(self, language: str, user: str | None = None) -> list[str]:
-        """Return some sentences that work."""
+    def examples(self, language: str, user: str | None = None, *, near: str = "") -> list[str]:
+        """Return some sentences that work, those first that are nearest to what was said."""
         self.sync()
-        return self._sentences.examples(language, hears=self._hears(user))
+        return self._understanding.examples(language, near=near, hears=self._hears(user))
 
     def vocabulary(self, language: str, *, current: str | None, user: str | None = None) -> Vocabulary:
         """Return what can be said on a device, for speech to text."""
@@ -294,6 +334,7 @@ class SkillFinder:
         if first != leading and entry is not None:
             if leading is not None:
                 self._sentences.remove(leading, skill)
+                self._understanding.intents.remove(leading, skill)
             leads[audience] = first
             yield from self._add_sentences(entry, providers[first])
 
@@ -306,7 +347,16 @@ class SkillFinder:
         return entry is None or not entry.connected, self._providers[skill][device].rank, device
 
     def _add_sentences(self, entry: DeviceEntry, skill: RegisteredSkill) -> Iterator[None]:
-        for target in targets.skill_targets(self.directory, entry, skill):
+        found = targets.skill_targets(self.directory, entry, skill)
+        is_hub = entry.id == HUB_KEY
+        self._understanding.intents.put(
+            found,
+            source=entry.id,
+            kind=skill.registration.thing,
+            names=() if is_hub else entry.names,
+            places=(skill.registration.area,) if skill.registration.area else entry.places,
+        )
+        for target in found:
             if skill.device_agnostic and entry.id not in self._leading.get(skill.name, {}).values():
                 return  # another provider took the lead meanwhile
             if target.method.sentences:
@@ -317,6 +367,7 @@ class SkillFinder:
 
     def _forget_sentences(self, device: str, skill: str) -> None:
         self._sentences.remove(device, skill)
+        self._understanding.intents.remove(device, skill)
         providers = self._providers.get(skill, {})
         providers.pop(device, None)
         leads = self._leading.get(skill, {})

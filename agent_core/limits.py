@@ -195,3 +195,26 @@ MAX_SLOT_CHOICES: Final = 8
 """Deeper or with more choices, a schema counts as free text, so that looking takes no time."""
 MAX_SPOKEN: Final = 100
 """Characters of a value that a person says."""
+
+# Sentences of `home-assistant-intents`, matched by hassil in a thread.
+
+MAX_NAMED_THINGS: Final = 5_000
+"""Names of things; 2,000 take 5 to 12 ms of a match."""
+MAX_THING_NAME: Final = 100
+MAX_RECOGNIZED: Final = 200
+"""Ways in which an utterance is read; each thing of the same name is one."""
+INTENT_WAIT_S: Final = 2.0
+"""How long an utterance waits for the match beside the event loop; then it is as if nothing fitted."""
+FIRST_INTENT_WAIT_S: Final = 5.0
+"""The same while the language is loaded, where no model could answer in its place."""
+MAX_LANGUAGES: Final = 4
+"""Languages that are kept in memory; each takes 10 MB."""
+MOST_NUMBER_WORDS: Final = 4
+"""Words of a number up to 100: ``soixante et onze``."""
+LEAST_CORRECTED: Final = 4
+"""Letters of a word that may be misspelt; shorter ones are too near to others."""
+MAX_CORRECTIONS: Final = 8
+"""Ways in which an utterance may have been meant; with more it is guessing."""
+MAX_EXAMPLES: Final = 200
+NEAREST_EXAMPLES: Final = 3
+MAX_INTENT_ANSWER: Final = 2_000

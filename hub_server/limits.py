@@ -70,3 +70,8 @@ TRACES_DELAY_MS: Final = 1_000
 TRACES_SEND_S: Final = 5.0
 TRACES_END_S: Final = 3.0
 """How long the end of the hub waits for a collector that does not answer."""
+
+# Everyday sentences.
+
+SENTENCES_AFTER_S: Final = 5.0
+"""After the start, when the household's language is loaded: it takes a second of the processor and 10 MB."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
 
+from agent_core.finder import SkillFinder
 from agent_core.gateway.opening import LiveGateway
 from agent_core.lazy import Lazy
 from agent_core.models.entries import GatewayKind, Models
@@ -200,6 +201,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         await stack.enter_async_context(own.offering((*live.skills, AgentSkill(assistant))))
         stack.callback(live.home_assistant.on_offered(own.refresh))
         supervise(tasks, partial(_keep_tidy, registry, assistant, live), name="old records")
+        tasks.create_task(_warm(registry.search, settings.household.language), name="everyday sentences")
         stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
         await stack.enter_async_context(open_bus_chat(registry, assistant.ask, bus, trail))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
@@ -339,6 +341,12 @@ def _wyoming(settings: HubSettings, registry: Registry, ask: Ask) -> AbstractAsy
 
     language = settings.household.language
     return open_handle_service(settings.wyoming, registry, ask, language=language, version=_version())
+
+
+async def _warm(search: SkillFinder, language: str) -> None:
+    """Load the household's language before somebody speaks, and after the start."""
+    await asyncio.sleep(limits.SENTENCES_AFTER_S)
+    await search.warm(language)
 
 
 async def _keep_tidy(registry: Registry, assistant: Assistant, live: Live) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from agent_core import limits
 from agent_core.search.catalogue import Target
 from agent_core.sentences.matching import OutOfSteps, Steps, folded, normalized
-from agent_core.sentences.responses import choice_text, primary
+from agent_core.sentences.responses import choice_text, near_text, primary
 from agent_core.sentences.templates import BadTemplate, Template, compile_template
 from contracts.devices.registration import Method
 from contracts.wire import Json
@@ -31,23 +31,32 @@ class SentenceCall:
 
     Attributes:
         language: In which it was said, ``en`` for example.
+        answer: Says the result where the method has no response in this language; empty where it cannot.
     """
 
     target: Target
     arguments: dict[str, Json]
     language: str = "en"
+    answer: Callable[[Json], str] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class SentenceChoice:
-    """Several calls that an utterance may mean; the user must say which."""
+    """Calls that an utterance may mean; the user must say which.
+
+    Attributes:
+        said: What it is near to, where it was not said exactly.
+    """
 
     calls: tuple[SentenceCall, ...]
+    said: str = ""
 
     @property
     def question(self) -> str:
         """Return the question for the user."""
         language = self.calls[0].language
+        if self.said:
+            return near_text(self.said, language=language)
         names = sorted({call.target.device_name for call in self.calls})
         if len(names) > 1:
             return choice_text(names, of="devices", language=language)
@@ -277,7 +286,7 @@ class SentenceIndex:
         for source in sorted(shares.slow - self._slow):
             on_problem(source, "its sentences take too long to match: not all of them are tried")
         self._slow |= shares.slow
-        return _decide(calls, current, is_connected)
+        return decide(calls, current, is_connected)
 
     @property
     def languages(self) -> list[str]:
@@ -406,9 +415,10 @@ def _digest(entries: list[tuple[str, _Entry]]) -> str:
     return hashlib.sha256(json.dumps(sorted(said)).encode()).hexdigest()
 
 
-def _decide(
+def decide(
     calls: list[SentenceCall], current: str | None, is_connected: Callable[[str], bool]
 ) -> SentenceCall | SentenceChoice | None:
+    """Choose the call that is meant: on the current device, or on one that can be called; else ask."""
     here = [call for call in calls if call.target.device == current]
     connected = [call for call in calls if is_connected(call.target.device)]
     chosen = _distinct(here or connected or calls)

@@ -57,6 +57,7 @@ class _Language:
     others: str = "one of {count} others"
     devices: str = "On which device: {names}? Say it again with the name of the device at the end."
     methods: str = "That can mean {names}. Please use other words."
+    near: str = "Did you mean: {text}?"
     failures: Mapping[ErrorCode, str] = field(
         default_factory=lambda: {
             ErrorCode.NEEDS_CONFIRMATION: "I need a yes for that, and I cannot ask here: say it in the "
@@ -98,6 +99,7 @@ _LANGUAGES: Final = {
         others="eines von {count} anderen",
         devices="Auf welchem Gerät: {names}? Sag es noch einmal, mit dem Namen des Geräts am Ende.",
         methods="Das kann {names} heißen. Sag es bitte mit anderen Worten.",
+        near="Meintest du: {text}?",
         failures=_GERMAN_FAILURES,
     ),
 }
@@ -167,6 +169,11 @@ def choice_text(names: list[str], *, of: Literal["devices", "methods"], language
         ]
     said = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {words.either} {names[-1]}"
     return (words.devices if of == "devices" else words.methods).format(names=said)
+
+
+def near_text(said: str, *, language: str) -> str:
+    """Write the question whether a sentence was meant that is near to what was said."""
+    return _LANGUAGES.get(primary(language), _ENGLISH).near.format(text=_without_control(said))
 
 
 def _without_control(text: str) -> str:

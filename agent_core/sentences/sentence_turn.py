@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 from agent_core.search.catalogue import Catalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
-from agent_core.sentences.responses import failure_text, response_text
+from agent_core.sentences.responses import failure_text, primary, response_text
 from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.turn import Emit, TurnContext
 from contracts.chat import TextDelta, TurnFinal
@@ -44,6 +44,8 @@ async def run_sentence(
             text, failed = failure_text(error, language=matched.language), True
         else:
             method = matched.target.method
-            text = response_text(method, result, matched.arguments, language=matched.language)
+            is_declared = matched.language in map(primary, method.responses)
+            text = "" if matched.answer is None or is_declared else matched.answer(result)
+            text = text or response_text(method, result, matched.arguments, language=matched.language)
     emit(TextDelta(text=text))
     emit(TurnFinal(answer=text, mode="sentence", device=device, failed=failed))

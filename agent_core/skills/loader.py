@@ -177,6 +177,7 @@ def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkil
             doc=inspect.cleandoc(owner.__doc__ or "")[:8_000],
             device_agnostic=getattr(instance, "device_agnostic", False),
             area=getattr(instance, "area", None),
+            thing=owner.kind if issubclass(owner, Skill) else None,
             methods=[method.contract for method in methods.values()],
             homeassistant=getattr(instance, "homeassistant", {}),
         )

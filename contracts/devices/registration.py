@@ -135,6 +135,7 @@ class Registration(Wire):
         doc: The docstring of the class.
         device_agnostic: Whether any device that has the skill serves as well as another.
         area: Where the skill acts, if that is not where the device stands.
+        thing: What it is to everyday sentences, as ``light``; None where the rule decides.
         homeassistant: By method or property, what it is in Home Assistant, where the owner exposes it.
     """
 
@@ -143,5 +144,6 @@ class Registration(Wire):
     doc: Annotated[str, Field(max_length=8_000)] = ""
     device_agnostic: bool = False
     area: Annotated[str, Field(max_length=200)] | None = None
+    thing: Annotated[str, Field(pattern=r"^[a-z_]{1,32}$")] | None = None
     methods: Annotated[list[Method], Field(max_length=MAX_METHODS)]
     homeassistant: Annotated[dict[Token, Appearance], Field(max_length=MAX_METHODS)] = {}

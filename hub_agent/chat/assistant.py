@@ -102,8 +102,12 @@ class Assistant:
         matched = None
         if agent.acts_on_sentences and not request.steps:
             language = self.prompter.household(user).language
-            meant = self.registry.search.match(
-                request.message, language=language, current=device, user=user.id
+            meant = await self.registry.search.understand(
+                request.message,
+                language=language,
+                current=device,
+                user=user.id,
+                patient=not self.agents.gateway(agent).models.usable,
             )
             matched = allowed_sentence(meant, agent.allow)
         missing = None
@@ -111,10 +115,10 @@ class Assistant:
             if self.agents.gateway(agent).models.usable:
                 self.quotas.messages.spend(caller.claims, person=person)
             elif caller.device is None:
-                missing = self._no_model(user, agent)
+                missing = self._no_model(user, agent, request.message)
             else:
                 # It may answer this turn itself, and hands it in.
-                raise self._no_model(user, agent)
+                raise self._no_model(user, agent, request.message)
         if caller.device is not None:
             # The record of a device's conversations is here; its own instructions are for its own model.
             request = request.model_copy(update={"history": (), "notes": "", "tools": (), "steps": ()})
@@ -343,7 +347,7 @@ class Assistant:
         confirmer = TurnConfirmer(self.questions, turn.user, turn.id, expires_s)
         return Consent(confirmer, on_refused=caller.note_refused)
 
-    def _no_model(self, user: User, agent: Agent) -> NoModel:
+    def _no_model(self, user: User, agent: Agent, message: str) -> NoModel:
         if agent is not ASSISTANT:
             models = self.agents.models(agent)
             said = Phrase.joined("; ", models.problems or ["none is configured"])
@@ -352,12 +356,9 @@ class Assistant:
             )
         models = self.gateway.models
         said = Phrase.joined("; ", models.problems or ["no model is configured"])
-        examples = self.registry.search.examples(self.prompter.household(user).language, user.id)
-        works = (
-            Phrase("These sentences work without one: {examples}.", examples="; ".join(examples))
-            if examples
-            else ""
-        )
+        language = self.prompter.household(user).language
+        examples = self.registry.search.examples(language, user.id, near=message)
+        works = Phrase("Did you mean: {examples}?", examples="; ".join(examples)) if examples else ""
         return NoModel(said, hint=Phrase.joined(" ", [each for each in (works, models.hint) if each]))
 
 

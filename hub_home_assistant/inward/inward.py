@@ -9,6 +9,7 @@ from contracts.phrases import Phrase
 from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.inward.control import Rules
 from hub_home_assistant.inward.entities import Entity, House
+from hub_home_assistant.inward.sentences import HomeSentences
 from hub_home_assistant.inward.skill import HomeAssistantSkill, slot_values
 from hub_home_assistant.inward.topics import topic_of
 from hub_home_assistant.inward.zigbee import Zigbee
@@ -36,6 +37,7 @@ class Inward:
         self.client = client
         client.on_entities = self._show
         self.skill = HomeAssistantSkill(self._house, rules=self._rules, area_of=self._area_of)
+        self._sentences = HomeSentences(self._house)
         self._zigbee = Zigbee(world, feed)
         self._feed = feed
         self._world = world
@@ -78,6 +80,7 @@ class Inward:
     def _show(self) -> None:
         """Show the entities that there are now."""
         self._registry.search.set_values(slot_values(self._house().entities))
+        self._registry.search.set_home(self._sentences)
         self._feed.withhold("home_assistant", {topic_of(id_): _withheld(id_) for id_ in self.client.withheld})
         imported = None
         if self.client.settings is not None:

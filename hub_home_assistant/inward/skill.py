@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
+from agent_core.sentences.intents import HOME_KIND
 from agent_core.skills.skill import Values, skill_method
 from agent_core.times import parse_since
 from contracts.errors import Disconnected, InvalidMessage, NotFound
@@ -30,6 +31,7 @@ from hub_home_assistant.inward.words import (
     Condition,
     Quantity,
     german_state,
+    is_busy_as,
     quantity_class,
     said_state,
     wanted_state,
@@ -68,6 +70,15 @@ _LOCKS: Final = frozenset({"lock"})
 _REVIVING: Final = frozenset({"reload_config_entry", "update_entity"})
 """Services that make sense for what is not reachable."""
 
+_ACTIONS: Final = {
+    **dict.fromkeys(("start", "return_to_base"), "vacuum"),
+    **dict.fromkeys(("start_mowing", "dock"), "lawn_mower"),
+}
+"""The domain of an action; all others are of players."""
+Action = Literal[
+    "media_pause", "media_play", "media_next_track", "media_previous_track", "volume_up", "volume_down",
+    "start", "return_to_base", "start_mowing", "dock",
+]  # fmt: skip
 Names = str | list[str] | None
 Switched = Annotated[Names, Values("switched entities")]
 Leveled = Annotated[Names, Values("entities with a level")]
@@ -98,6 +109,8 @@ class HomeAssistantSkill(HubSkill):
     name is the name or id of an entity, or a list of them: one call for all that is meant. What locks, opens
     garages, or changes many entities asks the user first.
     """
+
+    kind = HOME_KIND
 
     def __init__(
         self,
@@ -292,6 +305,48 @@ class HomeAssistantSkill(HubSkill):
     async def unlock(self, name: Locks) -> dict[str, Any]:
         """Unlock a door; the user confirms it."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "unlock"): {}})
+
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
+    async def set_color(self, color: str, name: Names = None, area: OptionalArea = None) -> dict[str, Any]:
+        """Set the colour of lights, and turn them on.
+
+        Args:
+            color: Its English name, as red.
+            name: Names or ids; without any, all lights in the area.
+            area: An area or a floor.
+        """
+        entities = self._meant(name, area, frozenset({"light"}), "light")
+        return await self._call(entities, {("light", "turn_on"): {"color_name": color}})
+
+    @skill_method(untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
+    async def operate(self, action: Action, name: Names = None, area: OptionalArea = None) -> dict[str, Any]:
+        """Control players, vacuum cleaners and lawn mowers.
+
+        Args:
+            action: What one of that kind does.
+            name: Names or ids; without any, all in the area.
+            area: An area or a floor.
+        """
+        domain = _ACTIONS.get(action, "media_player")
+        entities = self._meant(name, area, frozenset({domain}), domain)
+        return await self._call(entities, {(domain, action): {}})
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def check_states(self, name: str | list[str], state: str) -> dict[str, Any]:
+        """Return which of some entities are in a state, and which are not.
+
+        Args:
+            name: Names or ids.
+            state: As Home Assistant has it: on, off, open, closed, locked, unlocked.
+        """
+        house, matched, unmatched = self._house(), list[dict[str, Json]](), list[dict[str, Json]]()
+        text = ""
+        for entity in self._meant(name, None, None, ""):
+            value = house.state(entity).value
+            is_so = value == state or is_busy_as(entity, value, state)
+            (matched if is_so else unmatched).append({"name": entity.name})
+            text = f"{said_state(entity, number_or_text(house.state(entity)))} {entity.unit or ''}".strip()
+        return {"matched": matched, "unmatched": unmatched, "state": text, "state_with_unit": text}
 
     @skill_method(destructive=True, open_world=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
     async def call_service(

@@ -214,11 +214,16 @@ def german_state(value: Json) -> Json:
     return _GERMAN.get(value, value) if isinstance(value, str) else value
 
 
+def is_busy_as(entity: Entity, state: Json, wanted: str) -> bool:
+    """Return whether what is busy or not is on or off, whatever its state is called."""
+    if entity.domain not in _BUSY or wanted not in ("on", "off"):
+        return False
+    return (state not in _OFF) == (wanted == "on") and state not in ("unavailable", "unknown", None)
+
+
 def wanted_state(entity: Entity, value: Json, condition: str) -> tuple[bool, str]:
     """Return whether an entity is in a condition, and how it is, in the language of the condition."""
     wanted, state = _WANTED[condition], said_state(entity, value)
-    is_so = state == wanted
-    if entity.domain in _BUSY and wanted in ("on", "off"):
-        is_so = (state not in _OFF) == (wanted == "on") and state not in ("unavailable", "unknown", None)
+    is_so = state == wanted or is_busy_as(entity, state, str(wanted))
     word: Any = "unknown" if state is None else state
     return is_so, str(word if condition in _ENGLISH_CONDITIONS else german_state(word))

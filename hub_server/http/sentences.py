@@ -75,13 +75,13 @@ async def attempt(
         current = directory.resolve(device).id
     language = language or assistant.prompter.household(asking.user).language
     await registry.search.catch_up()
-    matched = registry.search.match(q, language=language, current=current, user=user)
+    matched = await registry.search.understand(q, language=language, current=current, user=user, patient=True)
     calls = matched.calls if isinstance(matched, SentenceChoice) else () if matched is None else (matched,)
     return SentenceTried(
         language=language,
         calls=[_shown(each, directory.get(each.target.device)) for each in calls],
         question=matched.question if isinstance(matched, SentenceChoice) else None,
-        examples=[] if calls else registry.search.examples(language, user),
+        examples=[] if calls else registry.search.examples(language, user, near=q),
     )
 
 

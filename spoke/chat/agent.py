@@ -111,7 +111,7 @@ class Agent:
         if request.agent in AGENTS:
             self._skills.refresh()
             language = self._settings.household.language
-            matched = self._skills.finder.match(request.message, language=language, current=device)
+            matched = await self._skills.finder.understand(request.message, language=language, current=device)
         turn = Turn(request, user=_OWNER, device=device)
         if matched is not None:
             return await self._turns.open(turn, partial(self._run_sentence, matched))
@@ -272,7 +272,7 @@ class Agent:
     async def _answer_here(self, turn: Turn, emit: Emit, *, reason: str, can_act: bool) -> None:
         """Answer with this device's own model."""
         if not self._settings.models.usable:
-            emit(self._no_model(reason) if can_act else _UNKNOWN)
+            emit(self._no_model(reason, turn.request.message) if can_act else _UNKNOWN)
             return
         from spoke.chat.local_turn import LocalAgent
 
@@ -293,11 +293,11 @@ class Agent:
             turn, emit, history=history, beginning=beginning, can_act=can_act, caller=self._caller(turn)
         )
 
-    def _no_model(self, reason: str) -> TurnError:
+    def _no_model(self, reason: str, message: str) -> TurnError:
         models = self._settings.models
         said = "; ".join(models.problems) or "no model is configured"
-        examples = self._skills.finder.examples(self._settings.household.language)
-        works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
+        examples = self._skills.finder.examples(self._settings.household.language, near=message)
+        works = f"Did you mean: {'; '.join(examples)}?" if examples else ""
         hint = " ".join(filter(None, (works, models.hint)))
         return TurnError(
             code="no_model",

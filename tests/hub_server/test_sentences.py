@@ -74,5 +74,6 @@ async def test_each_user_is_understood_in_the_own_language(home: Home) -> None:
     async with home.client(await home.token(user)) as client:
         answer = await client.post("/api/chat", json={"message": "Schalte das Licht ein"})
         assert answer.json()["mode"] == "sentence"
-        assert (await client.post("/api/chat", json={"message": "turn on the lamp"})).status_code == 503
+        other = await client.post("/api/chat", json={"message": "turn on the lamp"})
+        assert other.json()["mode"] == "sentence"  # the other languages of the home are tried
     assert lamp.level == 100

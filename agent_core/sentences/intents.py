@@ -1,0 +1,291 @@
+"""Everyday sentences for what a home has: lights, blinds, players, timers, whoever made the skill.
+
+A skill is a thing of a kind (`kinds`), called by its name, its kind and its room. A `Home` names the entities
+of Home Assistant. What matches becomes the same `SentenceCall` as of a declared sentence.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from agent_core import limits
+from agent_core.search.catalogue import Target
+from agent_core.search.directory import HUB_KEY
+from agent_core.sentences.index import Hears, SentenceCall
+from agent_core.sentences.kinds import NAMELESS, call_for, kind_of, skill_words
+from agent_core.sentences.matching import spoken
+from agent_core.sentences.phrasebook import Phrasebook
+from contracts.wire import Json
+
+EVERYWHERE: Final = "*"
+"""The area of a sentence that names none, said where there is none."""
+HOME_KIND: Final = "home"
+"""The kind of the skill that a `Home` speaks for."""
+
+_ALL: Final = frozenset({"light_all", "fan_all"})
+"""Responses to what is meant for all of a home: one call of several would be a part of it."""
+
+Slots = dict[str, Json]
+
+
+class Home(Protocol):
+    """What knows many things by name, and which method of its skill an intent means."""
+
+    def names(self) -> Iterable[tuple[str, str, str]]:
+        """Return what things are called, the value that stands for each, and its domain."""
+        ...
+
+    def areas(self) -> Mapping[str, str]:
+        """Return what areas are called, with the name of each."""
+        ...
+
+    def floors(self) -> Mapping[str, str]:
+        """Return what floors are called, with the name of each."""
+        ...
+
+    def call(self, intent: str, slots: Slots, domain: str) -> tuple[str, Slots] | None:
+        """Return a method with its arguments; None where the intent means nothing that there is.
+
+        The area `EVERYWHERE` is of a sentence that names no room, said where the room is not known.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class _Thing:
+    """A skill of a device that sentences can mean."""
+
+    key: str
+    kind: str
+    source: str
+    names: tuple[str, ...]
+    places: frozenset[str]
+    targets: Mapping[str, Target]
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """What may be said in a language, with the version that it is of."""
+
+    version: int
+    values: Mapping[str, Any]
+    names: frozenset[str]
+
+
+class IntentIndex:
+    """What can be meant, by name, kind and room.
+
+    Attributes:
+        home: Knows the entities of Home Assistant, where there are any.
+    """
+
+    def __init__(self) -> None:
+        self.home: Home | None = None
+        self._home_targets: Mapping[str, Target] = {}
+        self._home_source = ""
+        self._things: dict[str, _Thing] = {}
+        self._lists: dict[str, _Lists] = {}
+        self._version = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._things) or (self.home is not None and bool(self._home_targets))
+
+    def put(
+        self,
+        targets: Iterable[Target],
+        *,
+        source: str,
+        kind: str | None,
+        names: Iterable[str],
+        places: Iterable[str],
+    ) -> None:
+        """Add a skill, if it is of a kind.
+
+        Args:
+            source: Id of the device that registered it.
+            kind: What its author says that it is; None where the rule decides.
+            names: Of the device; empty of the hub.
+            places: Where the device is.
+        """
+        by_name = {target.method.name: target for target in targets}
+        first = next(iter(by_name.values()), None)
+        if first is None:
+            return
+        kind = kind or kind_of(first.skill, by_name)
+        if kind == HOME_KIND:
+            self._home_targets, self._home_source = by_name, source
+        elif kind is not None:
+            words, at = skill_words(first.skill), frozenset(map(spoken, places))
+            prefixes = ("", *map(spoken, names), *at)
+            said = tuple(f"{prefix} {words}".strip()[: limits.MAX_THING_NAME] for prefix in prefixes)
+            key = f"{source}/{first.skill}"
+            self._things[key] = _Thing(key, kind, source, said, at, by_name)
+        self._version += 1
+
+    def remove(self, source: str, skill: str) -> None:
+        """Remove a skill of a device, if it is known."""
+        self._things.pop(f"{source}/{skill}", None)
+        if source == self._home_source and any(each.skill == skill for each in self._home_targets.values()):
+            self._home_targets = {}
+        self._version += 1
+
+    def changed(self) -> None:
+        """Read again what the home knows."""
+        self._version += 1
+
+    def lists(self, book: Phrasebook) -> _Lists:
+        """Return what may be said in a language; it is made where something changed."""
+        found = self._lists.get(book.language)
+        if found is None or found.version != self._version:
+            found = self._lists[book.language] = self._made_lists(book)
+        return found
+
+    def examples(self, book: Phrasebook, hears: Hears) -> list[str]:
+        """Return sentences for what there is, one thing of each kind."""
+        kinds: dict[str, str] = {}
+        for thing in self._things.values():
+            if all(hears(thing.source, target) for target in thing.targets.values()):
+                kinds.setdefault(thing.kind, next(iter(book.kinds.get(thing.kind, ())), thing.names[0]))
+        if self.home is not None and self._home_targets:
+            kinds |= {domain: said for said, _, domain in self.home.names()}
+        return [
+            text.replace("{name}", name)
+            for kind, name in kinds.items()
+            for text in book.examples.get(kind, ())
+        ]
+
+    def calls(
+        self,
+        results: Sequence[Any],
+        book: Phrasebook,
+        utterance: str,
+        *,
+        current: str | None,
+        hears: Hears = lambda source, target: True,
+    ) -> tuple[list[SentenceCall], bool]:
+        """Return the calls that fit best of what was recognized, and whether all of them are meant.
+
+        Args:
+            current: Id of the current device: free words, as what to buy, go to it and to the hub alone.
+        """
+        ranked: dict[tuple[int, ...], list[SentenceCall]] = {}
+        length = len(spoken(utterance).split())
+        for result in results:
+            named = result.entities.get("name")
+            if named is not None and len(spoken(named.text).split()) >= length:
+                continue  # a name alone is no sentence
+            slots: Slots = {name: each.value for name, each in result.entities.items()}
+            domain = str((named.metadata or {}).get("domain", "") if named else slots.get("domain", ""))
+            wild = sum(len(each.text) for each in result.entities.values() if each.is_wildcard)
+            rank = (wild, -("name" in slots), -result.text_chunks_matched)
+            intent, key = result.intent.name, result.response or "default"
+            said = {name: each.text.strip() or each.value for name, each in result.entities.items()}
+            for target, arguments in self._calls_of(intent, slots, domain, hears):
+                if wild and target.device not in (current, HUB_KEY):
+                    continue
+                is_told = target.method.flags.read_only and target not in self._home_targets.values()
+                answer = None if is_told else partial(_answer, book, intent, key, said, domain)
+                call = SentenceCall(target, arguments, book.language, answer)
+                ranked.setdefault(rank, []).append(call)
+        best = ranked[min(ranked)] if ranked else []
+        return best, any(result.response in _ALL for result in results)
+
+    def _calls_of(self, intent: str, slots: Slots, domain: str, hears: Hears) -> list[tuple[Target, Slots]]:
+        named = slots.get("name")
+        made: list[tuple[Target, Slots]] = []
+        if named is None or str(named) in self._things:
+            made += self._own_calls(intent, slots, domain, hears)
+        if self.home is not None and self._home_targets and (named is None or str(named) not in self._things):
+            found = self.home.call(intent, slots, domain)
+            target = self._home_targets.get(found[0]) if found is not None else None
+            if found is not None and target is not None and hears(self._home_source, target):
+                made.append((target, found[1]))
+        return made
+
+    def _own_calls(
+        self, intent: str, slots: Slots, domain: str, hears: Hears
+    ) -> Iterable[tuple[Target, Slots]]:
+        named, at = slots.get("name"), (slots.get("area"), slots.get("floor"))
+        places = {spoken(str(each)) for each in at if each not in (None, EVERYWHERE)}
+        given = {
+            name: value for name, value in slots.items() if name not in ("name", "domain", "area", "floor")
+        }
+        things = list(self._things.values()) if named is None else [self._things[str(named)]]
+        for thing in things:
+            if named is None and thing.kind != domain and (domain or thing.kind not in NAMELESS):
+                continue
+            if places and not places <= thing.places and thing.kind not in NAMELESS:
+                continue
+            parameters = {
+                name: list(target.method.parameters.get("properties", ()))
+                for name, target in thing.targets.items()
+            }
+            found = call_for(intent, thing.kind, given, parameters)
+            if found is None:
+                continue
+            target = thing.targets[found[0]]
+            if set(target.method.parameters.get("required", ())) <= found[1].keys() and hears(
+                thing.source, target
+            ):
+                yield target, found[1]
+
+    def _made_lists(self, book: Phrasebook) -> _Lists:
+        from hassil import TextSlotList
+
+        names: dict[tuple[str, str, str], None] = {}
+        for thing in self._things.values():
+            if thing.kind in NAMELESS and thing.kind != "media_player":
+                continue
+            generic = [spoken(each) for each in book.kinds.get(thing.kind, ())]
+            placed = [f"{place} {word}" for place in thing.places for word in generic]
+            for said in (*thing.names, *generic, *placed):
+                names[said, thing.key, thing.kind] = None
+        areas = {place: place for thing in self._things.values() for place in thing.places}
+        floors: dict[str, str] = {}
+        if self.home is not None and self._home_targets:
+            for each in self.home.names():
+                names[each] = None
+            areas |= self.home.areas()
+            floors |= self.home.floors()
+        bounded = [each for each in names if 0 < len(each[0]) <= limits.MAX_THING_NAME]
+        bounded = bounded[: limits.MAX_NAMED_THINGS]
+        tuples = [(said, value, {"domain": domain}, {"domain": domain}) for said, value, domain in bounded]
+        values = {
+            "name": TextSlotList.from_tuples(tuples, allow_template=False, name="name"),
+            "area": _texts("area", areas),
+            "floor": _texts("floor", floors),
+        }
+        words = frozenset((*(each[0] for each in bounded), *areas, *floors))
+        return _Lists(self._version, values, words)
+
+
+def is_risky(call: SentenceCall) -> bool:
+    """Return whether a call is not made because of a sentence that is only near to what was said."""
+    flags = call.target.method.flags
+    return not flags.read_only and (flags.unknown or flags.confirm or flags.destructive or flags.open_world)
+
+
+def distinct(calls: Iterable[SentenceCall]) -> list[SentenceCall]:
+    """Return calls that differ in what they do."""
+    found = {(each.target.path, json.dumps(each.arguments, sort_keys=True)): each for each in calls}
+    return list(found.values())
+
+
+def _texts(name: str, values: Mapping[str, str]) -> Any:
+    from hassil import TextSlotList
+
+    bounded = [pair for pair in values.items() if 0 < len(pair[0]) <= limits.MAX_THING_NAME]
+    return TextSlotList.from_tuples(bounded[: limits.MAX_NAMED_THINGS], allow_template=False, name=name)
+
+
+def _answer(
+    book: Phrasebook, intent: str, key: str, slots: Mapping[str, Json], domain: str, result: Json
+) -> str:
+    """Return the package's answer; what was read of states is in the result."""
+    read: Mapping[str, Json] = result if isinstance(result, dict) else {}
+    value = read.get("state", read.get("value"))
+    state = {"domain": domain, "state": value, "state_with_unit": read.get("state_with_unit")}
+    query = {name: read.get(name, []) for name in ("matched", "unmatched")}
+    return book.answer(intent, key, {"slots": dict(slots), "state": state, "query": query})

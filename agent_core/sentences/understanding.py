@@ -1,0 +1,190 @@
+"""What an utterance means without a model: declared sentences first, then everyday ones, then near ones."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agent_core import limits
+from agent_core.sentences.index import (
+    Hears,
+    OnProblem,
+    SentenceCall,
+    SentenceChoice,
+    SentenceIndex,
+    decide,
+)
+from agent_core.sentences.intents import EVERYWHERE, IntentIndex, distinct, is_risky
+from agent_core.sentences.matching import normalized, spoken
+from agent_core.sentences.phrasebook import Phrasebook, load_phrasebook
+from agent_core.sentences.responses import primary
+
+Meaning = SentenceCall | SentenceChoice | None
+
+
+@dataclass(frozen=True)
+class Said:
+    """An utterance, and who hears it.
+
+    Attributes:
+        language: BCP 47.
+        current: Id of the current device.
+        here: The area of the current device.
+        is_connected: See `SentenceIndex.match`; so are the other functions.
+    """
+
+    text: str
+    language: str
+    current: str | None
+    here: str | None
+    is_connected: Callable[[str], bool]
+    hears: Hears
+    on_problem: OnProblem
+
+
+class Understanding:
+    """Finds the call that an utterance means.
+
+    Attributes:
+        intents: What everyday sentences can mean.
+    """
+
+    def __init__(self, declared: SentenceIndex) -> None:
+        self.intents = IntentIndex()
+        self._declared = declared
+        self._books: OrderedDict[str, Phrasebook | None] = OrderedDict()
+        self._loading: dict[str, asyncio.Future[Phrasebook | None]] = {}
+        # One match at a time: hassil holds the interpreter's lock, so more would only be slower together.
+        self._matching = asyncio.Lock()
+
+    async def meaning(self, said: Said, *, is_patient: bool = False) -> Meaning:
+        """Return the call that is meant, several to choose from, or None.
+
+        Args:
+            is_patient: Whether a language that is not loaded yet is waited for.
+        """
+        if (found := self._match(said, said.text, said.language)) is not None:
+            return found
+        if len(said.text) > limits.MAX_UTTERANCE or not normalized(said.text):
+            return None
+        spoken_in = primary(said.language)
+        book = await self._book(said.language, is_patient=is_patient)
+        others = [each for each in self._books.values() if each is not None and each is not book]
+        languages = [each for each in self._declared.languages if each != spoken_in]
+        for each in (book, *others) if book is not None else others:
+            if (found := await self._in_language(said, each)) is not None:
+                return found
+        for language in languages:
+            if (found := self._match(said, said.text, language)) is not None:
+                return found
+        return await self._near(said, book) if book is not None else None
+
+    async def warm(self, language: str) -> None:
+        """Load a language, if there is anything that its sentences can mean."""
+        if self.intents:
+            book = await self._load(language)
+            if book is not None:
+                async with self._matching:
+                    await asyncio.to_thread(self._recognized, book, "1", None)
+
+    def examples(self, language: str, *, near: str, hears: Hears) -> list[str]:
+        """Return sentences that work; where something was said, the nearest to it."""
+        if not near:
+            return self._declared.examples(language, hears=hears)
+        book = self._books.get(_key(language))
+        ours = self.intents.examples(book, hears) if book is not None else []
+        declared = self._declared.examples(language, limit=limits.MAX_EXAMPLES, hears=hears)
+        texts = dict.fromkeys((*ours, *declared))
+        words = {each for each in spoken(near).split() if len(each) > 1}
+        ranked = sorted(texts, key=lambda text: -_likeness(words, set(spoken(text).split())))
+        return ranked[: limits.NEAREST_EXAMPLES]
+
+    async def _in_language(self, said: Said, book: Phrasebook) -> Meaning:
+        for text in book.variants(said.text):
+            if (found := self._match(said, text, book.language)) is not None:
+                return found
+        return await self._everyday(said, book, said.text)
+
+    async def _near(self, said: Said, book: Phrasebook) -> Meaning:
+        """Find the one sentence that was misspelt; what is risky is asked."""
+        names = self.intents.lists(book).names if self.intents else frozenset()
+        texts = await asyncio.to_thread(book.corrected, said.text, names)
+        found: dict[str, SentenceCall] = {}
+        for text in texts:
+            match = self._match(said, text, book.language)
+            match = match or await self._everyday(said, book, text)
+            if isinstance(match, SentenceChoice):
+                return None
+            if match is not None:
+                found[text] = match
+        calls = distinct(found.values())
+        if len(calls) != 1:
+            return None
+        return SentenceChoice((calls[0],), said=next(iter(found))) if is_risky(calls[0]) else calls[0]
+
+    async def _everyday(self, said: Said, book: Phrasebook, text: str) -> Meaning:
+        if not self.intents:
+            return None
+        try:
+            async with asyncio.timeout(limits.INTENT_WAIT_S), self._matching:
+                results = await asyncio.to_thread(self._recognized, book, text, said.here)
+        except TimeoutError:
+            return None
+        calls, is_for_all = self.intents.calls(results, book, text, current=said.current, hears=said.hears)
+        if is_for_all and len(calls := distinct(calls)) > 1:
+            return SentenceChoice(tuple(calls))
+        return decide(calls, said.current, said.is_connected)
+
+    def _recognized(self, book: Phrasebook, text: str, here: str | None) -> list[Any]:
+        return book.matches(text, self.intents.lists(book).values, area=here or EVERYWHERE)
+
+    def _match(self, said: Said, text: str, language: str) -> Meaning:
+        return self._declared.match(
+            text,
+            language=language,
+            current=said.current,
+            is_connected=said.is_connected,
+            hears=said.hears,
+            on_problem=said.on_problem,
+        )
+
+    async def _book(self, language: str, *, is_patient: bool) -> Phrasebook | None:
+        wait = limits.FIRST_INTENT_WAIT_S if is_patient else limits.INTENT_WAIT_S
+        try:
+            async with asyncio.timeout(wait):
+                return await asyncio.shield(self._load(language))
+        except TimeoutError:
+            return None  # it goes on loading for the next one
+
+    def _load(self, language: str) -> asyncio.Future[Phrasebook | None]:
+        key = _key(language)
+        if key not in self._loading and key not in self._books:
+            loading = asyncio.get_running_loop().run_in_executor(None, load_phrasebook, language)
+            self._loading[key] = loading
+            loading.add_done_callback(lambda done: self._keep(key, done))
+        if key in self._loading:
+            return self._loading[key]
+        self._books.move_to_end(key)
+        known = asyncio.get_running_loop().create_future()
+        known.set_result(self._books[key])
+        return known
+
+    def _keep(self, key: str, done: asyncio.Future[Phrasebook | None]) -> None:
+        del self._loading[key]
+        if done.cancelled() or done.exception() is not None:
+            return
+        self._books[key] = done.result()
+        while len(self._books) > limits.MAX_LANGUAGES:
+            self._books.popitem(last=False)
+
+
+def _key(language: str) -> str:
+    return language.replace("_", "-").lower()
+
+
+def _likeness(words: set[str], others: set[str]) -> float:
+    """Return how alike two sets of words are; those that only begin alike count half."""
+    shared = len(words & others)
+    begun = sum(any(one[:4] == other[:4] for other in others) for one in words - others if len(one) > 3)
+    return (shared + begun / 2) / (len(words | others) or 1)
