@@ -43,20 +43,21 @@ class WatcherSkill(HubSkill):
         self,
         name: str,
         topics: list[str] | dict[str, Any],
-        instruction: str,
+        instruction: str = "",
         every_s: float | None = None,
         on_change: bool = False,
         actions: list[Any] | None = None,
         schedule: str | None = None,
         predicate: str | None = None,
         dry_run: bool = False,
+        then: list[dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
         """Make a watcher that keeps an eye on values and does what is instructed.
 
         The user is shown its predicate and its actions, and confirms them; until then it is a draft.
 
         Args:
-            name: Short: letters, digits, "_", "-" and ".".
+            name: Short, in the user's words.
             topics: Topics as BusSkill.query finds them: {"disk": "devices/nas/state/SystemSkill/disk"}.
             instruction: What the user wants, in the user's words.
             every_s: Seconds between two evaluations; or on_change, or a schedule.
@@ -67,6 +68,9 @@ class WatcherSkill(HubSkill):
             schedule: "every weekday at 7", "30 min before sunset", or cron.
             predicate: Condition such as: disk > 95 and mean(disk, "10m") > 90. Without it one is proposed.
             dry_run: Decide and report, but call nothing.
+            then: In place of actions, where nothing needs to be judged: what is done in this order each time
+                that the predicate becomes true, without a model: [{"notify": "Disk at {disk} %"}, {"call":
+                "devices.nas.LampSkill.turn_off", "arguments": {}, "after": "20m"}].
         """
         given = {
             "name": name,
@@ -75,6 +79,7 @@ class WatcherSkill(HubSkill):
             "every_s": every_s,
             "on_change": on_change,
             "allow": [{"path": each} if isinstance(each, str) else each for each in actions or ()],
+            "then": then or [],
             "schedule": schedule,
             "predicate": predicate,
             "dry_run": dry_run,

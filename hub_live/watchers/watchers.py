@@ -93,7 +93,7 @@ class Watchers:
         """
         by.user.require_writer()
         check_room(self.rows, request.name, by.user, as_draft=as_draft)
-        request = resolved(request, self.registry.directory.seen_by(by.user.id))
+        asked, request = request, resolved(request, self.registry.directory.seen_by(by.user.id))
         allow = self._checked(request, by)
         row = WatcherRow(
             name=request.name,
@@ -118,7 +118,7 @@ class Watchers:
             check_room(self.rows, request.name, by.user, as_draft=as_draft)
             # Stored first: what a person is told has failed must not run.
             await self.store.add(row, replace=row.name in self.rows)
-            self.rows[row.name], self._drafts[row.name] = row, (request, digest_of(row))
+            self.rows[row.name], self._drafts[row.name] = row, (asked, digest_of(row))
             self.evaluations.limits.forget(row.name)
             if is_active:
                 await self._try_follow(row)

@@ -202,7 +202,7 @@ class _Form:
     def _request(self) -> WatcherRequest:
         """Return the watcher that is wanted, which the routes check."""
         words = (self._words.value or "").strip()
-        if not words:
+        if not words and not (self._watcher and self._watcher.then):
             refuse(self._words, text("Say in words what it should do."))
         when, topics = self._when.value, self._sources()
         if not topics and when != "schedule":
@@ -225,7 +225,8 @@ class _Form:
             instruction=wanted.instruction,
             topics={**wanted.topics},
             predicate=(self._predicate.value or "").strip(),
-            allow=wanted.allow,
+            # Of one with steps they are those of the steps.
+            allow=None if self._watcher and self._watcher.then else wanted.allow,
             every_s=wanted.every_s,
             on_change=wanted.on_change,
             schedule=wanted.schedule,

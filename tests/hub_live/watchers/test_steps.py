@@ -15,6 +15,7 @@ from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, open_home
 from tests.hub_live.watchers.watching import STOP, CameraSkill, Watching
 from tests.hub_registry.spokes import eventually
+from tests.hub_server.test_http_direct_calls import call, post
 
 LIGHT = "devices.nas.CameraSkill.light"
 FULL = {"notify": "Disk at {disk} %"}
@@ -204,3 +205,22 @@ async def test_a_name_is_any_text_and_a_state_is_named_as_the_world_prints_it(wa
     }
     response = await watching.client.post("/api/watchers", json=nobody)
     assert "nas" in response.json()["hint"]
+
+
+async def test_the_assistant_makes_one_that_the_person_confirms(watching: Watching) -> None:
+    await watching.disk(50)
+    made = call(
+        "hub",
+        "WatcherSkill.create_watcher",
+        name="Platte voll",
+        topics=["devices.nas.SystemSkill.disk"],
+        predicate="disk > 95",
+        then=[FULL, {"call": STOP}],
+    )
+    status, error = await post(watching.client, made)
+    assert (status, error["arguments"]["actions"]) == (409, [FULL, {"call": STOP}])
+    status, watcher = await post(watching.client, {**made, "confirmation": error["confirmation"]})
+    assert (status, watcher["state"]) == (200, "active")
+    await watching.disk(96)
+    await watching.decided(1, "platte_voll")
+    assert watching.camera.stopped == ["camera"]
