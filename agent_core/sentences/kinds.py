@@ -125,6 +125,8 @@ def _converted(intent: str, slots: Mapping[str, Json]) -> dict[str, Json]:
             said["minutes"] = round(sum(numbers), 4)
         if name := said.pop("name", None):
             said["text"] = name
+    if intent == "HassCancelTimer":
+        said.setdefault("text", "Timer")  # what one is called that was set without a name
     if isinstance(step := said.get("volume_step"), str):
         said["volume_step"] = _STEP.get(step)
     return {name: value for name, value in said.items() if value is not None}

@@ -153,6 +153,23 @@ class WatcherSkill(HubSkill):
         user = self.asking.bearer(CHANGE).user
         return json_for_models(await self._timers.add(user, text, due=due, schedule=None, missed="run"))
 
+    @skill_method(
+        sentences={
+            "en": [
+                "remind me in {minutes} minute[s] to {text}",
+                "remind me to {text} in {minutes} minute[s]",
+            ],
+            "de": ["erinnere mich in {minutes} minute[n] (an|daran) {text}"],
+        },
+        responses={
+            "en": "I will remind you in {minutes}.",
+            "de": "Ich erinnere dich in {minutes}.",
+        },
+    )
+    async def remind_in(self, minutes: Minutes, text: str) -> dict[str, Any]:
+        """Remind the user of something in some minutes."""
+        return await self.set_timer(minutes, text)
+
     @skill_method()
     async def remind(
         self, text: str, at: str | None = None, every: str | None = None, missed: Missed = "tell"

@@ -99,6 +99,14 @@ async def test_free_words_go_to_the_device_that_hears_them_and_no_other(home: Ho
     assert await home.hears("add milk to the shopping list", on="pc") is None
 
 
+async def test_a_timer_without_a_name_is_cancelled(home: Home) -> None:
+    timer = {"timer": {"type": "string"}}
+    home.put("hub", "WatcherSkill", "set_timer", "cancel_timer", properties=timer, needed=1)
+    found = await home.hears("please cancel the timer")
+    assert isinstance(found, SentenceCall)
+    assert (found.target.method.name, found.arguments) == ("cancel_timer", {"timer": "Timer"})
+
+
 async def test_without_a_match_the_nearest_sentences_are_offered(home: Home) -> None:
     assert await home.hears("make the lamp dance") is None
     nearest = home.understanding.examples("en", near="make the lamp dance", hears=lambda *_: True)
