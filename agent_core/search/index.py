@@ -199,6 +199,8 @@ class SkillIndex:
             replace(term, missed=0.0) if self._named_by((term.word,), among) else term
             for term in query_terms(query)
         ]
+        if similar is not None:
+            similar = similar.standing_out(limits.MOST_SIMILAR)
         found = fused(self._ranking.search(terms, weak=similar is not None), similar)
         if similar is not None and max((score for _, score in found), default=0.0) < similar.least:
             found = []
