@@ -216,14 +216,13 @@ class Evaluations:
     async def propose(self, row: WatcherRow, seen: Mapping[str, Seen]) -> None:
         """Ask a model once for a predicate; without a good one, it evaluates at its interval itself."""
         try:
-            self.limits.check_tokens(row.name)
-            predicate, reason, row.tokens = await self.model.propose(row.instruction, seen)
-            self.limits.charge_tokens(row.name, row.tokens)
-            row.model_calls = 1
-            problem = problem_of(predicate, seen, self.clock) if predicate else reason
+            problem: str | None = await self._propose_once(row, seen)
+            if problem is not None and row.predicate:
+                tried, row.predicate = row.predicate, None
+                problem = await self._propose_once(row, seen, mistake=f"{tried}: {problem}")
             if problem is None:
-                row.predicate = predicate
                 return
+            row.predicate = None
         except (GatewayError, PredicateError) as error:
             problem = error.message
         if row.every_s is not None:
@@ -236,6 +235,20 @@ class Evaluations:
             row.note = Phrase("no predicate ({problem}): the model evaluates each new value", problem=problem)
         else:
             row.note = Phrase("no predicate ({problem}): the model evaluates it each time", problem=problem)
+
+    async def _propose_once(
+        self, row: WatcherRow, seen: Mapping[str, Seen], *, mistake: str = ""
+    ) -> str | None:
+        """Put the predicate that a model proposes into a row; return what is wrong with it."""
+        self.limits.check_tokens(row.name)
+        predicate, reason, tokens = await self.model.propose(row.instruction, seen, mistake=mistake)
+        self.limits.charge_tokens(row.name, tokens)
+        row.tokens, row.model_calls = row.tokens + tokens, row.model_calls + 1
+        row.predicate = predicate or None
+        try:
+            return problem_of(predicate, seen, self.clock) if predicate else reason
+        except PredicateError as error:
+            return error.message
 
     async def would_decide(self, row: WatcherRow, seen: Mapping[str, Seen], *, at: str) -> WouldDecide:
         """Return what the model decides on values of the past; nothing is done or recorded."""

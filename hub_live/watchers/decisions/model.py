@@ -141,10 +141,15 @@ class WatcherModel:
         self._household = household
         self._only = () if only is None else (only,)
 
-    async def propose(self, instruction: str, seen: Mapping[str, Seen]) -> tuple[str, str, int]:
+    async def propose(
+        self, instruction: str, seen: Mapping[str, Seen], *, mistake: str = ""
+    ) -> tuple[str, str, int]:
         """Ask once for a predicate; return it, the reason for it, and the tokens that this took.
 
         The predicate is empty where the model found none.
+
+        Args:
+            mistake: What it proposed before, and why that cannot be used.
 
         Raises:
             GatewayError: If no model answers.
@@ -155,6 +160,8 @@ class WatcherModel:
             Prompt(f"{self._now()}. Names: {', '.join(seen)}. Their values now:"),
             *_shown(seen),
         ]
+        if mistake:
+            parts += [Prompt("Your last predicate cannot be used:"), Text(Origin.DEVICE, mistake)]
         properties: dict[str, Json] = {"predicate": {"type": "string"}, "reason": {"type": "string"}}
         tool = _tool("propose", "Propose a predicate.", properties, required=["predicate"])
         given, tokens = await self._ask(_PROPOSE, parts, tool)

@@ -951,3 +951,13 @@ except Exception as error:
     assert (shown["state"], shown["predicate"]) == ("active" if approve else "draft", "disk > 95")
     told = model.requests[-1].results[-1]
     assert ("'strawberry watchers approve full' shows it and lets it begin" in told) is not approve
+
+
+async def test_a_proposal_that_cannot_be_read_is_tried_once_more_with_the_error(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    proposals = iter(["dsk > 95", "disk > 95"])
+    model.script = lambda _: calls("propose", predicate=next(proposals))
+    made = await watching.add()
+    assert (made["predicate"], made["note"], made["model_calls"]) == ("disk > 95", "", 2)
+    assert "did you mean 'disk'?" in asked(model.requests, "propose")[1]
