@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Annotated, Final, Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Annotated, Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -22,6 +22,7 @@ from contracts.wire import Part
 Model = TypeVar("Model", bound=BaseModel)
 Answered = TypeVar("Answered")
 Answers = TypeVar("Answers", covariant=True)
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ENVELOPE: Final = ("v", "kind")
 """What bodies that are also messages of the bus have and no request needs."""
@@ -45,6 +46,16 @@ class NoBody(Response):
 
 Download = Annotated[Response, "application/octet-stream"]
 """The type of an endpoint that answers with a file; other media types are declared likewise."""
+
+
+def reads(kind: type[BaseModel]) -> Callable[[Endpoint], Endpoint]:
+    """Return the decorator of an endpoint that reads a body: the OpenAPI document says so."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        vars(endpoint)["reads"] = kind
+        return endpoint
+
+    return declare
 
 
 class Uploaded(Part):

@@ -21,7 +21,7 @@ from chat.http.completions import (
     model_of,
 )
 from chat.http.errors import error_response
-from chat.http.requests import Answer, Answered, NoBody, answer, read
+from chat.http.requests import Answer, Answered, NoBody, answer, read, reads
 from chat.http.responses import ResponseAnswer, ResponseRequest, ResponseStream
 from chat.http.streams import Connections, EventStream, farewell
 from chat.service import ChatService
@@ -139,6 +139,7 @@ class ChatRoutes(Generic[Caller]):
             raise unknown_agent(name, known)
         return answer(model_of(name))
 
+    @reads(CompletionRequest)
     async def _complete(self, request: Request) -> Answer[CompletionAnswer] | EventStream:
         caller = await self._authenticate(request)
         body = await read(request, CompletionRequest)
@@ -153,6 +154,7 @@ class ChatRoutes(Generic[Caller]):
         form = Completion(turn, body)
         return await self._told(request, turn, form.stream() if body.stream else None, form.whole)
 
+    @reads(ResponseRequest)
     async def _respond(self, request: Request) -> Answer[ResponseAnswer] | EventStream:
         caller = await self._authenticate(request)
         body = await read(request, ResponseRequest)
@@ -177,6 +179,7 @@ class ChatRoutes(Generic[Caller]):
             return answer(whole(last), headers=ids)
         return farewell(client)
 
+    @reads(_ChatBody)
     async def _chat(self, request: Request) -> Answer[ChatAnswer]:
         caller = await self._authenticate(request)
         body = await read(request, _ChatBody)
@@ -242,6 +245,7 @@ class ChatRoutes(Generic[Caller]):
             return PlainTextResponse(as_markdown(conversation, title, turns), media_type="text/markdown")
         return answer(exported(conversation, title, turns))
 
+    @reads(_Rename)
     async def _rename(self, request: Request) -> Answer[ConversationTitle]:
         caller, conversation = await self._authenticate(request), _path_token(request, "conversation")
         title = (await read(request, _Rename)).title
@@ -257,6 +261,7 @@ class ChatRoutes(Generic[Caller]):
         caller, turn = await self._authenticate(request), _path_token(request, "turn")
         return answer(CancelledTurn(state=await (await self._service()).cancel(turn, caller)))
 
+    @reads(Approval)
     async def _confirm(self, request: Request) -> Answer[Approval]:
         caller, turn = await self._authenticate(request), _path_token(request, "turn")
         given, question = await read(request, Approval), request.path_params["question"]

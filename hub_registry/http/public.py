@@ -8,7 +8,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Answer, answer
+from chat.http.requests import Answer, answer, reads
 from contracts.devices.joining import (
     DeviceBus,
     EnrolAnswer,
@@ -46,17 +46,20 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     card = _card(registry)
     may_register = gate.require("register")
 
+    @reads(EnrolBody)
     async def enrol(request: Request) -> Answer[EnrolAnswer]:
         body = await read_open(request, EnrolBody, gate)
         gate.require_key(request, PublicKey.from_jwk(body.public_key))
         joined = await registry.enrolment.enrol(body.token, body.public_key, source=source_of(request))
         return answer(registry.enrol_answer(joined))
 
+    @reads(JoinRequest)
     async def ask(request: Request) -> Answer[JoinAsked]:
         body = await read_open(request, JoinRequest, gate)
         gate.require_key(request, PublicKey.from_jwk(body.public_key))
         return answer(await registry.joining.ask(body, source=source_of(request)))
 
+    @reads(JoinPoll)
     async def poll(request: Request) -> Answer[JoinState]:
         body = await read_open(request, JoinPoll, gate)
         found = registry.joining.poll(body.secret, source=source_of(request))

@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import Answer, NoBody, answer
+from chat.http.requests import Answer, NoBody, answer, reads
 from chat.operations import TOKEN, Needs, Resource
 from contracts.answers.people import PersonAnswer
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
@@ -136,6 +136,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     async def show_setup(_: Request) -> Answer[SetupAnswer]:
         return answer(SetupAnswer(needed=await people.needs_setup()))
 
+    @reads(SetupBody)
     async def set_up(request: Request) -> Answer[LoggedInAnswer]:
         body = await read_open(request, SetupBody, gate)
         source = source_of(request)
@@ -145,6 +146,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         gate.note("choose_password", user, address=source)
         return await _logged_in(registry, request, user)
 
+    @reads(LoginBody)
     async def log_in(request: Request) -> Answer[LoggedInAnswer]:
         body = await read_open(request, LoginBody, gate)
         source = source_of(request)

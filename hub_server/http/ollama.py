@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from chat.http.errors import error_response
 from chat.http.messages import ChatMessage, ForeignPart, OfferedTool, Stops, StopTexts, chat_request
-from chat.http.requests import Answer, answer, read
+from chat.http.requests import Answer, answer, read, reads
 from chat.http.streams import Connections, EventStream, farewell
 from chat.turns import Turn
 from contracts.chat import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
@@ -277,6 +277,7 @@ class OllamaRoutes:
         ]
         return answer({"models": loaded})
 
+    @reads(_ShowBody)
     async def _show(self, request: Request) -> Answer[ModelShown]:
         caller, body = await self._authenticate(request), await read(request, _ShowBody, any_type=True)
         name = _agent(body.model or body.name)
@@ -297,6 +298,7 @@ class OllamaRoutes:
             }
         )
 
+    @reads(_ChatBody)
     async def _chat(
         self, request: Request
     ) -> Answer[OllamaDone | OllamaAnswer] | Annotated[EventStream, "application/x-ndjson"]:
@@ -305,6 +307,7 @@ class OllamaRoutes:
             return self._load(body)
         return await self._answer(request, caller, body.chat_request(), _Lines(body))
 
+    @reads(_GenerateBody)
     async def _generate(
         self, request: Request
     ) -> Answer[OllamaDone | OllamaAnswer] | Annotated[EventStream, "application/x-ndjson"]:

@@ -1,17 +1,16 @@
 """``GET /api/openapi.json``: the routes as an OpenAPI document, made of the models that they read and answer.
 
-What a route reads is known from its endpoint, ``read(request, Model)`` or ``read_query(request, Model)``, and
-what it answers from the type that the endpoint declares, so that the document cannot say anything else than
-the code: ``Answer[T]``, ``NoBody``, ``EventStream``, or ``Annotated[Response, MEDIA_TYPE]``.
+An operation says itself what it reads and answers. Of other routes the endpoint declares it: what it reads by
+`reads`, and what it answers by its type: ``Answer[T]``, ``NoBody``, ``EventStream``, or
+``Annotated[Response, MEDIA_TYPE]``.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Iterable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
@@ -21,7 +20,6 @@ from chat.operations import Operation, Stream
 from contracts.errors import PROBLEM_JSON
 from contracts.wire import Json
 
-_READ: Final = {"read": "body", "read_open": "body", "read_query": "query"}
 _DOCUMENTED: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/")
 OPEN: Final = frozenset(
     {
@@ -198,7 +196,7 @@ def _answer(endpoint: Callable[..., Any], of_type: Callable[[Any], Json]) -> dic
         answered = {} if operation.answer is NoneType else {"application/json": of_type(operation.answer)}
         has_stream = getattr(endpoint, "switched", None) is not None
         return answered | ({"text/event-stream": {"type": "string"}} if has_stream else {})
-    function = operation.function if operation else inspect.unwrap(getattr(endpoint, "__func__", endpoint))
+    function = operation.function if operation else endpoint
     declared = get_type_hints(function, include_extras=True).get("return")
     content: dict[str, Json] = {}
     for each in get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,):
@@ -223,19 +221,5 @@ def _models(endpoint: Callable[..., Any]) -> dict[str, Any]:
         if switched is not None and switched.switch:
             read["switch"] = switched.switch
         return read | ({"optional": True} if operation.may_be_empty else {})
-    function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))
-    if not inspect.isfunction(function):
-        return {}
-    used = inspect.getclosurevars(function)
-    known = {**used.globals, **used.nonlocals}
-    found: dict[str, Any] = {}
-    awaited = ""
-    code = function.__code__
-    if any(isinstance(each, tuple) and "optional" in each for each in code.co_consts):
-        found["optional"] = True
-    for name in (*code.co_names, *code.co_freevars):
-        value = known.get(name)
-        awaited = _READ.get(name, awaited)
-        if awaited and isinstance(value, type) and issubclass(value, BaseModel):
-            found[awaited], awaited = value, ""
-    return found
+    kind = getattr(endpoint, "reads", None)
+    return {} if kind is None else {"body": kind}

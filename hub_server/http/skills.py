@@ -16,7 +16,7 @@ from agent_core.sentences.responses import response_text
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls, all_shown
 from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
-from chat.http.requests import Answer, answer, read
+from chat.http.requests import Answer, answer, read, reads
 from chat.http.streams import Client, Connections, farewell
 from contracts.answers.skills import CallResult, RunSummary
 from contracts.chat import CallToConfirm, TurnEvent
@@ -104,6 +104,7 @@ class DirectCalls:
         """
         skill, _, name = method.partition(".")
 
+        @reads(kind)
         async def call(request: Request) -> Answer[CallResult]:
             bearer = await self._authenticate(request)
             body = await read(request, kind)
@@ -114,6 +115,7 @@ class DirectCalls:
 
         return Route(path, call, methods=["POST"])
 
+    @reads(CallBody)
     async def _call(self, request: Request) -> Answer[CallResult]:
         bearer = await self._authenticate(request)
         return await self._answer(request, bearer, await read(request, CallBody))
@@ -149,6 +151,7 @@ class DirectCalls:
             return _asks(request.url.path, error, target, arguments, confirmation)
         return farewell(client)
 
+    @reads(ExecBody)
     async def _execute(self, request: Request) -> Answer[RunSummary]:
         bearer = await self._authenticate(request)
         body, assistant = await read(request, ExecBody), self._assistant

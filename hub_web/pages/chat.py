@@ -14,7 +14,7 @@ from hub_agent.agents.operations import list_agents
 from hub_registry.http.devices import list_devices
 from hub_server.http import sentences
 from hub_server.http.turns import changes as turn_changes
-from hub_server.system.models import ModelStates
+from hub_server.system.models import list_models
 from hub_web import limits
 from hub_web.api import part
 from hub_web.feeds import Feed
@@ -86,7 +86,7 @@ class _Chat:
     # -- what was said ------------------------------------------------------------------------------
 
     async def _welcome(self) -> None:
-        models = await view.api.get("/api/models", ModelStates)
+        models = await view.api(list_models)
         tried = await view.api(sentences.attempt, "?", language=view.language)
         with self._thread:
             # Above the examples, where the place to write does not cover it on a phone.

@@ -8,10 +8,11 @@ from itertools import groupby, islice
 from nicegui import ui
 
 from contracts.answers.devices import DeviceAnswer, Item
-from contracts.answers.live import NodeList, NodeLogs, NodeSummary
+from contracts.answers.live import NodeSummary
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.claims import DeviceScope
 from contracts.errors import NotFound, StrawberryError
+from hub_live import nodes
 from hub_live.events.kinds import NodeData
 from hub_live.world import operations as world
 from hub_registry.devices.devices import DeviceChange
@@ -371,7 +372,7 @@ class _Device:
     # -- its programs -----------------------------------------------------------------------------
 
     async def _read_nodes(self) -> None:
-        found = await view.api.get("/api/nodes", NodeList, device=self._device.id)
+        found = await view.api(nodes.list_nodes, self._device.id)
         with refilled(self._nodes):
             for each in found.problems:
                 problem(each.problem)
@@ -400,7 +401,6 @@ class _Device:
             )
 
     def _node(self, node: NodeSummary) -> None:
-        path = f"/api/nodes/{part(node.device)}/{part(node.name)}"
         words = {
             "start": text("Start"),
             "stop": text("Stop"),
@@ -410,7 +410,7 @@ class _Device:
 
         def act(action: str) -> Callable[[], Awaitable[None]]:
             async def run() -> None:
-                await view.api.post(f"{path}/{action}")
+                await view.api(nodes.act, node.device, node.name, action)
                 await self._show_nodes()
 
             return run
@@ -425,14 +425,16 @@ class _Device:
                 ):
                     continue
                 view.button(label, act(action))
-            view.button(text("Log"), partial(self._log, node.name, path), icon="subject", kind="flat")
+            view.button(text("Log"), partial(self._log, node), icon="subject", kind="flat")
 
-    async def _log(self, name: str, path: str) -> None:
+    async def _log(self, node: NodeSummary) -> None:
+        name = node.name
         with view.dialog(text("Log of {name}", name=name), wide=True, close=text("Close")):
             place = ui.element("div")
 
             async def read() -> None:
-                lines = (await view.api.get(f"{path}/logs", NodeLogs, lines=limits.MOST_NODE_LINES)).lines
+                most = limits.MOST_NODE_LINES
+                lines = (await view.api(nodes.show_lines, node.device, name, lines=most)).lines
                 with refilled(place):
                     if lines:
                         code("\n".join(lines), label=text("Log of {name}", name=name))

@@ -4,11 +4,13 @@ from datetime import datetime
 from functools import partial
 
 from nicegui import ui
+from pydantic import SecretStr
 
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.wire import rfc3339
 from hub_agent.bus.connection import BusHealth
 from hub_agent.settings import BusKind
+from hub_server.system import operations
 from hub_server.system.host import CheckAnswer
 from hub_server.system.operations import RestorableBackup, ShownLine, SystemState
 from hub_web import limits
@@ -38,7 +40,7 @@ from hub_web.view import view
 @page("/system", title="System", icon="monitor_heart", menu=310, admin=True)
 async def system() -> None:
     """Show how everything is, and what can be done about it."""
-    found = await view.api.get("/api/system", SystemState)
+    found = await view.api(operations.show_system)
     with grid(least=300):
         _hub(found)
         _links(found)
@@ -48,7 +50,7 @@ async def system() -> None:
 
         async def check() -> None:
             try:
-                checks = await view.api.get("/api/system/checks", list[CheckAnswer])
+                checks = await view.api(operations.list_checks)
             except StrawberryError as error:
                 with refilled(place):
                     problem(error.message, error.hint)
@@ -201,24 +203,21 @@ def _restore() -> None:
             if not passphrase.value:
                 raise InvalidMessage(text("Type the passphrase of the backup"))
             await file.send("/api/system/restore")
-            body = {"passphrase": passphrase.value}
-            found = await view.api.post("/api/system/restore", body, RestorableBackup)
-            _decide(found, passphrase.value)
+            secret = SecretStr(passphrase.value)
+            _decide(await view.api(operations.restore, secret), secret)
 
         with actions():
             view.button(text("Check the file"), check, icon="fact_check")
 
 
-def _decide(found: RestorableBackup, passphrase: str) -> None:
+def _decide(found: RestorableBackup, passphrase: SecretStr) -> None:
     """Show what a backup holds, and ask whether it takes the place of what is here."""
     kept: dict[str, ui.switch] = {}
 
     async def apply() -> None:
         revoke = [device for device, each in kept.items() if not each.value]
         ui.run_javascript("strawberry.expectAnotherHub()")
-        await view.api.post(
-            "/api/system/restore", {"passphrase": passphrase, "apply": True, "revoke": revoke}
-        )
+        await view.api(operations.restore, passphrase, apply=True, revoke=revoke)
         box.close()
         with view.dialog(text("The hub restarts with the backup")) as waiting:
             waiting.props("persistent")
@@ -304,11 +303,10 @@ def _log() -> None:
             with lines:
                 stop = view.follow(
                     partial(
-                        view.api.stream,
-                        *("GET", "/api/system/logs", ShownLine),
+                        view.api.follow,
+                        operations.follow_lines,
                         level=level.value,
                         last=limits.LOG_LINES_SHOWN,
-                        follow=True,
                     ),
                     show,
                 )

@@ -5,7 +5,7 @@ from functools import partial
 from nicegui import ui
 
 from contracts.answers.live import ShownEntry
-from contracts.answers.system import ShownPrompt
+from hub_agent.prompt.operations import show_prompt
 from hub_live.memory import operations as memories
 from hub_registry.http.users import list_users
 from hub_web.api import part
@@ -56,7 +56,7 @@ async def memory() -> None:
             view.button(text("Add"), partial(_edit, show), icon="add", kind="primary")
     if view.may_change:
         note(text("Undo takes back your last changes, up to 20, until the hub restarts."), classes="sb-small")
-    for each in (await view.api.get("/api/prompt", ShownPrompt)).problems:
+    for each in (await view.api(show_prompt)).problems:
         if "MEMORY.md" in each:
             problem(each, text("What it said before is shown; nothing is changed until it can be read."))
     names = {view.user.id: view.user.display_name}

@@ -11,8 +11,8 @@ from contracts.answers.watchers import DecisionEntry, WatcherSummary, WatcherWit
 from contracts.errors import StrawberryError
 from contracts.text import shortened
 from contracts.wire import Json
-from hub_live.captures import CaptureInfo
 from hub_live.captures.files.formats import FORMATS
+from hub_live.captures.operations import list_captures
 from hub_live.events.kinds import WatcherData
 from hub_live.watchers import operations
 from hub_live.watchers.decisions.kinds import kind_of
@@ -65,7 +65,7 @@ class _Watcher:
     async def open(self) -> None:
         """Build the page."""
         self._watcher = await view.api(operations.show, self._name)
-        captures = await view.api.get("/api/captures", list[CaptureInfo])
+        captures = await view.api(list_captures)
         self._head = stack()
         with card(text("Condition"), icon="rule"):
             note(text("While it is false, no model is asked. You can change it."))

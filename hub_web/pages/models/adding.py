@@ -4,15 +4,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
+from pydantic import SecretStr
 
 from agent_core.models.entries import ModelEntry
 from agent_core.models.ollama import LocalModel
 from agent_core.models.providers import PROVIDERS, Provider
-from agent_core.setup.looking import FoundOllama
 from agent_core.setup.writing import name_for, own_variable
-from contracts.wire import Json
-from hub_server.system.models import ModelEntries, ModelSettings, TriedModel
-from hub_web.api import part
+from hub_server.system import models as operations
+from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, TriedModel
 from hub_web.parts.files import size
 from hub_web.parts.forms import choice, refuse, text_field
 from hub_web.parts.layout import Words, actions, dot, heading, note, problem, refilled, stack
@@ -80,7 +79,7 @@ class Adding:
         self._server = ""
         if provider.is_local:
             async with view.busy():
-                found = await view.api.get("/api/ollama", list[FoundOllama])
+                found = await view.api(operations.list_ollamas)
             for server in found[:1]:
                 if server.problem:
                     problem(server.problem)
@@ -132,10 +131,8 @@ class Adding:
         return (self._key.value or "").strip() if self._key is not None else ""
 
     async def _try(self) -> TriedModel:
-        body: dict[str, Json] = {"entry": self._entry().model_dump(exclude_unset=True)}
-        if self._secret:
-            body |= {"key": self._secret}
-        tried = await view.api.post("/api/models/test", body, TriedModel)
+        key = SecretStr(self._secret) if self._secret else None
+        tried = await view.api(operations.try_model, ModelTest.model_construct(entry=self._entry(), key=key))
         with refilled(self._tried):
             show_result(tried)
         return tried
@@ -154,8 +151,9 @@ class Adding:
         entry = entry.model_copy(update={"first_token_s": tried.first_token_s})
         if self._secret:
             # The key first: an entry without its key is one that is named as a problem.
-            await view.api.put(f"/api/models/keys/{part(entry.key_variable)}", {"key": self._secret})
-        await view.api.put("/api/models", ModelEntries(entries=[*self._settings.entries, entry]))
+            await view.api(operations.set_key, entry.key_variable or "", SecretStr(self._secret))
+        wanted = ModelEntries(entries=[*self._settings.entries, entry])
+        await view.api(operations.write_models, wanted)
         view.notify(text("{name} is asked from now on", name=entry.name))
         await self._done()
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nicegui import ui
+from pydantic import SecretStr
 
 from agent_core.gateway.opening import ModelState
 from agent_core.models.entries import ModelEntry
 from agent_core.models.ollama import LocalModel
 from agent_core.setup.writing import name_for
-from hub_server.system.models import ModelEntries, ModelSettings, ModelStates, ShownModelEntry, TriedModel
-from hub_web.api import part
+from hub_server.system import models as operations
+from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, ShownModelEntry
 from hub_web.pages.models.adding import Adding, show_result
 from hub_web.pages.models.ollama import Ollama
 from hub_web.parts.forms import choice, number_field, text_field
@@ -47,8 +48,8 @@ class _Models:
 
     async def refresh(self) -> None:
         """Read everything again and show it."""
-        self.settings = await view.api.get("/api/models/settings", ModelSettings)
-        answer = await view.api.get("/api/models", ModelStates)
+        self.settings = await view.api(operations.show_settings)
+        answer = await view.api(operations.list_models)
         self.states = {each.name: each for each in answer.models}
         with refilled(self._place):
             if self.settings.entries:
@@ -113,7 +114,7 @@ class _Models:
 
     async def _test(self, entry: ShownModelEntry, place: ui.element) -> None:
         place.clear()
-        tried = await view.api.post("/api/models/test", {"name": entry.name}, TriedModel)
+        tried = await view.api(operations.try_model, ModelTest(name=entry.name))
         with place:
             show_result(tried)
 
@@ -148,8 +149,7 @@ class _Models:
         variable = entry.key_variable
 
         async def save() -> None:
-            given = {"key": (key.value or "").strip()}
-            await view.api.put(f"/api/models/keys/{part(variable)}", given)
+            await view.api(operations.set_key, variable or "", SecretStr((key.value or "").strip()))
             view.notify(text("The key is written"))
             await self.refresh()
 
@@ -164,7 +164,7 @@ class _Models:
             await self._write([each for each in self.settings.entries if each.name != entry.name])
 
     async def _write(self, entries: Sequence[ModelEntry]) -> None:
-        await view.api.put("/api/models", ModelEntries(entries=list(entries)))
+        await view.api(operations.write_models, ModelEntries(entries=list(entries)))
         await self.refresh()
 
     # -- adding one -------------------------------------------------------------------------------

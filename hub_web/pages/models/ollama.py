@@ -8,7 +8,7 @@ from nicegui import ui
 from agent_core.models.ollama import LocalModel
 from agent_core.setup.looking import FoundOllama
 from contracts.errors import InvalidMessage, StrawberryError
-from hub_server.system.models import PullEvent
+from hub_server.system import models as operations
 from hub_web.parts.files import size
 from hub_web.parts.forms import text_field
 from hub_web.parts.layout import Cell, Words, actions, badge, card, note, problem, refilled, stack, table
@@ -30,7 +30,7 @@ class Ollama:
     async def look(self) -> None:
         """Ask each Ollama for its models, and show them."""
         try:
-            found = await view.api.get("/api/ollama", list[FoundOllama])
+            found = await view.api(operations.list_ollamas)
         except StrawberryError as error:
             found = []
             with self._place:
@@ -102,9 +102,8 @@ class Ollama:
                 note(message)
 
         async def pull() -> None:
-            body = {"name": name, "address": address}
             try:
-                async with view.api.stream("POST", "/api/ollama/pull", PullEvent, body) as steps:
+                async with view.api.follow(operations.pull, name, address) as steps:
                     async for step in steps:
                         if step.error is not None:
                             raise InvalidMessage(step.error.message, hint=step.error.hint)
