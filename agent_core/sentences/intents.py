@@ -87,6 +87,7 @@ class IntentIndex:
         self._home_source = ""
         self._things: dict[str, _Thing] = {}
         self._lists: dict[str, _Lists] = {}
+        self._groups: dict[str, dict[str, _Thing]] = {}
         self._version = 0
 
     def __bool__(self) -> bool:
@@ -139,6 +140,9 @@ class IntentIndex:
         """Return what may be said in a language; it is made where something changed."""
         found = self._lists.get(book.language)
         if found is None or found.version != self._version:
+            if any(each.version != self._version for each in self._lists.values()):
+                self._lists.clear()
+                self._groups.clear()
             found = self._lists[book.language] = self._made_lists(book)
         return found
 
@@ -195,9 +199,9 @@ class IntentIndex:
     def _calls_of(self, intent: str, slots: Slots, domain: str, hears: Hears) -> list[tuple[Target, Slots]]:
         named = slots.get("name")
         made: list[tuple[Target, Slots]] = []
-        if named is None or str(named) in self._things:
+        if named is None or str(named) in self._groups:
             made += self._own_calls(intent, slots, domain, hears)
-        if self.home is not None and self._home_targets and (named is None or str(named) not in self._things):
+        if self.home is not None and self._home_targets and (named is None or str(named) not in self._groups):
             found = self.home.call(intent, slots, domain)
             target = self._home_targets.get(found[0]) if found is not None else None
             if found is not None and target is not None and hears(self._home_source, target):
@@ -212,7 +216,7 @@ class IntentIndex:
         given = {
             name: value for name, value in slots.items() if name not in ("name", "domain", "area", "floor")
         }
-        things = list(self._things.values()) if named is None else [self._things[str(named)]]
+        things = list(self._things.values()) if named is None else list(self._groups[str(named)].values())
         for thing in things:
             if named is None and thing.kind != domain and (domain or thing.kind not in NAMELESS):
                 continue
@@ -235,13 +239,16 @@ class IntentIndex:
         from hassil import TextSlotList
 
         names: dict[tuple[str, str, str], None] = {}
+        # Things of the same name are one value: a thousand lamps would be a thousand readings.
         for thing in self._things.values():
             if thing.kind in NAMELESS and thing.kind != "media_player":
                 continue
             generic = [spoken(each) for each in book.kinds.get(thing.kind, ())]
             placed = [f"{place} {word}" for place in thing.places for word in generic]
             for said in (*thing.names, *generic, *placed):
-                names[said, thing.key, thing.kind] = None
+                value = f"{thing.kind}:{said}"
+                names[said, value, thing.kind] = None
+                self._groups.setdefault(value, {})[thing.key] = thing
         areas = {place: place for thing in self._things.values() for place in thing.places}
         floors: dict[str, str] = {}
         if self.home is not None and self._home_targets:

@@ -4,7 +4,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from agent_core import limits
 from agent_core.sentences.index import (
@@ -86,7 +85,7 @@ class Understanding:
             book = await self._load(language)
             if book is not None:
                 async with self._matching:
-                    await asyncio.to_thread(self._recognized, book, "1", None)
+                    await asyncio.to_thread(book.matches, "1", self.intents.lists(book).values)
 
     def examples(self, language: str, *, near: str, hears: Hears) -> list[str]:
         """Return sentences that work; where something was said, the nearest to it."""
@@ -126,18 +125,18 @@ class Understanding:
     async def _everyday(self, said: Said, book: Phrasebook, text: str) -> Meaning:
         if not self.intents:
             return None
+        lists, area = self.intents.lists(book), said.here or EVERYWHERE
         try:
             async with asyncio.timeout(limits.INTENT_WAIT_S), self._matching:
-                results = await asyncio.to_thread(self._recognized, book, text, said.here)
+                results = await asyncio.to_thread(book.matches, text, lists.values, area)
         except TimeoutError:
             return None
+        if self.intents.lists(book) is not lists:
+            return None  # what was recognized may be gone
         calls, is_for_all = self.intents.calls(results, book, text, current=said.current, hears=said.hears)
         if is_for_all and len(calls := distinct(calls)) > 1:
             return SentenceChoice(tuple(calls))
         return decide(calls, said.current, said.is_connected)
-
-    def _recognized(self, book: Phrasebook, text: str, here: str | None) -> list[Any]:
-        return book.matches(text, self.intents.lists(book).values, area=here or EVERYWHERE)
 
     def _match(self, said: Said, text: str, language: str) -> Meaning:
         return self._declared.match(
