@@ -56,7 +56,7 @@ PAGES = [
     "agents",
     "people",
 ]
-PAGES += ["audit", "turns", "bus", "models", "system"]
+PAGES += ["audit", "turns", "bus", "models", "home-assistant", "system"]
 NAMED = {"", "chat", "devices", "watchers", "memory", "people", "audit", "turns", "system"}
 """Pages that show a name."""
 LATER = {"bus": ".sb-topic", "system": ".sb-checks"}

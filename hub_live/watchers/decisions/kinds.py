@@ -1,6 +1,7 @@
 """The kinds of decisions: what a model may choose, and what else stands in the history of a watcher.
 
-One more kind is one more entry here; prompts, limits, pages and Home Assistant read what it can.
+One more kind that tells its owner, or does nothing, is one more entry here: prompts, limits, pages and Home
+Assistant read what it can. What makes a new effect is carried out in `evaluation.py`.
 """
 
 from collections.abc import Mapping
