@@ -17,6 +17,7 @@ from tests.forkserver import COMMAND
 from tests.proofs import ProvingHandler, serving
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b8m\r\u202eevil"
+AT = "2026-11-27T10:00:00Z"
 OBEYED = "\x1b\x07\x9b\r\u202e"
 
 
@@ -27,8 +28,14 @@ def hub() -> Iterator[str]:
     class Handler(ProvingHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             device = {"id": "pc", "key": "pc", "name": EVIL, "area": f"{EVIL}\nfake  row"}
-            waiting = {"code": EVIL, "name": EVIL, "source": EVIL, "fingerprint": EVIL, "expires_at": EVIL}
-            skill = {"path": EVIL, "summary": EVIL, "devices": [EVIL], "unavailable": {EVIL: EVIL}}
+            waiting = {"code": EVIL, "name": EVIL, "source": EVIL, "fingerprint": EVIL, "expires_at": AT}
+            skill: dict[str, Any] = {
+                "path": EVIL,
+                "summary": EVIL,
+                "devices": [EVIL],
+                "unavailable": {EVIL: EVIL},
+            }
+            skill |= {"signature": EVIL, "flags": [EVIL], "available": False, "more_devices": 0}
             answers: dict[str, tuple[int, Any]] = {
                 "/api/devices": (
                     200,
@@ -37,17 +44,22 @@ def hub() -> Iterator[str]:
                             **device,
                             "floor": None,
                             "state": "offline",
-                            "last_seen": EVIL,
+                            "last_seen": AT,
                             "awaited": [],
                             "to_review": 0,
                             "owner": "admin",
                             "shared": False,
-                            "problems": [{"message": EVIL}],
+                            "problems": [{"message": EVIL, "at": AT}],
+                            "skills": [EVIL],
+                            "version": EVIL,
+                            **{key: [] for key in ["aliases", "scopes"]},
+                            **dict.fromkeys(["confirm", "mode", "load", "memory_mb", "uptime_s", "loads"]),
+                            "trusted": False,
                         }
                     ],
                 ),
                 "/api/devices/join": (200, [waiting]),
-                "/api/skills": (200, {"results": [{**skill, "more_devices": 0}], "more": 0, "silent": []}),
+                "/api/skills": (200, {"results": [skill], "more": 0, "hint": EVIL, "silent": [EVIL]}),
                 "/api/skills/describe": (200, {"path": "x", "text": f"first\n{EVIL}"}),
             }
             item = {"skill": "S", "method": "m", "before": "", "denied": False}
@@ -57,6 +69,7 @@ def hub() -> Iterator[str]:
                 [
                     {
                         **device,
+                        "digest": EVIL,
                         "items": [
                             {**item, "kind": "sentence", "after": f"en: {EVIL}\nfake line"},
                             {**item, "kind": "documentation", "after": long},

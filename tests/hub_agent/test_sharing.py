@@ -89,7 +89,7 @@ PAGES: list[tuple[str, dict[str, str]]] = [
     ("/api/skills/search", {}),
     ("/api/skills/methods", {}),
     ("/api/skills/sentence", {"q": "read my diary"}),
-    ("/api/skills/sentence", {"q": "nonsense"}),
+    ("/api/skills/sentence", {"q": "burn my diary"}),
     ("/api/skills/describe", {"path": "LampSkill"}),
     ("/api/prompt", {"message": "what is on the laptop?"}),
     ("/api/world", {}),

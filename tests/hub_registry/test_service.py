@@ -568,6 +568,7 @@ FULL = Registration(
         )
     ],
     homeassistant={"set_volume": Appearance(name="Volume")},
+    thing="light",
 )
 
 

@@ -53,7 +53,7 @@ async def test_a_sentence_is_tried_and_calls_nothing(home: Home) -> None:
         assert "On which device" in either["question"]
         german = await got(client, "/api/skills/sentence", q="schalte das Licht ein", language="de-AT")
         assert len(german["calls"]) == 2
-        none = await got(client, "/api/skills/sentence", q="sing me a song")
+        none = await got(client, "/api/skills/sentence", q="sing to the lamp")
         assert (none["calls"], none["question"]) == ([], None)
         assert "turn on lamp" in none["examples"]
     assert [lamp.level for lamp in lamps] == [0, 0]

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 from contracts.answers.live import CaptureSummary
 from contracts.errors import ConfigError, NotFound
+from contracts.wire import Json
 from deploy.cli.client import hub_of
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.output import Output, note, screen_width
@@ -39,8 +40,10 @@ def start(options: argparse.Namespace) -> None:
         "sequence": options.sequence,
     }
     body |= {name: value for name in ("format", "max_bytes") if (value := getattr(options, name))}
-    started = hub_of(options).post("/api/captures", body, CaptureSummary)
-    Output(options.json).result(started, text=f"The capture {started.id} writes to {started.file}.")
+    # Programs read what it was asked for, too.
+    answer = hub_of(options).post("/api/captures", body, dict[str, Json])
+    started = CaptureSummary.model_validate(answer, extra="ignore")
+    Output(options.json).result(answer, text=f"The capture {started.id} writes to {started.file}.")
 
 
 def plot(options: argparse.Namespace) -> None:

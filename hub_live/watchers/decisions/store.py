@@ -149,7 +149,8 @@ _FINISH: Final = _DECISIONS.update().where(_DECISIONS.c.id == bindparam("its_id"
 
 
 def _bound(row: WatcherRow) -> dict[str, Any]:
-    return {**row.model_dump(), "its_name": row.name}
+    # An altered row is kept as it is.
+    return {**row.model_dump(warnings=False), "its_name": row.name}
 
 
 def check_room(rows: Mapping[str, WatcherRow], name: str, user: User, *, as_draft: bool) -> None:
