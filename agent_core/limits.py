@@ -101,6 +101,8 @@ LISTING_SLICE_S: Final = 0.004
 CATCH_UP_S: Final = 0.3
 """How long a search or a sentence waits for what is not indexed yet; right after a start it may be more."""
 EMBEDDED_AT_ONCE: Final = 64
+MOST_KNOWN_TOKENS: Final = 4_000
+"""Tokens whose vectors are kept, of 32,000; each has 512 bytes."""
 EMBEDDING_REQUEST_S: Final = 60.0
 MOST_SIMILAR: Final = 50
 MOST_QUERIES_KEPT: Final = 256

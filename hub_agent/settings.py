@@ -327,7 +327,7 @@ class HubSettings(_Settings):
         home: ``STRAWBERRY_HOME``.
         instance: The stable name of this process.
         models: As ``agent_core.models.entries.choose`` gives them.
-        embeddings: The model of the search by meaning; None for the vectors in this package.
+        embeddings: The model of the search by meaning; None for the token vectors.
         gateway: How models are asked.
         home_link: The broker of others that the hub uses beside the bus, if any.
         home_assistant_access: The Home Assistant whose entities are used, if any.

@@ -1,39 +1,19 @@
-"""A small real embedding behind ``POST /v1/embeddings``: the token vectors of the package ``wordllama``."""
+"""A small real embedding behind ``POST /v1/embeddings``: the token vectors that come with ``[hub]``."""
 
-import importlib.util
 import json
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-from safetensors.numpy import load_file
-from tokenizers import Tokenizer
+import pytest
 
+from agent_core.search.vectors import token_vectors, vectors_package
 from tests.model_server.http import POLL_S, Exchange, LoopbackServer
 
 
-@cache
-def token_model() -> tuple[Tokenizer, Any]:
-    """Return the tokenizer of ``wordllama`` and its vectors."""
-    # Its own loader would fetch the tokenizer from the network.
-    spec = importlib.util.find_spec("wordllama")
-    assert spec is not None
-    assert spec.origin is not None
-    package = Path(spec.origin).parent
-    (weights,) = load_file(package / "weights" / "l2_supercat_256.safetensors").values()
-    tokenizer = Tokenizer.from_file(str(package / "tokenizers" / "l2_supercat_tokenizer_config.json"))
-    return tokenizer, weights.astype(np.float32)
-
-
-def embed(texts: Sequence[str]) -> list[list[float]]:
-    """Return the mean of the vectors of each text's tokens."""
-    tokenizer, weights = token_model()
-    encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    return [weights[each.ids or [0]].mean(axis=0).tolist() for each in encoded]
+def skip_without_vectors() -> None:
+    if vectors_package() is None:
+        pytest.skip("wordllama, which has the token vectors, is not installed: not every machine has a wheel")
 
 
 class EmbeddingServer:
@@ -62,6 +42,7 @@ class EmbeddingServer:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def __enter__(self) -> Self:
+        skip_without_vectors()
         self._thread.start()
         return self
 
@@ -85,8 +66,7 @@ class EmbeddingServer:
         if status == 200:
             self.texts += body["input"]
             # OpenAI does not promise the order.
-            data = [
-                {"index": at, "embedding": each[: self.size]} for at, each in enumerate(embed(body["input"]))
-            ][::-1]
+            vectors = token_vectors().embed(body["input"]).tolist()
+            data = [{"index": at, "embedding": each[: self.size]} for at, each in enumerate(vectors)][::-1]
         with suppress(ConnectionError):  # the client did not wait
             http.send_json(status, {"data": data, "model": body["model"]})

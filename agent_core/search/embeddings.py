@@ -1,6 +1,6 @@
 """Search by meaning: embeddings of texts, computed in the background.
 
-They are made of the token vectors in this package, or by a model that the home has.
+They are made of the token vectors that come with ``[hub]``, or by a model that the home has.
 
 Nothing waits for them for long: where the model is slow or away, the search goes by words alone.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent_core import limits
 from agent_core.models.entries import Model
-from agent_core.search.vectors import token_vectors
+from agent_core.search.vectors import token_vectors, vectors_package
 from contracts.errors import ConfigError, GatewayError
 from contracts.rates import Backoff
 
@@ -213,10 +213,10 @@ class Embeddings:
 async def open_embeddings(
     model: Model | None, *, tasks: asyncio.TaskGroup, budget_s: float = BUDGET_S
 ) -> AsyncIterator[Embeddings | None]:
-    """Compute in the background until the block is left; yields None without model and NumPy.
+    """Compute in the background until the block is left; yields None where nothing embeds.
 
     Args:
-        model: What embeds; None for the token vectors in this package.
+        model: What embeds; None for the token vectors, where they are installed.
         tasks: Owns the background task.
         budget_s: How long a query may wait for its vector.
 
@@ -225,11 +225,11 @@ async def open_embeddings(
     """
     import httpx
 
-    if importlib.util.find_spec("numpy") is None:
-        if model is not None:
-            raise ConfigError(
-                "[embeddings] needs NumPy", hint="Install it: pip install 'strawberry-home[embeddings]'."
-            )
+    if model is not None and importlib.util.find_spec("numpy") is None:
+        raise ConfigError(
+            "[embeddings] needs NumPy", hint="Install it: pip install 'strawberry-home[embeddings]'."
+        )
+    if model is None and vectors_package() is None:
         yield None
         return
     async with AsyncExitStack() as stack:

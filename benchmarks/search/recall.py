@@ -200,7 +200,7 @@ def _measures(requests: Requests, unfit: list[str], answers: dict[str, list[str]
 async def _meanings(ours: "OurSearch", queries: list[str]) -> dict[str, Similar | None]:
     """Find what is near to each query in meaning, as a hub as installed does."""
     async with asyncio.TaskGroup() as tasks, open_embeddings(None, tasks=tasks, budget_s=60) as embeddings:
-        assert embeddings is not None, "NumPy is not installed"
+        assert embeddings is not None, "wordllama is not installed"
         embeddings.keep(ours.index.texts())
         while embeddings.missing:  # noqa: ASYNC110 - the background task tells nobody
             await asyncio.sleep(0.01)

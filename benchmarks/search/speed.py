@@ -83,7 +83,7 @@ async def rows(effort: Effort) -> list[Row]:
 async def _meaning_rows(index: SkillIndex, effort: Effort) -> list[Row]:
     """Measure a search by words and by meaning, and what its vectors cost."""
     async with asyncio.TaskGroup() as tasks, open_embeddings(None, tasks=tasks, budget_s=60) as embeddings:
-        assert embeddings is not None, "NumPy is not installed"
+        assert embeddings is not None, "wordllama is not installed"
         began, longest = time.perf_counter(), 0.0
         embeddings.keep(index.texts())
         while embeddings.missing:
@@ -105,7 +105,7 @@ async def _meaning_rows(index: SkillIndex, effort: Effort) -> list[Row]:
     first, memory = map(float, done.split())
     return [
         Row("  by words and by meaning", slowest, "ms", Reach(most=5)),
-        Row("  the first vector: NumPy and token vectors are loaded", first, "ms", Reach(most=300)),
+        Row("  the first vector: NumPy, tokenizer and vectors are loaded", first, "ms", Reach(most=300)),
         Row("  memory for them", memory, "MB"),
         Row("  vectors of all methods, in the background", all_s * 1000, "ms"),
         Row("  the event loop's longest wait meanwhile", longest * 1000, "ms"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from agent_core.search.vectors import vectors_package
 from contracts.phrases import Phrase
 from spoke.landlock import has_landlock
 
@@ -99,6 +100,23 @@ def check_isolation() -> Check:
         ok=True,
         detail="those of 'strawberry up' run as you, and can read the hub's key and your token",
         hint="Landlock would keep them from it (Linux 5.19 or newer); or run the spoke as another user.",
+    )
+
+
+def check_search(*, has_model: bool) -> Check:
+    """Tell how a hub searches.
+
+    Args:
+        has_model: Whether a model of the home embeds.
+    """
+    if has_model or vectors_package() is not None:
+        return Check("search", ok=True, detail="by words and by meaning")
+    return Check(
+        "search",
+        ok=True,
+        detail="by words alone: the vectors for the search by meaning are not installed",
+        hint="They are in 'strawberry-home[hub]', but for Linux on ARM and for Python 3.14 there are none;"
+        " a model in [embeddings] can take their place.",
     )
 
 

@@ -22,11 +22,12 @@ from deploy.doctor.checks import (
     check_isolation,
     check_memory,
     check_python,
+    check_search,
 )
 from deploy.doctor.voice_checks import check_voice
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
-from deploy.settings.settings import check_settings, read_household, read_models
+from deploy.settings.settings import check_settings, read_embeddings, read_household, read_models
 
 if TYPE_CHECKING:
     from contracts.answers.system import LinkHealth
@@ -172,6 +173,8 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
         yield Check(".env", ok=True, detail=detail, hint=f"chmod 600 {secrets}")
     detail = f"{household.language}, {household.time_zone}, {household.units}"
     yield Check("household", ok=True, detail=detail)
+    if hub and home.has_hub:
+        yield check_search(has_model=read_embeddings(home) is not None)
     yield from check_voice(home)
     for problem in models.problems:
         yield Check("model", ok=False, detail=problem, hint=models.hint)

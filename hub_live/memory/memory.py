@@ -340,7 +340,7 @@ async def open_memory(
 
     Args:
         directory: Where its file is.
-        embeddings: The model by which it is also searched by meaning; None for the vectors in this package.
+        embeddings: The model by which it is also searched by meaning; None for the token vectors.
         tasks: Owns what runs in the background.
     """
     async with AsyncExitStack() as stack:

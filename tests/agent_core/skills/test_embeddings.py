@@ -1,20 +1,20 @@
 """Search by meaning, with a small real embedding behind a real HTTP server."""
 
 import asyncio
+import importlib.util
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 
 from agent_core.models.entries import Model, ModelEntry
 from agent_core.search.embeddings import BUDGET_S, Embeddings, open_embeddings
 from agent_core.search.index import IndexedDevice, SkillIndex
-from agent_core.search.vectors import token_vectors
 from benchmarks.search.recall import OurSearch, own_requests
 from contracts.devices.registration import Method, Registration
-from tests.embedding_server import EmbeddingServer, embed, token_model
+from deploy.doctor.checks import check_search
+from tests.embedding_server import EmbeddingServer, skip_without_vectors
 
 
 @pytest.fixture
@@ -63,6 +63,7 @@ def index() -> Iterator[SkillIndex]:
 
 
 async def test_meaning_finds_what_words_do_not_without_a_server() -> None:
+    skip_without_vectors()
     requests, unfit = own_requests()
     ours = OurSearch(requests.tools)
     found = {"words": 0, "both": 0}
@@ -80,25 +81,16 @@ async def test_meaning_finds_what_words_do_not_without_a_server() -> None:
     assert len(empty) / len(unfit) > 0.5
 
 
-def test_token_vectors_are_those_of_the_package_they_are_made_of() -> None:
-    asked = [asked for asked, _ in own_requests()[0].asked]
-    texts = [
-        *asked,
-        "Mach bitte das Licht über dem Küchentisch aus!",
-        "setVolume(level=0.5) 北京",
-        " \n",
-    ]
-    tokenizer, _ = token_model()
-    spelled = tokenizer.encode_batch([" ".join(each.split()) for each in texts], add_special_tokens=False)
-    vectors = token_vectors()
-    for text, expected in zip(texts, spelled, strict=True):
-        in_bytes = {
-            number for number, token in zip(expected.ids, expected.tokens, strict=True) if "<0x" in token
-        }
-        assert list(vectors.tokens(text)) == [each for each in expected.ids if each not in in_bytes]
-    ours, theirs = vectors.embed(asked), np.array(embed(asked))
-    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    assert ((ours * theirs).sum(axis=1) / lengths).min() > 0.95
+async def test_search_goes_by_words_where_the_vectors_are_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *of: None if name == "wordllama" else find(name, *of)
+    )
+    async with asyncio.TaskGroup() as tasks, open_embeddings(None, tasks=tasks) as embeddings:
+        assert embeddings is None
+    assert "by words" in str(check_search(has_model=False).detail)
 
 
 async def test_a_slow_model_keeps_no_search_waiting(server: EmbeddingServer, index: SkillIndex) -> None:
