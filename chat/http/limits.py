@@ -91,7 +91,7 @@ ANSWER_SLICE_S: Final = 0.004
 """How long one answer may keep the event loop at a stretch."""
 SERVER_LOOK_S: Final = 0.01
 """Between two looks whether the tasks of a server have ended; in its own server uvicorn looks each 0.1 s."""
-FRAMES_PIECE_BYTES: Final = 4 * 1024
-"""Bytes after which frames are counted: up to 682 of them."""
+FRAMES_PIECE_BYTES: Final = 1024
+"""Bytes after which frames are counted: up to 170 of them."""
 CLIENT_WATCH_S: Final = 0.05
 """Answers that come sooner need no task that looks whether the client has left."""

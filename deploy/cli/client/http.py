@@ -115,8 +115,8 @@ class HubClient:
 
         adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
         try:
-            # A newer hub may say more.
-            return adapter.validate_json(text, extra="ignore")
+            # A newer hub may say more, and so may a device of its nodes.
+            return adapter.validate_json(text, extra="allow")
         except ValueError:
             hint = "Update both: 'strawberry update'."
             raise StrawberryError(f"{self._name} is of another version", hint=hint) from None
