@@ -175,7 +175,12 @@ class Engine:
             if watched.row.then:
                 seen = self.seen(watched) if seen is None else seen
                 entry = await self.steps.run(
-                    watched.row, seen, occasion=occasion, first=first, is_over=lambda: watched.is_over
+                    watched.row,
+                    seen,
+                    occasion=occasion,
+                    first=first,
+                    is_over=lambda: watched.is_over,
+                    is_current=lambda: self._is_current(watched),
                 )
             else:
                 entry = await self.evaluations.evaluate(

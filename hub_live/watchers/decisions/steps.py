@@ -43,6 +43,7 @@ class Steps:
         occasion: str,
         first: int | None,
         is_over: Callable[[], bool],
+        is_current: Callable[[], bool],
     ) -> DecisionRow:
         """Do the steps up to the next one that waits.
 
@@ -52,6 +53,8 @@ class Steps:
         Args:
             first: Index of the step that was due; None to begin.
             is_over: Whether the predicate is false again.
+            is_current: Whether the watcher is still as it was; one that was paused, changed or removed does
+                nothing more.
         """
         steps = steps_of(row)
         batch, following = _batch(steps, first)
@@ -72,7 +75,7 @@ class Steps:
         due = None if following is None else now() + timedelta(seconds=steps[following][0].after_s)
         await self._record(row, entry, (following, due), counts_as=first is None and counts(row))
         if batch:
-            await self._do(row, entry, batch, values)
+            await self._do(row, entry, batch, values, is_current)
         announcer = self.evaluations.announcer
         await announcer.decision(row, entry, tells=row.dry_run)
         await announcer.state(row, entry)
@@ -116,11 +119,18 @@ class Steps:
         return {**action, "outcome": "limited", **with_phrases({"error": problem})}
 
     async def _do(
-        self, row: WatcherRow, entry: DecisionRow, batch: list[Bound], values: Mapping[str, str]
+        self,
+        row: WatcherRow,
+        entry: DecisionRow,
+        batch: list[Bound],
+        values: Mapping[str, str],
+        is_current: Callable[[], bool],
     ) -> None:
         announcer, number = self.evaluations.announcer, 0
         actions = [dict(each) for each in entry.actions]
         for step, call in batch:
+            if not is_current():
+                break
             if call is None:
                 if not row.dry_run:
                     await announcer.notify(row, step.text(values))

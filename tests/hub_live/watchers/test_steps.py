@@ -1,5 +1,6 @@
 """Watchers that ask no model: texts and calls in their order, with delays, at most once."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from sqlmodel import select, update
 
 from contracts.errors import StorageError
+from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.storage.store import open_store
@@ -224,3 +226,26 @@ async def test_the_assistant_makes_one_that_the_person_confirms(watching: Watchi
     await watching.disk(96)
     await watching.decided(1, "platte_voll")
     assert watching.camera.stopped == ["camera"]
+
+
+@pytest.mark.parametrize("during", ["objection", "make"])
+async def test_a_watcher_that_was_changed_meanwhile_does_nothing_more(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    await _add(watching, {"call": LIGHT, "arguments": {"level": 1}}, {"call": STOP})
+    real, reached, go_on = getattr(Evaluations, during), asyncio.Event(), asyncio.Event()
+
+    async def held(*arguments: Any) -> Any:
+        found = await real(*arguments)
+        reached.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(Evaluations, during, held)
+    await watching.disk(99)
+    await asyncio.wait_for(reached.wait(), 10)
+    unlock = {"call": "devices.nas.CameraSkill.unlock"}
+    assert (await watching.ask("PATCH", "/full", {"then": [unlock]}))["state"] == "draft"
+    go_on.set()
+    await watching.decided(1)
+    assert (watching.camera.unlocked, watching.camera.stopped) == (0, [])
