@@ -182,3 +182,21 @@ async def test_a_model_that_is_replaced_is_asked_for_all_vectors_again(
         await complete(embeddings)
         for query in ("a tune", "a melody"):
             assert await embeddings.similar(query) is not None
+
+
+async def test_an_error_in_the_background_leaves_the_search_by_words() -> None:
+    failed = asyncio.Event()
+
+    async def damaged(_texts: Sequence[str]) -> Any:
+        failed.set()
+        raise RuntimeError("the file of vectors is damaged")
+
+    async with asyncio.TaskGroup() as tasks:
+        embeddings = Embeddings(damaged)
+        running = tasks.create_task(embeddings.run())
+        embeddings.keep({1: "Play a song."})
+        await asyncio.wait_for(failed.wait(), 10)
+        await asyncio.sleep(0)
+        assert await embeddings.similar("music") is None
+        assert not running.done()
+        running.cancel()
