@@ -123,14 +123,15 @@ class IntentIndex:
             said = tuple(f"{prefix} {words}".strip()[: limits.MAX_THING_NAME] for prefix in prefixes)
             key = f"{source}/{first.skill}"
             self._things[key] = _Thing(key, kind, source, said, at, by_name)
-        self._version += 1
+        # Others change nothing that can be said: a match that runs still counts.
+        self._version += kind is not None
 
     def remove(self, source: str, skill: str) -> None:
         """Remove a skill of a device, if it is known."""
-        self._things.pop(f"{source}/{skill}", None)
+        is_known = self._things.pop(f"{source}/{skill}", None) is not None
         if source == self._home_source and any(each.skill == skill for each in self._home_targets.values()):
-            self._home_targets = {}
-        self._version += 1
+            self._home_targets, is_known = {}, True
+        self._version += is_known
 
     def changed(self) -> None:
         """Read again what the home knows."""

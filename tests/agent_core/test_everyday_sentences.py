@@ -119,3 +119,14 @@ def test_a_skill_is_of_a_kind_by_its_methods_and_its_name() -> None:
     assert kind_of("PumpSkill", ["turn_on", "turn_off"]) == "switch"
     assert kind_of("PlayerSkill", ["play", "pause"]) == "media_player"
     assert kind_of("NotesSkill", ["list_notes"]) is None
+
+
+async def test_a_skill_of_no_kind_does_not_end_a_match(home: Home) -> None:
+    book, intents = await home.understanding._load("en"), home.understanding.intents
+    assert book is not None
+    lists = intents.lists(book)
+    home.put("nas", "StocksSkill", "buy")
+    intents.remove("nas", "StocksSkill")
+    assert intents.lists(book) is lists
+    intents.remove("pc", "LampSkill")
+    assert intents.lists(book) is not lists
