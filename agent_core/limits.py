@@ -211,6 +211,8 @@ FIRST_INTENT_WAIT_S: Final = 5.0
 """The same while the language is loaded, where no model could answer in its place."""
 MAX_LANGUAGES: Final = 4
 """Languages that are kept in memory; each takes 10 MB."""
+MAX_LANGUAGES_LOADING: Final = 2
+"""Languages that load at once: each takes a second of a core, and any request may name one."""
 MOST_NUMBER_WORDS: Final = 4
 """Words of a number up to 100: ``soixante et onze``."""
 LEAST_CORRECTED: Final = 4

@@ -14,7 +14,7 @@ from agent_core import limits
 from agent_core.search.catalogue import Target
 from agent_core.search.directory import HUB_KEY
 from agent_core.sentences.index import Hears, SentenceCall
-from agent_core.sentences.kinds import NAMELESS, call_for, kind_of, skill_words
+from agent_core.sentences.kinds import NAMELESS, OPENING, call_for, kind_of, skill_words
 from agent_core.sentences.matching import spoken
 from agent_core.sentences.phrasebook import Phrasebook
 from contracts.wire import Json
@@ -271,7 +271,9 @@ class IntentIndex:
 
 def is_risky(call: SentenceCall) -> bool:
     """Return whether a call is not made because of a sentence that is only near to what was said."""
-    flags = call.target.method.flags
+    method, flags = call.target.method, call.target.method.flags
+    if method.name in OPENING:
+        return True  # whatever its author declared
     return not flags.read_only and (flags.unknown or flags.confirm or flags.destructive or flags.open_world)
 
 

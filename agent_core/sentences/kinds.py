@@ -71,6 +71,8 @@ _CALLS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 """Methods by intent and kind, with the slots that they are given; those with a ? may be missing."""
 
+OPENING: Final = frozenset({"open", "open_cover", "unlock"})
+"""Methods that may let somebody in."""
 INTENTS: Final = frozenset(intent for intent, _ in _CALLS) | {"HassGetState", "HassClimateGetTemperature"}
 NAMELESS: Final = frozenset({"broadcast", "clock", "list", "media_player", "timer", "weather"})
 """Kinds of which a home has one as a rule: a sentence means them without a name or a room."""

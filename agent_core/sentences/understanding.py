@@ -159,15 +159,15 @@ class Understanding:
     def _load(self, language: str) -> asyncio.Future[Phrasebook | None]:
         key = _key(language)
         if key not in self._loading and key not in self._books:
+            if len(self._loading) >= limits.MAX_LANGUAGES_LOADING:
+                return _resolved(None)
             loading = asyncio.get_running_loop().run_in_executor(None, load_phrasebook, language)
             self._loading[key] = loading
             loading.add_done_callback(lambda done: self._keep(key, done))
         if key in self._loading:
             return self._loading[key]
         self._books.move_to_end(key)
-        known = asyncio.get_running_loop().create_future()
-        known.set_result(self._books[key])
-        return known
+        return _resolved(self._books[key])
 
     def _keep(self, key: str, done: asyncio.Future[Phrasebook | None]) -> None:
         del self._loading[key]
@@ -176,6 +176,12 @@ class Understanding:
         self._books[key] = done.result()
         while len(self._books) > limits.MAX_LANGUAGES:
             self._books.popitem(last=False)
+
+
+def _resolved(book: Phrasebook | None) -> asyncio.Future[Phrasebook | None]:
+    known: asyncio.Future[Phrasebook | None] = asyncio.get_running_loop().create_future()
+    known.set_result(book)
+    return known
 
 
 def _key(language: str) -> str:

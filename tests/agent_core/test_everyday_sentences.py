@@ -82,8 +82,9 @@ async def test_the_answer_is_in_the_language_that_was_spoken(home: Home) -> None
     assert found.answer(None).startswith("Allum")
 
 
-async def test_what_cannot_be_taken_back_is_asked_where_it_was_misspelt(home: Home) -> None:
-    home.put("pi", "DoorSkill", "lock", "unlock", destructive=True)
+@pytest.mark.parametrize("destructive", [False, True])
+async def test_what_may_let_somebody_in_is_asked_where_it_was_misspelt(home: Home, destructive: bool) -> None:
+    home.put("pi", "DoorSkill", "lock", "unlock", destructive=destructive)
     assert await home.called("unlock the door") == "pi.DoorSkill.unlock"
     asked = await home.hears("unlok the door")
     assert isinstance(asked, SentenceChoice)
@@ -119,6 +120,14 @@ def test_a_skill_is_of_a_kind_by_its_methods_and_its_name() -> None:
     assert kind_of("PumpSkill", ["turn_on", "turn_off"]) == "switch"
     assert kind_of("PlayerSkill", ["play", "pause"]) == "media_player"
     assert kind_of("NotesSkill", ["list_notes"]) is None
+
+
+async def test_more_languages_than_a_hub_has_time_for_are_not_loaded(home: Home) -> None:
+    understanding = home.understanding
+    waiting = [understanding._load(language) for language in ("fr", "it", "es")]
+    assert [each.done() for each in waiting] == [False, False, True]
+    assert waiting[2].result() is None
+    assert await waiting[0] is not None
 
 
 async def test_a_skill_of_no_kind_does_not_end_a_match(home: Home) -> None:
