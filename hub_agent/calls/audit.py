@@ -97,6 +97,8 @@ class AuditTrail:
         self._rows = rows
         self._refusals = TokenBuckets(burst=limits.AUDITED_REFUSALS, per_second=0.1)
         self._records: list[CallRecord] = []
+        # Who reads right after a call waits for the write that has begun.
+        self._writing = asyncio.Lock()
         self._noted = asyncio.Event()
 
     def note(self, record: CallRecord) -> None:
@@ -156,6 +158,10 @@ class AuditTrail:
 
     async def flush(self) -> bool:
         """Write what has not been written yet; return whether that worked."""
+        async with self._writing:
+            return await self._flush()
+
+    async def _flush(self) -> bool:
         records, self._records = self._records, []
         self._noted.clear()
         if not records:
