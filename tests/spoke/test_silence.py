@@ -49,7 +49,7 @@ async def test_a_silent_hub_delays_reading_what_was_said_once(
     home: Home, place: Place, own_model: ScriptedModel
 ) -> None:
     models = small_model(own_model.base_url)
-    async with open_talker(home, place, models=models, chat={"hub_s": 1, "retry_s": 3600}) as talker:
+    async with open_talker(home, place, models=models, chat={"hub_s": 4, "retry_s": 3600}) as talker:
         await talker.say("one")
         talker.line.silent = True
         async with talker.client() as client:
