@@ -371,7 +371,7 @@ def add_trust(parser: Parser) -> None:
 
 
 def add_listeners(parser: Parser) -> None:
-    """Add the options of of a broker."""
+    """Add the listeners of a broker."""
     parser.add_argument(
         "--mqtts-port",
         type=port,
