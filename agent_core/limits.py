@@ -202,6 +202,8 @@ MAX_SPOKEN: Final = 100
 
 MAX_NAMED_THINGS: Final = 5_000
 """Names of things; 2,000 take 5 to 12 ms of a match."""
+MAX_NAMES_OF_SOURCE: Final = 500
+"""Names of the skills of one device, so that it does not take those of all others."""
 MAX_THING_NAME: Final = 100
 MAX_RECOGNIZED: Final = 200
 """Ways in which an utterance is read; each thing of the same name is one."""

@@ -18,6 +18,7 @@ from agent_core.prompt import Household, system_prompt
 from agent_core.provenance import Prompt
 from agent_core.search.catalogue import Target
 from agent_core.sentences.index import SentenceIndex
+from agent_core.sentences.understanding import Said, Understanding
 from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
 from agent_core.turn import TurnContext
 from benchmarks.measure import Effort, median_ms
@@ -29,6 +30,19 @@ from tests.model_server import Says, ScriptedCall
 _TURNS: Final = 100
 _WARM_UP: Final = 10
 _TEMPLATES: Final = 1_000
+_SKILLS: Final = 1_000
+_ROOMS: Final = 50
+_KINDS: Final = (
+    ("LampSkill", ("turn_on", "turn_off")),
+    ("BlindSkill", ("open", "close")),
+    ("FanSkill", ("turn_on", "turn_off")),
+    ("DoorSkill", ("lock", "unlock")),
+    ("PumpSkill", ("turn_on", "turn_off")),
+)
+_EVERYDAY: Final = {
+    "en": "please turn on the lamp in room 10",
+    "de": "schalte bitte die Lampe in Room 10 ein",
+}
 
 
 class _Instant:
@@ -104,6 +118,30 @@ async def _sentence(effort: Effort) -> Row:
     return Row(f"sentence match alone, among {_TEMPLATES:,} templates", took, "ms")
 
 
+async def _everyday(language: str, text: str, effort: Effort) -> Row:
+    """Understand what no skill declares, in a home with a thousand skills in fifty rooms."""
+    understanding = Understanding(SentenceIndex())
+    for number in range(_SKILLS):
+        skill, names = _KINDS[number % len(_KINDS)]
+        found = [_everyday_target(number, skill, name) for name in names]
+        rooms, device = (f"Room {number % _ROOMS}",), (f"device {number}",)
+        understanding.intents.put(found, source=f"d{number}", kind=None, names=device, places=rooms)
+    said = Said(text, language, "d0", "Room 0", lambda _: True, lambda *_: True, lambda *_: None)
+    await understanding.warm(language)
+
+    async def match() -> None:
+        assert await understanding.meaning(said, is_patient=True) is not None
+
+    took = await median_ms(match, repeats=effort.repeats(_TURNS), warm_up=_WARM_UP)
+    row = f"an everyday sentence ({language}) to its call, among {_SKILLS:,} skills, p50"
+    return Row(row, took, "ms", Reach(most=15))
+
+
+def _everyday_target(number: int, skill: str, name: str) -> Target:
+    method = Method(name=name, signature=f"{name}() -> None", parameters={"type": "object", "properties": {}})
+    return Target(f"devices.d{number}.{skill}.{name}", f"d{number}", f"Device {number}", skill, method)
+
+
 def _target(number: int) -> Target:
     method = Method(
         name=f"set_volume_{number}",
@@ -126,4 +164,5 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
     Args:
         directory: For files that last as long as the run.
     """
-    return [*await _turn(directory, effort), await _sentence(effort)]
+    everyday = [await _everyday(language, text, effort) for language, text in _EVERYDAY.items()]
+    return [*await _turn(directory, effort), await _sentence(effort), *everyday]

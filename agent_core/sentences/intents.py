@@ -5,6 +5,7 @@ of Home Assistant. What matches becomes the same `SentenceCall` as of a declared
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -66,12 +67,34 @@ class _Thing:
 
 
 @dataclass(frozen=True)
-class _Lists:
-    """What may be said in a language, with the version that it is of."""
+class Lists:
+    """What may be said in a language, with the version that it is of.
+
+    Attributes:
+        values: The slot lists of hassil.
+        names: What is said of things, areas and floors.
+        groups: By the value of a name, the keys of the skills that are called so.
+    """
 
     version: int
     values: Mapping[str, Any]
     names: frozenset[str]
+    groups: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A copy of what there is, from which lists are made in a thread.
+
+    Attributes:
+        entities: Of Home Assistant: what each is called, its value and its domain.
+    """
+
+    version: int
+    things: Sequence["_Thing"]
+    entities: Sequence[tuple[str, str, str]]
+    areas: Mapping[str, str]
+    floors: Mapping[str, str]
 
 
 class IntentIndex:
@@ -86,8 +109,7 @@ class IntentIndex:
         self._home_targets: Mapping[str, Target] = {}
         self._home_source = ""
         self._things: dict[str, _Thing] = {}
-        self._lists: dict[str, _Lists] = {}
-        self._groups: dict[str, dict[str, _Thing]] = {}
+        self._lists: dict[str, Lists] = {}
         self._version = 0
 
     def __bool__(self) -> bool:
@@ -137,15 +159,27 @@ class IntentIndex:
         """Read again what the home knows."""
         self._version += 1
 
-    def lists(self, book: Phrasebook) -> _Lists:
-        """Return what may be said in a language; it is made where something changed."""
+    def known_lists(self, book: Phrasebook) -> Lists | None:
+        """Return what may be said in a language, None where it must be made anew."""
         found = self._lists.get(book.language)
-        if found is None or found.version != self._version:
-            if any(each.version != self._version for each in self._lists.values()):
-                self._lists.clear()
-                self._groups.clear()
-            found = self._lists[book.language] = self._made_lists(book)
-        return found
+        return found if found is not None and found.version == self._version else None
+
+    def named(self) -> Named:
+        """Return a copy of what there is now."""
+        has_home = self.home is not None and self._home_targets
+        entities = list(self.home.names()) if self.home is not None and has_home else []
+        areas = {place: place for thing in self._things.values() for place in thing.places}
+        floors: Mapping[str, str] = {}
+        if self.home is not None and has_home:
+            areas |= self.home.areas()
+            floors = self.home.floors()
+        return Named(self._version, list(self._things.values()), entities, areas, floors)
+
+    def keep(self, book: Phrasebook, lists: Lists) -> None:
+        """Keep lists that were made, unless something has changed since."""
+        if lists.version == self._version:
+            self._lists = {k: each for k, each in self._lists.items() if each.version == self._version}
+            self._lists[book.language] = lists
 
     def examples(self, book: Phrasebook, hears: Hears) -> list[str]:
         """Return sentences for what there is, one thing of each kind."""
@@ -165,6 +199,7 @@ class IntentIndex:
         self,
         results: Sequence[Any],
         book: Phrasebook,
+        lists: Lists,
         utterance: str,
         *,
         current: str | None,
@@ -173,6 +208,7 @@ class IntentIndex:
         """Return the calls that fit best of what was recognized, and whether all of them are meant.
 
         Args:
+            lists: With which it was recognized.
             current: Id of the current device: free words, as what to buy, go to it and to the hub alone.
         """
         ranked: dict[tuple[int, ...], list[SentenceCall]] = {}
@@ -187,7 +223,7 @@ class IntentIndex:
             rank = (wild, -("name" in slots), -result.text_chunks_matched)
             intent, key = result.intent.name, result.response or "default"
             said = {name: each.text.strip() or each.value for name, each in result.entities.items()}
-            for target, arguments in self._calls_of(intent, slots, domain, hears):
+            for target, arguments in self._calls_of(intent, slots, domain, lists, hears):
                 if wild and target.device not in (current, HUB_KEY):
                     continue
                 is_told = target.method.flags.read_only and target not in self._home_targets.values()
@@ -197,12 +233,16 @@ class IntentIndex:
         best = ranked[min(ranked)] if ranked else []
         return best, any(result.response in _ALL for result in results)
 
-    def _calls_of(self, intent: str, slots: Slots, domain: str, hears: Hears) -> list[tuple[Target, Slots]]:
+    def _calls_of(
+        self, intent: str, slots: Slots, domain: str, lists: Lists, hears: Hears
+    ) -> list[tuple[Target, Slots]]:
         named = slots.get("name")
+        keys = None if named is None else lists.groups.get(str(named))
         made: list[tuple[Target, Slots]] = []
-        if named is None or str(named) in self._groups:
-            made += self._own_calls(intent, slots, domain, hears)
-        if self.home is not None and self._home_targets and (named is None or str(named) not in self._groups):
+        if named is None or keys is not None:
+            things = [each for key in keys or self._things if (each := self._things.get(key)) is not None]
+            made += self._own_calls(things, intent, slots, domain, hears)
+        if self.home is not None and self._home_targets and keys is None:
             found = self.home.call(intent, slots, domain)
             target = self._home_targets.get(found[0]) if found is not None else None
             if found is not None and target is not None and hears(self._home_source, target):
@@ -210,14 +250,13 @@ class IntentIndex:
         return made
 
     def _own_calls(
-        self, intent: str, slots: Slots, domain: str, hears: Hears
+        self, things: Iterable[_Thing], intent: str, slots: Slots, domain: str, hears: Hears
     ) -> Iterable[tuple[Target, Slots]]:
         named, at = slots.get("name"), (slots.get("area"), slots.get("floor"))
         places = {spoken(str(each)) for each in at if each not in (None, EVERYWHERE)}
         given = {
             name: value for name, value in slots.items() if name not in ("name", "domain", "area", "floor")
         }
-        things = list(self._things.values()) if named is None else list(self._groups[str(named)].values())
         for thing in things:
             if named is None and thing.kind != domain and (domain or thing.kind not in NAMELESS):
                 continue
@@ -236,37 +275,39 @@ class IntentIndex:
             ):
                 yield target, found[1]
 
-    def _made_lists(self, book: Phrasebook) -> _Lists:
-        from hassil import TextSlotList
 
-        names: dict[tuple[str, str, str], None] = {}
-        # Things of the same name are one value: a thousand lamps would be a thousand readings.
-        for thing in self._things.values():
-            if thing.kind in NAMELESS and thing.kind != "media_player":
-                continue
-            generic = [spoken(each) for each in book.kinds.get(thing.kind, ())]
-            placed = [f"{place} {word}" for place in thing.places for word in generic]
-            for said in (*thing.names, *generic, *placed):
-                value = f"{thing.kind}:{said}"
-                names[said, value, thing.kind] = None
-                self._groups.setdefault(value, {})[thing.key] = thing
-        areas = {place: place for thing in self._things.values() for place in thing.places}
-        floors: dict[str, str] = {}
-        if self.home is not None and self._home_targets:
-            for each in self.home.names():
-                names[each] = None
-            areas |= self.home.areas()
-            floors |= self.home.floors()
-        bounded = [each for each in names if 0 < len(each[0]) <= limits.MAX_THING_NAME]
-        bounded = bounded[: limits.MAX_NAMED_THINGS]
-        tuples = [(said, value, {"domain": domain}, {"domain": domain}) for said, value, domain in bounded]
-        values = {
-            "name": TextSlotList.from_tuples(tuples, allow_template=False, name="name"),
-            "area": _texts("area", areas),
-            "floor": _texts("floor", floors),
-        }
-        words = frozenset((*(each[0] for each in bounded), *areas, *floors))
-        return _Lists(self._version, values, words)
+def made_lists(named: Named, book: Phrasebook) -> Lists:
+    """Return what may be said in a language of what there is; a thousand skills take 25 ms."""
+    from hassil import TextSlotList
+
+    names: dict[tuple[str, str, str], None] = {}
+    groups: dict[str, dict[str, None]] = {}
+    taken: Counter[str] = Counter()
+    # Things of the same name are one value: a thousand lamps would be a thousand readings.
+    for thing in named.things:
+        if thing.kind in NAMELESS and thing.kind != "media_player":
+            continue
+        generic = [spoken(each) for each in book.kinds.get(thing.kind, ())]
+        placed = [f"{place} {word}" for place in thing.places for word in generic]
+        for said in (*generic, *placed, *thing.names):
+            value = f"{thing.kind}:{said}"
+            if (said, value, thing.kind) not in names:
+                if taken[thing.source] >= limits.MAX_NAMES_OF_SOURCE:
+                    continue
+                taken[thing.source] += 1
+            names[said, value, thing.kind] = None
+            groups.setdefault(value, {})[thing.key] = None
+    names |= dict.fromkeys(named.entities)
+    bounded = [each for each in names if 0 < len(each[0]) <= limits.MAX_THING_NAME]
+    bounded = bounded[: limits.MAX_NAMED_THINGS]
+    tuples = [(said, value, {"domain": domain}, {"domain": domain}) for said, value, domain in bounded]
+    values = {
+        "name": TextSlotList.from_tuples(tuples, allow_template=False, name="name"),
+        "area": _texts("area", named.areas),
+        "floor": _texts("floor", named.floors),
+    }
+    words = frozenset((*(each[0] for each in bounded), *named.areas, *named.floors))
+    return Lists(named.version, values, words, {value: tuple(keys) for value, keys in groups.items()})
 
 
 def is_risky(call: SentenceCall) -> bool:

@@ -4,6 +4,8 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 from agent_core import limits
 from agent_core.sentences.index import (
@@ -14,10 +16,13 @@ from agent_core.sentences.index import (
     SentenceIndex,
     decide,
 )
-from agent_core.sentences.intents import EVERYWHERE, IntentIndex, distinct, is_risky
+from agent_core.sentences.intents import EVERYWHERE, IntentIndex, Lists, distinct, is_risky, made_lists
 from agent_core.sentences.matching import normalized, spoken
 from agent_core.sentences.phrasebook import Phrasebook, load_phrasebook
 from agent_core.sentences.responses import primary
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Meaning = SentenceCall | SentenceChoice | None
 
@@ -84,8 +89,8 @@ class Understanding:
         if self.intents:
             book = await self._load(language)
             if book is not None:
-                async with self._matching:
-                    await asyncio.to_thread(book.matches, "1", self.intents.lists(book).values)
+                lists = await self._lists(book)
+                await self._in_thread(book.matches, "1", lists.values)
 
     def examples(self, language: str, *, near: str, hears: Hears) -> list[str]:
         """Return sentences that work; where something was said, the nearest to it."""
@@ -107,8 +112,12 @@ class Understanding:
 
     async def _near(self, said: Said, book: Phrasebook) -> Meaning:
         """Find the one sentence that was misspelt; what is risky is asked."""
-        names = self.intents.lists(book).names if self.intents else frozenset()
-        texts = await asyncio.to_thread(book.corrected, said.text, names)
+        try:
+            async with asyncio.timeout(limits.INTENT_WAIT_S):
+                names = (await self._lists(book)).names if self.intents else frozenset()
+                texts = await self._in_thread(book.corrected, said.text, names)
+        except TimeoutError:
+            return None
         found: dict[str, SentenceCall] = {}
         for text in texts:
             match = self._match(said, text, book.language)
@@ -125,18 +134,34 @@ class Understanding:
     async def _everyday(self, said: Said, book: Phrasebook, text: str) -> Meaning:
         if not self.intents:
             return None
-        lists, area = self.intents.lists(book), said.here or EVERYWHERE
+        area = said.here or EVERYWHERE
         try:
-            async with asyncio.timeout(limits.INTENT_WAIT_S), self._matching:
-                results = await asyncio.to_thread(book.matches, text, lists.values, area)
+            async with asyncio.timeout(limits.INTENT_WAIT_S):
+                lists = await self._lists(book)
+                results = await self._in_thread(book.matches, text, lists.values, area)
         except TimeoutError:
             return None
-        if self.intents.lists(book) is not lists:
-            return None  # what was recognized may be gone
-        calls, is_for_all = self.intents.calls(results, book, text, current=said.current, hears=said.hears)
+        calls, is_for_all = self.intents.calls(
+            results, book, lists, text, current=said.current, hears=said.hears
+        )
         if is_for_all and len(calls := distinct(calls)) > 1:
             return SentenceChoice(tuple(calls))
         return decide(calls, said.current, said.is_connected)
+
+    async def _lists(self, book: Phrasebook) -> Lists:
+        """Return what may be said in a language; it is made where something changed."""
+        if (known := self.intents.known_lists(book)) is not None:
+            return known
+        lists = await self._in_thread(made_lists, self.intents.named(), book)
+        self.intents.keep(book, lists)
+        return lists
+
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run work beside the loop, after what runs; a caller that gives up does not let the next one in."""
+        await self._matching.acquire()
+        running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+        running.add_done_callback(lambda _: self._matching.release())
+        return await asyncio.shield(running)
 
     def _match(self, said: Said, text: str, language: str) -> Meaning:
         return self._declared.match(

@@ -209,6 +209,8 @@ class ChatServer:
             stack.callback(health.close)
             sync = Sync(record, health)
             tasks.create_task(sync.run(), name="sync")
+            language = self.settings.household.language
+            tasks.create_task(skills.finder.warm(language), name="load sentences")
             agent = Agent(
                 self.settings,
                 chat=self.chat,

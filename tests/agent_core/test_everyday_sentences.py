@@ -130,12 +130,23 @@ async def test_more_languages_than_a_hub_has_time_for_are_not_loaded(home: Home)
     assert await waiting[0] is not None
 
 
-async def test_a_skill_of_no_kind_does_not_end_a_match(home: Home) -> None:
+async def test_a_skill_of_no_kind_does_not_make_the_names_anew(home: Home) -> None:
+    await home.understanding.warm("en")
     book, intents = await home.understanding._load("en"), home.understanding.intents
     assert book is not None
-    lists = intents.lists(book)
     home.put("nas", "StocksSkill", "buy")
     intents.remove("nas", "StocksSkill")
-    assert intents.lists(book) is lists
+    assert intents.known_lists(book) is not None
     intents.remove("pc", "LampSkill")
-    assert intents.lists(book) is not lists
+    assert intents.known_lists(book) is None
+
+
+async def test_one_device_does_not_take_the_names_of_the_others(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_NAMED_THINGS", 60)
+    monkeypatch.setattr(limits, "MAX_NAMES_OF_SOURCE", 40)
+    for number in range(50):
+        home.put("aaa", f"Thing{number}Skill", "turn_on", "turn_off")
+    home.put("pi", "HeaterSkill", "turn_on", "turn_off")
+    assert await home.called("turn on the heater") == "pi.HeaterSkill.turn_on"
