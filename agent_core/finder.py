@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,9 +20,9 @@ from agent_core.search.index import MAX_ANSWER_BYTES, IndexedDevice, SkillIndex
 from agent_core.search.targets import AnyDirectory
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.intents import Home
-from agent_core.sentences.templates import vocabulary
+from agent_core.sentences.templates import short_texts, spoken_sentence
 from agent_core.sentences.understanding import Said, Understanding
-from contracts.chat.vocabulary import Vocabulary
+from contracts.chat.vocabulary import MAX_SENTENCES, Vocabulary
 from contracts.wire import Json
 
 _log = logging.getLogger(__name__)
@@ -182,16 +182,6 @@ class SkillFinder:
         self._understanding.intents.home = home
         self._understanding.intents.changed()
 
-    def set_values(self, lists: Mapping[str, Mapping[str, str]]) -> None:
-        """Set what may stand in slots whose schema names a list (``skill.Values``).
-
-        Args:
-            lists: By the name of the list, its values by their spoken form (``matching.spoken``).
-        """
-        if any(self._sentences.lists.get(name) != values for name, values in lists.items()):
-            self._sentences.lists.update(lists)
-            self.directory.changed(HUB_KEY)
-
     @property
     def languages(self) -> list[str]:
         """Return the languages that there are sentences in, as far as it has caught up."""
@@ -202,8 +192,8 @@ class SkillFinder:
         self.sync()
         return self._understanding.examples(language, near=near, hears=self._hears(user))
 
-    def vocabulary(self, language: str, *, current: str | None, user: str | None = None) -> Vocabulary:
-        """Return what can be said on a device, for speech to text."""
+    async def vocabulary(self, language: str, *, current: str | None, user: str | None = None) -> Vocabulary:
+        """Return what can be said on a device, for speech to text: declared and everyday sentences."""
         self.sync()
         names = [
             name
@@ -211,8 +201,15 @@ class SkillFinder:
             if not entry.revoked
             for name in (*entry.names, *entry.places)
         ]
-        said = self._sentences.sayable(language, current=current, hears=self._hears(user))
-        return vocabulary(language, said, names=names, lists=self._sentences.lists)
+        hears = self._hears(user)
+        declared = self._sentences.sayable(language, current=current, hears=hears)
+        said = {text: spoken_sentence(text, method) for text, method in declared}
+        said |= {each.text: each for each in await self._understanding.sayable(language, hears=hears)}
+        return Vocabulary(
+            language=language,
+            sentences=tuple(said[text] for text in sorted(said))[:MAX_SENTENCES],
+            names=short_texts(dict.fromkeys(names)),
+        )
 
     async def words(self) -> str:
         """Return a digest of all that can be said by anybody; it changes where a vocabulary does."""
@@ -220,8 +217,8 @@ class SkillFinder:
             (each.id, each.audience, each.revoked, *each.names, *each.places)
             for each in self.directory.entries()
         ]
-        lists = {name: list(values) for name, values in self._sentences.lists.items()}
-        said = json.dumps([names, lists, await self._sentences.digest()], ensure_ascii=False)
+        things = self._understanding.intents.named().digest()
+        said = json.dumps([names, things, await self._sentences.digest()], ensure_ascii=False)
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
     def expire(self) -> None:

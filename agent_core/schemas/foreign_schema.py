@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-VALUES: Final = "x-values"
-"""Keyword of a schema; one that a device registers does not get through."""
 MAX_BRANCHES: Final = 2_000
 """Sub-schemas that one check may meet, references followed; the largest honest ones have some hundreds."""
 

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from agent_core import limits
@@ -177,11 +177,9 @@ class SentenceIndex:
 
     Attributes:
         problems: Why templates were left out, by device and skill.
-        lists: Values of the slots for which a schema names a list, by their spoken form.
     """
 
     def __init__(self) -> None:
-        self.lists: dict[str, Mapping[str, str]] = {}
         self.problems: dict[_Owner, tuple[str, ...]] = {}
         self._languages: dict[str, _Language] = defaultdict(_Language)
         self._owners: dict[_Owner, set[str]] = {}
@@ -348,7 +346,7 @@ class SentenceIndex:
             if len(self._compiled) >= limits.MAX_COMPILED:
                 self._compiled.clear()
             try:
-                self._compiled[key] = compile_template(text, target.method, self.lists)
+                self._compiled[key] = compile_template(text, target.method)
             except BadTemplate as error:
                 self._compiled[key] = error
         return self._compiled[key]

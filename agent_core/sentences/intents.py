@@ -4,8 +4,10 @@ A skill is a thing of a kind (`kinds`), called by its name, its kind and its roo
 of Home Assistant. What matches becomes the same `SentenceCall` as of a declared sentence.
 """
 
+import hashlib
 import json
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +20,8 @@ from agent_core.sentences.index import Hears, SentenceCall
 from agent_core.sentences.kinds import NAMELESS, OPENING, call_for, kind_of, skill_words
 from agent_core.sentences.matching import spoken
 from agent_core.sentences.phrasebook import Phrasebook
+from agent_core.sentences.templates import short_texts
+from contracts.chat.vocabulary import SpokenSentence, SpokenSlot
 from contracts.wire import Json
 
 EVERYWHERE: Final = "*"
@@ -27,6 +31,8 @@ HOME_KIND: Final = "home"
 
 _ALL: Final = frozenset({"light_all", "fan_all"})
 """Responses to what is meant for all of a home: one call of several would be a part of it."""
+
+_SLOT: Final = re.compile(r"\{(\w+)\}")
 
 Slots = dict[str, Json]
 
@@ -95,6 +101,12 @@ class Named:
     entities: Sequence[tuple[str, str, str]]
     areas: Mapping[str, str]
     floors: Mapping[str, str]
+
+    def digest(self) -> str:
+        """Return a digest that changes where other things can be said."""
+        things = sorted((each.kind, *each.names, *each.places) for each in self.things)
+        said = json.dumps([things, sorted(self.entities), sorted(self.areas), sorted(self.floors)])
+        return hashlib.sha256(said.encode()).hexdigest()
 
 
 class IntentIndex:
@@ -193,6 +205,35 @@ class IntentIndex:
             text.replace("{name}", name)
             for kind, name in kinds.items()
             for text in book.examples.get(kind, ())
+        ]
+
+    def sayable(self, book: Phrasebook, hears: Hears) -> list[SpokenSentence]:
+        """Return the sentences that speech to text listens for: each with the names of things of its kind."""
+        names, areas = defaultdict[str, dict[str, None]](dict), dict[str, None]()
+        for thing in self._things.values():
+            if all(hears(thing.source, target) for target in thing.targets.values()):
+                generic = (spoken(each) for each in book.kinds.get(thing.kind, ()))
+                names[thing.kind] |= dict.fromkeys((*thing.names, *generic))
+                areas |= dict.fromkeys(thing.places)
+        if self.home is not None and self._home_targets:
+            for said, _, domain in self.home.names():
+                names[domain][said] = None
+            areas |= dict.fromkeys((*self.home.areas(), *self.home.floors()))
+        if areas:
+            names["area"] = {}  # of sentences that name a room alone
+        slots = {kind: SpokenSlot(values=short_texts(known)) for kind, known in names.items()}
+        placed, number = SpokenSlot(values=short_texts(areas)), SpokenSlot(is_number=True)
+        return [
+            SpokenSentence(
+                text=text,
+                slots={
+                    slot: slots[kind] if slot == "name" else placed if slot == "area" else number
+                    for slot in _SLOT.findall(text)
+                },
+            )
+            for kind in slots
+            for text in book.spoken.get(kind, ())
+            if areas or "{area}" not in text
         ]
 
     def calls(

@@ -42,6 +42,7 @@ _CALLS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("HassTurnOff", ""): _OFF,
     ("HassTurnOff", "cover"): ("close", "close_cover"),
     ("HassTurnOff", "lock"): ("unlock",),
+    ("Toggle", ""): ("toggle",),
     ("HassLightSet", "light"): ("set_brightness {brightness}", "set_color {color}", "set_level {brightness}"),
     ("HassSetPosition", "cover"): ("set_position {position}",),
     ("HassFanSetSpeed", "fan"): ("set_speed {percentage}", "set_percentage {percentage}"),
@@ -73,7 +74,11 @@ _CALLS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 OPENING: Final = frozenset({"open", "open_cover", "unlock"})
 """Methods that may let somebody in."""
-INTENTS: Final = frozenset(intent for intent, _ in _CALLS) | {"HassGetState", "HassClimateGetTemperature"}
+INTENTS: Final = frozenset(intent for intent, _ in _CALLS) | {
+    "HassClimateGetTemperature",
+    "HassGetState",
+    "Measure",
+}
 NAMELESS: Final = frozenset({"broadcast", "clock", "list", "media_player", "timer", "weather"})
 """Kinds of which a home has one as a rule: a sentence means them without a name or a room."""
 _SLOT: Final = re.compile(r"\{(\w+)(\??)\}")

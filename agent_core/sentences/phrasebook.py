@@ -38,6 +38,7 @@ class Phrasebook:
         self.language = language
         self.kinds: Mapping[str, list[str]] = data.get("kinds", {})
         self.examples: Mapping[str, list[str]] = data.get("examples", {})
+        self.spoken: Mapping[str, list[str]] = data.get("spoken", {})
         self.intents = Intents.from_dict(dict(data))
         self._responses: Mapping[str, Mapping[str, str]] = data["responses"]["intents"]
         self._skipped = sorted(map(spoken, data.get("skip_words", ())), key=len, reverse=True)
@@ -173,6 +174,8 @@ def _with_additions(language: str, data: dict[str, Any]) -> dict[str, Any]:
         "intents": intents,
         "kinds": ours.get("kinds", {}),
         "examples": ours.get("examples", {}),
+        "spoken": ours.get("spoken", {}),
+        "lists": {**data["lists"], **ours.get("lists", {})},
         "skip_words": [*data.get("skip_words", ()), *ours.get("skip_words", ())],
         "expansion_rules": {**data.get("expansion_rules", {}), **ours.get("expansion_rules", {})},
     }

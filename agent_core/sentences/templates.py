@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate, chain
-from types import MappingProxyType
 from typing import Final
 
 from hassil import (
@@ -23,7 +22,7 @@ from hassil.parser import ParseError
 
 from agent_core import limits
 from agent_core.schemas.arguments import check_arguments
-from agent_core.schemas.foreign_schema import VALUES, branches, kinds_of, resolved, without_null
+from agent_core.schemas.foreign_schema import branches, kinds_of, resolved, without_null
 from agent_core.sentences.matching import (
     Match,
     Node,
@@ -34,7 +33,7 @@ from agent_core.sentences.matching import (
     spoken,
     ways,
 )
-from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, SpokenSentence, SpokenSlot, Vocabulary
+from contracts.chat.vocabulary import MAX_NAMES, SpokenSentence, SpokenSlot
 from contracts.devices.registration import Method
 from contracts.errors import CallError, StrawberryError
 from contracts.wire import Json
@@ -48,10 +47,6 @@ _SLOT: Final = re.compile(r"\{([^{}]*)\}")
 _ESCAPED: Final = re.compile(r"\\.")
 _BRACKETS: Final = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _NUMBER: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(?:%|°\s*[CFcf]?)?\Z")
-
-
-Lists = Mapping[str, Mapping[str, str]]
-"""By the name of a list, its values by their spoken form; they may change at any time."""
 
 
 class BadTemplate(StrawberryError):
@@ -97,11 +92,8 @@ class Template:
         return None
 
 
-def compile_template(text: str, method: Method, lists: Lists = MappingProxyType({})) -> Template:
+def compile_template(text: str, method: Method) -> Template:
     """Compile a template of a method.
-
-    Args:
-        lists: What may stand in slots for which the schema names a list.
 
     Raises:
         BadTemplate: If it cannot be parsed, can be said in too many ways, has too few literal words, has a
@@ -154,7 +146,7 @@ def compile_template(text: str, method: Method, lists: Lists = MappingProxyType(
             text=text,
             least=MIN_LITERAL_WORDS,
         )
-    readers = {each.slot_name: _reader(each, method.parameters, lists) for each in references}
+    readers = {each.slot_name: _reader(each, method.parameters) for each in references}
     try:
         check_steps = limits.STEPS_PER_CHECK * branches(method.parameters)
     except ValueError as error:
@@ -198,44 +190,21 @@ def free_sentences(method: Method) -> list[tuple[str, str]]:
     ]
 
 
-def vocabulary(
-    language: str, sentences: Iterable[tuple[str, Method]], *, names: Iterable[str], lists: Lists
-) -> Vocabulary:
-    """Return what can be said, for speech to text.
-
-    Args:
-        sentences: Templates that were compiled, each with its method.
-        names: Of devices and places; those of ``lists`` are added.
-    """
-    said = {
-        text: SpokenSentence(
-            text=text,
-            slots={
-                slot: _spoken_slot(
-                    method.parameters.get("properties", {}).get(slot), method.parameters, lists
-                )
-                for slot in sorted(_slots(text))
-            },
-        )
-        for text, method in sentences
-    }
-    every = dict.fromkeys([*names, *chain.from_iterable(lists.values())])
-    return Vocabulary(
-        language=language,
-        sentences=tuple(said[text] for text in sorted(said))[:MAX_SENTENCES],
-        names=_short(every),
-    )
+def spoken_sentence(text: str, method: Method) -> SpokenSentence:
+    """Return a template that was compiled, for speech to text."""
+    properties = method.parameters.get("properties", {})
+    slots = {slot: _spoken_slot(properties.get(slot), method.parameters) for slot in sorted(_slots(text))}
+    return SpokenSentence(text=text, slots=slots)
 
 
-def _spoken_slot(schema: Json, root: Mapping[str, Json], lists: Lists) -> SpokenSlot:
-    if isinstance(schema, dict) and isinstance(name := schema.get(VALUES), str):
-        return SpokenSlot(values=_short(lists.get(name, {})))
+def _spoken_slot(schema: Json, root: Mapping[str, Json]) -> SpokenSlot:
     if (values := without_null(schema, root).get("enum")) and _is_closed(schema, root, 0):
-        return SpokenSlot(values=_short(each for each in values if isinstance(each, str)))
+        return SpokenSlot(values=short_texts(each for each in values if isinstance(each, str)))
     return SpokenSlot(is_number=bool({"integer", "number"} & kinds_of(schema, root)))
 
 
-def _short(values: Iterable[str]) -> tuple[str, ...]:
+def short_texts(values: Iterable[str]) -> tuple[str, ...]:
+    """Return texts as a slot of a vocabulary takes them."""
     return tuple(value for value in values if 0 < len(value) <= limits.MAX_SPOKEN)[:MAX_NAMES]
 
 
@@ -309,18 +278,16 @@ def _is_empty(expression: object) -> bool:
 def _is_listed(schema: Json) -> bool:
     """Return whether only listed words fit: one of them is as good as a word of the template."""
     values = schema.get("enum") if isinstance(schema, dict) else None
-    return isinstance(schema, dict) and (VALUES in schema or bool(values and all(map(_is_word, values))))
+    return bool(values and all(map(_is_word, values)))
 
 
 def _is_word(value: Json) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _reader(reference: ListReference, root: Mapping[str, Json], lists: Lists) -> ReadSlot:
+def _reader(reference: ListReference, root: Mapping[str, Json]) -> ReadSlot:
     """Return what turns the text in a slot into a value; the schema of the parameter checks it later."""
     schema = root["properties"][reference.slot_name]
-    if isinstance(schema, dict) and isinstance(name := schema.get(VALUES), str):
-        return lambda text: lists.get(name, {}).get(spoken(text))
     values = schema.get("enum") if isinstance(schema, dict) else None
     if bounds := reference.get_inline_range():
         first, last, step = bounds

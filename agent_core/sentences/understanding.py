@@ -20,6 +20,7 @@ from agent_core.sentences.intents import EVERYWHERE, IntentIndex, Lists, distinc
 from agent_core.sentences.matching import normalized, spoken
 from agent_core.sentences.phrasebook import Phrasebook, load_phrasebook
 from agent_core.sentences.responses import primary
+from contracts.chat.vocabulary import SpokenSentence
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,6 +104,11 @@ class Understanding:
         words = {each for each in spoken(near).split() if len(each) > 1}
         ranked = sorted(texts, key=lambda text: -_likeness(words, set(spoken(text).split())))
         return ranked[: limits.NEAREST_EXAMPLES]
+
+    async def sayable(self, language: str, *, hears: Hears) -> list[SpokenSentence]:
+        """Return the everyday sentences that speech to text listens for."""
+        book = await self._load(language) if self.intents else None
+        return self.intents.sayable(book, hears) if book is not None else []
 
     async def _in_language(self, said: Said, book: Phrasebook) -> Meaning:
         for text in book.variants(said.text):

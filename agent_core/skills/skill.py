@@ -13,7 +13,6 @@ from pydantic import BaseModel, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from agent_core.schemas.foreign_schema import VALUES
 from agent_core.skills.results import to_json
 from contracts.devices.registration import MethodFlags
 from contracts.wire import Json
@@ -176,22 +175,6 @@ class Unit:
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         return {**handler(core_schema), "unit": self.name}
-
-
-@dataclass(frozen=True)
-class Values:
-    """The list, kept by the hub, of what may stand in a sentence's slot: ``Annotated[str, Values("areas")]``.
-
-    It holds for sentences only; a call may give any text. See ``SkillFinder.set_values``.
-    """
-
-    list: str
-
-    def __get_pydantic_json_schema__(
-        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Add the name of the list to the JSON Schema of the text."""
-        return {**handler(core_schema), VALUES: self.list}
 
 
 class Skill:

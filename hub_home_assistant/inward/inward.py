@@ -10,7 +10,7 @@ from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.inward.control import Rules
 from hub_home_assistant.inward.entities import Entity, House
 from hub_home_assistant.inward.sentences import HomeSentences
-from hub_home_assistant.inward.skill import HomeAssistantSkill, slot_values
+from hub_home_assistant.inward.skill import HomeAssistantSkill
 from hub_home_assistant.inward.topics import topic_of
 from hub_home_assistant.inward.zigbee import Zigbee
 from hub_live.topics import Feed
@@ -79,7 +79,6 @@ class Inward:
 
     def _show(self) -> None:
         """Show the entities that there are now."""
-        self._registry.search.set_values(slot_values(self._house().entities))
         self._registry.search.set_home(self._sentences)
         self._feed.withhold("home_assistant", {topic_of(id_): _withheld(id_) for id_ in self.client.withheld})
         imported = None

@@ -66,8 +66,8 @@ class HomeSentences:
             domain = domain or "climate"
         elif intent in ("HassSetVolume", "HassSetVolumeRelative"):
             domain = "media_player"
-        if intent == "HassClimateGetTemperature":
-            return self._temperature(slots)
+        if intent in ("HassClimateGetTemperature", "Measure"):
+            return self._measured(slots)
         names = self._meant(intent, slots, domain)
         if (
             names is None
@@ -85,7 +85,13 @@ class HomeSentences:
             method = _SWITCHED[intent].get(domain) or ("turn_on" if intent == "HassTurnOn" else "turn_off")
             return method, given
         if intent == "HassGetState":
-            return ("check_states", {**given, "state": slots["state"]}) if "state" in slots else None
+            return (
+                ("check_states", {**given, "state": slots["state"]})
+                if "state" in slots
+                else ("get_state", given)
+            )
+        if intent == "Toggle":
+            return "toggle", given
         if intent == "HassLightSet":
             if "brightness" in slots:
                 return "set_level", {**given, "percent": slots["brightness"]}
@@ -102,9 +108,12 @@ class HomeSentences:
     def _index(self) -> EntityIndex:
         return self._house().entities
 
-    def _temperature(self, slots: Slots) -> tuple[str, Slots] | None:
+    def _measured(self, slots: Slots) -> tuple[str, Slots] | None:
         place = slots.get("area") or slots.get("floor")
-        return ("measure", {"area": place}) if isinstance(place, str) and place != EVERYWHERE else None
+        given: Slots = {"quantity": slots["quantity"]} if "quantity" in slots else {}
+        return (
+            ("measure", {"area": place, **given}) if isinstance(place, str) and place != EVERYWHERE else None
+        )
 
     def _meant(self, intent: str, slots: Slots, domain: str) -> str | list[str] | None:
         """Return the entities that are meant: a name, or the ids of those in a place and of a kind."""

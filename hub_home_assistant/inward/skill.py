@@ -3,21 +3,17 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from agent_core.sentences.intents import HOME_KIND
-from agent_core.skills.skill import Values, skill_method
+from agent_core.skills.skill import skill_method
 from agent_core.times import parse_since
 from contracts.errors import Disconnected, InvalidMessage, NotFound
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.own_skills import HubSkill
 from hub_home_assistant import limits
-from hub_home_assistant.inward.control import ANY, Control, Rules
-from hub_home_assistant.inward.entities import Entity, EntityIndex, House
-from hub_home_assistant.inward.topics import number_or_text
-from hub_home_assistant.inward.words import (
+from hub_home_assistant.inward.answers import (
     CLOSE,
-    IS,
     LOCK,
     MEASURE,
     OPEN,
@@ -28,14 +24,13 @@ from hub_home_assistant.inward.words import (
     TURN_OFF,
     TURN_ON,
     UNLOCK,
-    Condition,
-    Quantity,
     german_state,
     is_busy_as,
-    quantity_class,
     said_state,
-    wanted_state,
 )
+from hub_home_assistant.inward.control import ANY, Control, Rules
+from hub_home_assistant.inward.entities import Entity, House
+from hub_home_assistant.inward.topics import number_or_text
 
 _SWITCHED: Final = frozenset(
     {
@@ -80,27 +75,6 @@ Action = Literal[
     "start", "return_to_base", "start_mowing", "dock",
 ]  # fmt: skip
 Names = str | list[str] | None
-Switched = Annotated[Names, Values("switched entities")]
-Leveled = Annotated[Names, Values("entities with a level")]
-Climates = Annotated[Names, Values("climates")]
-Covers = Annotated[Names, Values("covers")]
-Locks = Annotated[Names, Values("locks")]
-AnyEntity = Annotated[str, Values("entities")]
-Area = Annotated[str, Values("areas")]
-OptionalArea = Annotated[str | None, Values("areas")]
-
-
-def slot_values(index: EntityIndex) -> dict[str, dict[str, str]]:
-    """Return what may stand in the slots of the sentences."""
-    return {
-        "switched entities": index.called(_SWITCHED),
-        "entities with a level": index.called(frozenset(_LEVELS)),
-        "climates": index.called(_CLIMATES),
-        "covers": index.called(_COVERS),
-        "locks": index.called(_LOCKS),
-        "entities": index.called(),
-        "areas": index.place_names(),
-    }
 
 
 class HomeAssistantSkill(HubSkill):
@@ -148,7 +122,7 @@ class HomeAssistantSkill(HubSkill):
         return {"entities": [_row(house, each) for each in shown], "more": len(found) - len(shown)}
 
     @skill_method(read_only=True, untrusted_output=True, **STATE)
-    async def get_state(self, name: AnyEntity, area: str | None = None) -> dict[str, Any]:
+    async def get_state(self, name: str, area: str | None = None) -> dict[str, Any]:
         """Read an entity: its state with its attributes, and since when it is so.
 
         Args:
@@ -161,22 +135,15 @@ class HomeAssistantSkill(HubSkill):
         shown = {key: _short(value) for key, value in house.state(entity).attributes.items()}
         return {**row, "state_de": german_state(row["state"]), "attributes": shown}
 
-    @skill_method(read_only=True, untrusted_output=True, **IS)
-    async def is_state(self, name: AnyEntity, value: Condition) -> dict[str, Any]:
-        """Return whether an entity is on, off, open, closed, locked or unlocked."""
-        house = self._house()
-        entity = self._named(name, None, None)
-        is_so, word = wanted_state(entity, house.state(entity).value, value)
-        return {"is_so": is_so, "name": entity.name, "state": word}
-
     @skill_method(read_only=True, untrusted_output=True, **MEASURE)
-    async def measure(self, area: Area, quantity: Quantity = "temperature") -> dict[str, Any]:
+    async def measure(self, area: str, quantity: str = "temperature") -> dict[str, Any]:
         """Read the temperature, humidity or another quantity of an area.
 
         Args:
             area: An area or a floor.
+            quantity: Its device class in Home Assistant: temperature, humidity, illuminance, pressure, power.
         """
-        house, wanted = self._house(), quantity_class(quantity)
+        house, wanted = self._house(), quantity
         found = [each for each in house.entities.find(area=area) if each.device_class == wanted]
         readings = [
             (each, state)
@@ -219,7 +186,7 @@ class HomeAssistantSkill(HubSkill):
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **TURN_ON)
     async def turn_on(
-        self, name: Switched = None, area: OptionalArea = None, domain: str = "light"
+        self, name: Names = None, area: str | None = None, domain: str = "light"
     ) -> dict[str, Any]:
         """Turn on lights, switches, fans, media players; activate scenes; run scripts.
 
@@ -232,22 +199,20 @@ class HomeAssistantSkill(HubSkill):
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **TURN_OFF)
     async def turn_off(
-        self, name: Switched = None, area: OptionalArea = None, domain: str = "light"
+        self, name: Names = None, area: str | None = None, domain: str = "light"
     ) -> dict[str, Any]:
         """Turn off lights, switches, fans, media players, climate; see turn_on."""
         return await self._switch("turn_off", name, area, domain)
 
     @skill_method(untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **TOGGLE)
     async def toggle(
-        self, name: Switched = None, area: OptionalArea = None, domain: str = "light"
+        self, name: Names = None, area: str | None = None, domain: str = "light"
     ) -> dict[str, Any]:
         """Turn on what is off, and off what is on; see turn_on."""
         return await self._switch("toggle", name, area, domain)
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **SET_LEVEL)
-    async def set_level(
-        self, percent: float, name: Leveled = None, area: OptionalArea = None
-    ) -> dict[str, Any]:
+    async def set_level(self, percent: float, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Set the brightness of lights, the position of covers, the speed of fans, the volume of players.
 
         Args:
@@ -266,7 +231,7 @@ class HomeAssistantSkill(HubSkill):
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **SET_TEMPERATURE)
     async def set_temperature(
-        self, degrees: float, name: Climates = None, area: OptionalArea = None
+        self, degrees: float, name: Names = None, area: str | None = None
     ) -> dict[str, Any]:
         """Set the target temperature of thermostats and air conditioners.
 
@@ -280,7 +245,7 @@ class HomeAssistantSkill(HubSkill):
         return await self._call(entities, {(each.domain, "set_temperature"): data for each in entities})
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **OPEN)
-    async def open_cover(self, name: Covers = None, area: OptionalArea = None) -> dict[str, Any]:
+    async def open_cover(self, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Open blinds, shutters, curtains, garage doors, gates, valves.
 
         Args:
@@ -291,23 +256,23 @@ class HomeAssistantSkill(HubSkill):
         return await self._call(entities, {(each.domain, f"open_{each.domain}"): {} for each in entities})
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **CLOSE)
-    async def close_cover(self, name: Covers = None, area: OptionalArea = None) -> dict[str, Any]:
+    async def close_cover(self, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Close blinds, shutters, curtains, garage doors, gates, valves; see open_cover."""
         entities = self._meant(name, area, _COVERS, "cover")
         return await self._call(entities, {(each.domain, f"close_{each.domain}"): {} for each in entities})
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **LOCK)
-    async def lock(self, name: Locks) -> dict[str, Any]:
+    async def lock(self, name: str | list[str]) -> dict[str, Any]:
         """Lock a door; the user confirms it."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "lock"): {}})
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **UNLOCK)
-    async def unlock(self, name: Locks) -> dict[str, Any]:
+    async def unlock(self, name: str | list[str]) -> dict[str, Any]:
         """Unlock a door; the user confirms it."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "unlock"): {}})
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
-    async def set_color(self, color: str, name: Names = None, area: OptionalArea = None) -> dict[str, Any]:
+    async def set_color(self, color: str, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Set the colour of lights, and turn them on.
 
         Args:
@@ -319,7 +284,7 @@ class HomeAssistantSkill(HubSkill):
         return await self._call(entities, {("light", "turn_on"): {"color_name": color}})
 
     @skill_method(untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
-    async def operate(self, action: Action, name: Names = None, area: OptionalArea = None) -> dict[str, Any]:
+    async def operate(self, action: Action, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Control players, vacuum cleaners and lawn mowers.
 
         Args:

@@ -46,7 +46,7 @@ async def vocabulary(assistant: Assistant, asking: Bearer, language: Language = 
     """Return what can be said on the device that asks, for speech to text."""
     search = assistant.registry.search
     await search.catch_up()
-    return search.vocabulary(
+    return await search.vocabulary(
         language or assistant.prompter.household(asking.user).language,
         current=asking.device,
         user=asking.user.id,

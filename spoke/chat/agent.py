@@ -154,10 +154,10 @@ class Agent:
         """
         return await self._at_hub(partial(self._sync.vocabulary, language))
 
-    def own_vocabulary(self, language: str) -> Vocabulary:
+    async def own_vocabulary(self, language: str) -> Vocabulary:
         """Return what can be said of this device alone."""
         self._skills.refresh()
-        return self._skills.finder.vocabulary(language, current=self._skills.own.id)
+        return await self._skills.finder.vocabulary(language, current=self._skills.own.id)
 
     async def conversations(
         self, caller: None, *, limit: int, words: str = ""

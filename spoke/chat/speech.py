@@ -164,7 +164,8 @@ class Speech:
                     write_private(self._file, vocabulary.model_dump_json().encode())
             if vocabulary is not None:
                 # The hub leaves out of a device's sentences what its owner has not approved.
-                yield vocabulary if agent is None else _with(vocabulary, agent.own_vocabulary(self._language))
+                own = None if agent is None else await agent.own_vocabulary(self._language)
+                yield vocabulary if own is None else _with(vocabulary, own)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._new_words.wait()

@@ -136,7 +136,7 @@ async def test_what_can_be_said_is_asked_again_and_holds_the_devices_own_sentenc
         async def vocabulary(self, language: str) -> Vocabulary:
             return home
 
-        def own_vocabulary(self, language: str) -> Vocabulary:
+        async def own_vocabulary(self, language: str) -> Vocabulary:
             return Vocabulary(language="en", sentences=(lamp,), names=("pi",))
 
     faults = [ConfigError("the disk is full")]
