@@ -16,6 +16,10 @@ SERVICE_S: Final = 60.0
 EXPOSED_LOOK_S: Final = 60.0
 """Of entities without a unique id, Home Assistant does not report that they are exposed or withheld."""
 CONNECT_S: Final = 10.0
+DISCOVERY_S: Final = 2.0
+DISCOVERY_ANSWER_MS: Final = 2_000
+MAX_ANNOUNCED: Final = 16
+"""Anything in the network can announce a Home Assistant."""
 ANSWER_S: Final = 30.0
 """For what only reads. A service may take longer: a script that waits."""
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024

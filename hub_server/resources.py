@@ -26,6 +26,7 @@ from hub_server.http.audit import audit
 from hub_server.http.sentences import sentences
 from hub_server.http.turns import turns
 from hub_server.mcp.clients import mcp_servers
+from hub_server.system.first_steps import first_steps
 from hub_server.system.models import models
 from hub_server.system.operations import system
 
@@ -55,4 +56,5 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     notifications,
     models,
     system,
+    first_steps,
 )

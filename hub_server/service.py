@@ -69,7 +69,7 @@ from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
 from hub_server.seeing.metrics import Metrics
 from hub_server.system.host import Health, Host
-from hub_server.system.operations import DatabaseState, HubState, System
+from hub_server.system.operations import DatabaseState, HubState, Network, System
 from sandbox_host import Pool, PoolSettings, open_pool
 
 if TYPE_CHECKING:
@@ -240,6 +240,11 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                     device_answer(entry, bearer) for entry in registry.directory.entries()
                 ],
                 servers=servers.state,
+                network=Network(
+                    registry.settings.url,
+                    registry.settings.brokers,
+                    lambda: lan.fingerprint if lan is not None else "",
+                ),
             )
         operations = Operations(gate, connections)
         mcp = Mcp(assistant, gate, connections, tasks, operations, _version())

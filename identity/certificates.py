@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
@@ -195,6 +196,12 @@ class ServerCertificate:
             addresses=tuple(str(address) for address in names.get_values_for_type(x509.IPAddress)),
             expires_at=int(certificate.not_valid_after_utc.timestamp()),
         )
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate, as browsers show it."""
+        der = ssl.PEM_cert_to_DER_cert(self.certificate.read_text("ascii"))
+        return sha256(der).digest().hex(":").upper()
 
     def context(self) -> ssl.SSLContext:
         """Make the server's side of TLS, 1.2 or newer.

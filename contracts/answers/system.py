@@ -140,3 +140,23 @@ class McpServers(Part):
 
     servers: list[McpServerState]
     problem: str
+
+
+class HomeAssistantTrial(Part):
+    """What a Home Assistant answered to a token.
+
+    Attributes:
+        exposed: How many of the entities are exposed to Assist.
+    """
+
+    version: str
+    entities: int
+    exposed: int
+
+
+class FoundHomeAssistant(Part):
+    """A Home Assistant that announces itself in the local network. Nothing of it is verified."""
+
+    name: str
+    url: str
+    version: str

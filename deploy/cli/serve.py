@@ -78,7 +78,7 @@ def up(options: argparse.Namespace) -> None:
 
     home = _start(options, quiet=True)
     _complete_restore(home)
-    chosen = UpOptions(hub=_hub(options), ports=_broker_ports(options), spoke=not options.no_spoke)
+    chosen = UpOptions(hub=_hub(home, options), ports=_broker_ports(options), spoke=not options.no_spoke)
     restart = Restart(ServiceManager.take())
     _serve(options, restart, partial(run_up, home, options=chosen, restart=restart))
     restart.follow()
@@ -111,7 +111,7 @@ def run_broker(options: argparse.Namespace) -> int:
     with quick_imports():
         from deploy.home.brokers import embedded
         from deploy.settings.settings import read_broker_port
-    lan = _lan(options)
+    lan = _lan(home, options)
     ports, moved = check_broker_ports(_broker_ports(options), lan, setting=read_broker_port(home))
     if moved is not None:
         note(moved)
@@ -137,7 +137,8 @@ def run_hub(options: argparse.Namespace) -> None:
     """Run the hub alone."""
     from deploy.settings.settings import check_settings
 
-    home, chosen = _start(options), _hub(options)
+    home = _start(options)
+    chosen = _hub(home, options)
     _complete_restore(home)
     check_settings(home)
     with only_hub(home):
@@ -149,9 +150,12 @@ def run_hub(options: argparse.Namespace) -> None:
     restart.follow()
 
 
-def _hub(options: argparse.Namespace) -> HubOptions:
+def _hub(home: Home, options: argparse.Namespace) -> HubOptions:
     return HubOptions(
-        broker=options.broker, trust=options.trust_broker, http_port=options.http_port, lan=_lan(options)
+        broker=options.broker,
+        trust=options.trust_broker,
+        http_port=options.http_port,
+        lan=_lan(home, options),
     )
 
 
@@ -159,12 +163,17 @@ def _broker_ports(options: argparse.Namespace) -> BrokerPorts:
     return BrokerPorts(mqtt=options.mqtt_port, mqtts=options.mqtts_port, websocket=options.ws_port)
 
 
-def _lan(options: argparse.Namespace) -> LanOptions:
+def _lan(home: Home, options: argparse.Namespace) -> LanOptions:
     if options.insecure_lan:
         note(_WARNING)
-    exposure: Exposure = "tls" if options.lan else "insecure" if options.insecure_lan else "loopback"
+    lan = home.unchecked_settings().get("lan")
+    is_given = options.lan or options.insecure_lan
+    by_settings = not is_given and isinstance(lan, dict) and lan.get("enabled") is True
+    exposure: Exposure = (
+        "insecure" if options.insecure_lan else "tls" if options.lan or by_settings else "loopback"
+    )
     # 'broker run' has no HTTP.
-    return LanOptions(exposure, https_port=getattr(options, "https_port", 0))
+    return LanOptions(exposure, https_port=getattr(options, "https_port", 0), by_settings=by_settings)
 
 
 def run_spoke(options: argparse.Namespace) -> int:

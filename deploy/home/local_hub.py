@@ -62,7 +62,7 @@ async def run_hub(home: Home, *, options: HubOptions, report: Reporter, restart:
             from deploy.home.lan import enter_lan
 
             lan = await enter_lan(stack, home, options.lan, report=report)
-        host = Maintenance(home, restart=restart)
+        host = Maintenance(home, restart=restart, lan=options.lan)
         hub = await enter_hub(stack, home, bus=bus, options=options, lan=lan, report=report, host=host)
         await await_broker(hub, report=report)
         where = f"hub at {hub.url} with the broker {bus.url}"

@@ -8,12 +8,14 @@ from typing import Any, BinaryIO, cast
 from pydantic import SecretStr
 
 from contracts.answers.devices import DeviceAnswer
-from contracts.answers.system import McpServers
+from contracts.answers.system import HomeAssistantTrial, McpServers
 from contracts.errors import ConfigError
 from deploy.directory import STAGE, Home
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
-from hub_server.system.host import BackupContents, CheckAnswer, Health
+from deploy.settings.options import LanOptions, check_lan_ports
+from deploy.settings.writing import write_table
+from hub_server.system.host import BackupContents, CheckAnswer, Health, LanAccess
 from hub_server.system.logs import LogRing
 from identity.files import is_held
 
@@ -24,10 +26,22 @@ class Maintenance:
     Args:
         restart: None where this process cannot start again by itself.
         ours: Directories of the home that child processes of this one hold.
+        lan: How this process was started.
+        mqtts: Port for other machines of a broker that is started with this process; None for none.
     """
 
-    def __init__(self, home: Home, *, restart: Restart | None, ours: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        home: Home,
+        *,
+        restart: Restart | None,
+        ours: Sequence[Path] = (),
+        lan: LanOptions | None = None,
+        mqtts: int | None = None,
+    ) -> None:
         self._home = home
+        self._lan = lan or LanOptions()
+        self._mqtts = mqtts
         self._restart = restart
         self._ours = tuple(ours)
         self.logs = keep_lines(LogRing(RedactingFormatter("%(message)s")))
@@ -82,6 +96,36 @@ class Maintenance:
             raise ConfigError("the backup has no device {name!r}", name=unknown[0])
         plan(self._home, revoke=revoke)
         return summary
+
+    @property
+    def lan(self) -> LanAccess:
+        """Return who can connect."""
+        obstacle = ""
+        if self._restart is None:
+            obstacle = "this hub cannot restart by itself"
+        elif self._lan.exposure != "loopback" and not self._lan.by_settings:
+            obstacle = "the command that starts this hub has an option for it, which is changed there"
+        return LanAccess(exposure=self._lan.exposure, obstacle=obstacle)
+
+    def switch_lan(self, enabled: bool) -> None:
+        """Write ``[lan]``; what could fail at the next start is tried before."""
+        if obstacle := self.lan.obstacle:
+            raise ConfigError(obstacle)
+        if enabled and self._lan.exposure == "loopback":
+            from deploy.certificate import provide_certificate
+
+            check_lan_ports(self._lan, mqtts=self._mqtts)
+            provide_certificate(self._home)
+        write_table(self._home.directory, "lan", {"enabled": enabled})
+
+    async def connect_home_assistant(self, url: str, token: SecretStr) -> HomeAssistantTrial:
+        """Try address and token, and write them into the settings."""
+        from deploy.home.home_assistant import check_token, try_home_assistant, write_home_assistant
+
+        checked = check_token(token.get_secret_value())
+        found = await try_home_assistant(self._home, url, checked)
+        write_home_assistant(self._home, url, checked)
+        return found
 
     def restart(self) -> None:
         """End the hub in its order, and start it again."""

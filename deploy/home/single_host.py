@@ -119,8 +119,10 @@ async def _run(
     from deploy.home.maintenance import Maintenance
 
     # Mosquitto's directory is held by this process itself.
-    ours = [home.broker] * (wanted in ("embedded", "mosquitto")) + [home.spoke] * options.spoke
-    host = Maintenance(home, restart=restart, ours=ours)
+    is_ours = wanted in ("embedded", "mosquitto")
+    ours = [home.broker] * is_ours + [home.spoke] * options.spoke
+    mqtts = options.ports.mqtts if is_ours else None
+    host = Maintenance(home, restart=restart, ours=ours, lan=options.hub.lan, mqtts=mqtts)
     hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, report=report, host=host)
     if spoke is not None:
         keeping = local_spoke(home, spoke, hub_url=hub.url, registry=hub.registry, bus=bus, report=report)

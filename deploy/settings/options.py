@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from bus.ports import listen
 from contracts.addresses import BROKER_PORTS, HTTP_PORT, HTTPS_PORT, LOOPBACK
-from contracts.errors import PortTaken
+from contracts.errors import ConfigError, PortTaken
 from deploy import limits
 
 PORT_OPTIONS: Final = "--mqtt-port, --mqtts-port or --ws-port"
@@ -26,10 +26,12 @@ class LanOptions:
 
     Attributes:
         https_port: Of the hub, for other machines; 0 takes any free one.
+        by_settings: Whether ``[lan]`` of the settings allows it, and no option.
     """
 
     exposure: Exposure = "loopback"
     https_port: int = HTTPS_PORT
+    by_settings: bool = False
 
     @property
     def host(self) -> str:
@@ -94,6 +96,26 @@ def check_hub_ports(options: HubOptions) -> None:
             _check(ANY, options.lan.https_port, purpose="HTTPS", option="--https-port")
         case "insecure":
             _check(ANY, options.lan.https_port, purpose="HTTP", option="--https-port")
+
+
+def check_lan_ports(lan: LanOptions, *, mqtts: int | None) -> None:
+    """Check that hub and broker can listen for other machines over TLS, before they are restarted to do so.
+
+    Args:
+        mqtts: Port of a broker of our own; None where none is run.
+
+    Raises:
+        ConfigError: If they cannot.
+    """
+    for port, purpose in ((lan.https_port, "HTTPS"), (mqtts, "MQTT over TLS")):
+        try:
+            listen(ANY, port or 0, purpose=purpose).close()
+        except PortTaken:
+            raise ConfigError(
+                "port {port} is in use by another program",
+                port=port,
+                hint="Stop that program, and try again.",
+            ) from None
 
 
 def check_broker_ports(

@@ -117,6 +117,15 @@ class HomeBrokerTable(LoginTable):
         return filters
 
 
+class LanTable(_SettingsTable):
+    """``[lan]``: access for other machines over TLS, as ``--lan``.
+
+    The page *System* writes it.
+    """
+
+    enabled: bool = False
+
+
 class HomeAssistantTable(_SettingsTable):
     """``[home_assistant]``: a Home Assistant whose entities the assistant uses, and where this home appears.
 
@@ -178,6 +187,7 @@ _OF_A_SPOKE: Final[dict[str, type[BaseModel]]] = {
 }
 _OF_A_HUB: Final[dict[str, type[BaseModel] | str]] = {
     "http": "HttpTable",
+    "lan": LanTable,
     "embeddings": EmbeddingsTable,
     "broker": BrokerTable,
     "home_broker": HomeBrokerTable,

@@ -42,6 +42,7 @@ from hub_server.live import Live
 from hub_server.mcp.clients import McpClients, mcp_servers
 from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
+from hub_server.system.first_steps import first_steps
 from hub_server.system.host import Health, LinkUp, PublicHealth
 from hub_server.system.models import ModelFiles, models
 from hub_server.system.operations import System, system
@@ -133,6 +134,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             *services.metrics.routes(),
             *operations.mount(audit, Audit(log, registry, services.connections)),
             *(operations.mount(system, services.system) if services.system is not None else ()),
+            *(operations.mount(first_steps, services.system) if services.system is not None else ()),
             Route("/api/health", health),
             Route("/api/openapi.json", openapi),
         ],

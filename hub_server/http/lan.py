@@ -52,6 +52,11 @@ class Lan:
             host = next((each for each in usable if not is_loopback(each)), host)
         return f"{'https' if known is not None else 'http'}://{bracketed(host)}:{self.port}"
 
+    @property
+    def fingerprint(self) -> str:
+        """That of the certificate; empty without TLS."""
+        return self._certificate.fingerprint if self._certificate is not None else ""
+
     def names(self) -> frozenset[str]:
         """Return the host names of this machine, in small letters."""
         certified = self._certificate.names if self._certificate is not None else ()

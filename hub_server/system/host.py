@@ -7,7 +7,7 @@ from typing import BinaryIO, Literal, Protocol
 from pydantic import SecretStr
 
 from contracts.answers.devices import DeviceAnswer
-from contracts.answers.system import LinkHealth, McpServers
+from contracts.answers.system import HomeAssistantTrial, LinkHealth, McpServers
 from contracts.wire import OrAbsent, Part, Phrased, PhraseText
 from hub_agent.bus.connection import BusHealth
 from hub_home_assistant.inward.client import HomeAssistantHealth
@@ -86,6 +86,18 @@ class BackupContents(Part):
     problems: list[str]
 
 
+class LanAccess(Phrased):
+    """Who can connect to the hub, and whether it can be changed here.
+
+    Attributes:
+        exposure: This machine only, other machines over TLS, or other machines without encryption.
+        obstacle: Why it cannot be changed here; empty where it can.
+    """
+
+    exposure: Literal["loopback", "tls", "insecure"]
+    obstacle: PhraseText
+
+
 class Host(Protocol):
     """The installation around a hub. What blocks is called in a thread.
 
@@ -130,6 +142,28 @@ class Host(Protocol):
 
         Raises:
             ConfigError: As `read_backup`, or if this hub cannot be restored while it runs.
+        """
+        ...
+
+    @property
+    def lan(self) -> LanAccess:
+        """Return who can connect."""
+        ...
+
+    def switch_lan(self, enabled: bool) -> None:
+        """Allow or end access for other machines over TLS, from the next start on; blocks.
+
+        Raises:
+            ConfigError: If it cannot be changed here, a port is taken, or the certificates cannot be made.
+        """
+        ...
+
+    async def connect_home_assistant(self, url: str, token: SecretStr) -> HomeAssistantTrial:
+        """Try address and token of Home Assistant, and write them into the settings.
+
+        Raises:
+            ConfigError: If one of them cannot be used.
+            LinkError: If it is not there, or refuses the token; nothing was written then.
         """
         ...
 

@@ -5,7 +5,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -86,6 +86,21 @@ _Passphrase = Annotated[SecretStr, Field(max_length=1_000)]
 
 
 @dataclass(frozen=True)
+class Network:
+    """How others reach this hub and its broker.
+
+    Attributes:
+        url: Address for other machines; None where they cannot connect.
+        brokers: Addresses that devices get.
+        fingerprint: Gives that of the present certificate; empty without TLS.
+    """
+
+    url: str | None
+    brokers: Sequence[str]
+    fingerprint: Callable[[], str]
+
+
+@dataclass(frozen=True)
 class System:
     """The installation and what is known of it.
 
@@ -105,6 +120,7 @@ class System:
     health: Callable[[], Health]
     devices: Callable[[Bearer], list[DeviceAnswer]]
     servers: Callable[[], McpServers]
+    network: Network
     at_work: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 

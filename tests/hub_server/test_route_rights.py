@@ -205,6 +205,12 @@ GET    /api/system/logs                                 A
 POST   /api/system/backup                               A
 PUT    /api/system/restore                              A
 POST   /api/system/restore                              A
+GET    /api/system/lan                                  A
+PUT    /api/system/lan                                  A
+GET    /api/system/home-assistant/found                 A
+PUT    /api/system/home-assistant                       A
+GET    /api/system/skipped                              A
+PUT    /api/system/skipped                              A
 GET    /_strawberry/{digest}/{name}                     *
 GET    /login                                           *
 GET    /setup                                           *
