@@ -17,6 +17,19 @@ MOST_UNRECORDED: Final = 1_000
 MAX_UNREAD_BYTES: Final = 1024 * 1024
 """Bytes of events that wait for a client. One that leaves more unread does not read, and counts as gone."""
 
+# Conversations.
+
+CONVERSATIONS_LISTED: Final = 20
+"""How many conversations are listed where the request does not say."""
+TURNS_LISTED: Final = 100
+"""How many turns of a conversation are shown where the request does not say: the last ones."""
+MAX_QUESTION_LISTED: Final = 80
+"""Characters of a first question in the list of conversations."""
+MAX_SEARCH: Final = 200
+"""Characters of a search for conversations that are read."""
+TURNS_EXPORTED_AT_ONCE: Final = 100
+"""Turns that are read at once for an export; a spoke takes answers of a bounded size from its hub."""
+
 # Questions, operations and lasting work.
 
 MOST_ANSWERED_KEPT: Final = 1_000

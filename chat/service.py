@@ -1,10 +1,11 @@
-"""What a hub and a spoke each implement to serve chat; `chat.http.routes` puts it on HTTP."""
+"""What a hub and a spoke each implement to serve chat."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from chat.turns import Turn
 from contracts.chat import ChatRequest, ConversationSummary, TurnRecord, TurnState
+from contracts.errors import NotFound
 
 Caller = TypeVar("Caller", contravariant=True)
 """Who asks, as the authentication of the server returns it."""
@@ -84,3 +85,12 @@ class ChatService(Protocol[Caller]):
             Forbidden: If the caller may read but not delete it.
         """
         ...
+
+
+def unknown_conversation(conversation: str) -> NotFound:
+    """Return the error for a conversation that the caller does not have."""
+    return NotFound(
+        "there is no conversation {conversation!r} here",
+        conversation=conversation,
+        hint="'strawberry history' lists them.",
+    )

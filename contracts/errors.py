@@ -64,6 +64,11 @@ class StrawberryError(Exception):
         self.hint: str = Phrase(hint, **values)
         super().__init__(self.message)
 
+    @property
+    def members(self) -> Mapping[str, Any]:
+        """Further members of its problem details."""
+        return {}
+
 
 class ConfigError(StrawberryError):
     """A setting or a file of the user cannot be used."""
@@ -134,6 +139,10 @@ class InvalidMessage(StrawberryError):
     ) -> None:
         super().__init__(message, hint=hint, **values)
         self.errors = errors
+
+    @property
+    def members(self) -> Mapping[str, Any]:
+        return {"errors": self.errors} if self.errors else {}
 
 
 class InvalidTopic(InvalidMessage):
@@ -266,6 +275,10 @@ class CallError(StrawberryError):
         self.device = device
         self.shown = shown or {}
         self.exception = exception
+
+    @property
+    def members(self) -> Mapping[str, Any]:
+        return {"device": self.device} if self.device else {}
 
     @property
     def detail(self) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from chat.conversations import conversations
 from chat.operations import Resource
 from hub_agent.agents.operations import agents
 from hub_agent.prompt.operations import prompt
@@ -24,6 +25,7 @@ from hub_registry.http.tokens import tokens
 from hub_registry.http.users import users
 from hub_server.http.audit import audit
 from hub_server.http.sentences import sentences
+from hub_server.http.skills import calls
 from hub_server.http.turns import turns
 from hub_server.mcp.clients import mcp_servers
 from hub_server.system.first_steps import first_steps
@@ -31,9 +33,11 @@ from hub_server.system.models import models
 from hub_server.system.operations import system
 
 RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
+    conversations,
     turns,
     prompt,
     sentences,
+    calls,
     agents,
     bus,
     skills,

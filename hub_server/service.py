@@ -30,6 +30,7 @@ from bus.ports import listen
 from chat.http.streams import Connections
 from chat.operations import Operations
 from chat.sandbox import Sandbox
+from chat.service import ChatService
 from chat.tasks import open_tasks, supervise
 from chat.turns import Turn, Turns
 from contracts.addresses import bracketed, reachable
@@ -88,6 +89,8 @@ class Hub:
         live: The live home.
         turns: The turns that run.
         own: The hub's own skills.
+        chat: Answers messages.
+        health: Returns the state of the hub.
         app: The HTTP API, without the guard in front of it for others.
         operations: What the hub can do, for others in this process.
         gate: Knows who asks.
@@ -107,6 +110,8 @@ class Hub:
     live: Live
     turns: Turns
     own: OwnSkills
+    chat: ChatService[Bearer]
+    health: Callable[[], Health]
     app: ASGIApp
     operations: Operations[Bearer]
     gate: Gate
@@ -296,6 +301,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             live=live,
             turns=assistant.running,
             own=own,
+            chat=assistant,
+            health=health,
             app=app,
             operations=operations,
             gate=gate,

@@ -3,16 +3,18 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
-from chat.http.completions import CompletionChunk
-from chat.http.routes import Approval
-from contracts.chat import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
-from contracts.errors import StrawberryError
+from chat.conversations import confirm
+from contracts.chat import ChatRequest, ConfirmationWanted, TurnError, TurnEvent, TurnFinal
+from contracts.errors import GatewayError, StrawberryError
+from contracts.validation import validated
 from contracts.wire import Json, Part
 from hub_web import limits
-from hub_web.api import Api, ApiError, part
+from hub_web.api import Api
+from hub_web.texts import for_people
 from identity.ids import uuid7
 
 
@@ -75,27 +77,29 @@ class Feed:
         """Answer a question of the turn, and tell it to all followers.
 
         Raises:
-            StrawberryError: As the route says it.
+            StrawberryError: As the operation says it.
         """
-        path = f"/api/turns/{part(self.turn)}/confirmations/{part(question)}"
-        await api.post(path, Approval(approve=approve))
+        await api(confirm, self.turn, question, approve=approve)
         self._open.pop(question, None)
         if not self._is_over:
             self._add(Answered(id=question))
 
-    async def run(self, api: Api, body: Mapping[str, Json], headers: dict[str, str]) -> None:
-        """Ask, and take in what comes."""
+    async def run(self, api: Api, request: Mapping[str, Json]) -> None:
+        """Ask, and take in what comes.
+
+        Args:
+            request: The fields of a `ChatRequest`.
+        """
         try:
-            async with api.stream(
-                "POST", "/v1/chat/completions", CompletionChunk, body, headers=headers
-            ) as chunks:
-                async for chunk in chunks:
-                    if chunk.event is not None:
-                        self._add(chunk.event)
+            turn = await api.ask(validated(ChatRequest, request, what="field"))
+            async with aclosing(turn.events()) as events:
+                async for event in events:
+                    self._add(event)
         except StrawberryError as error:
-            is_kept = isinstance(error, ApiError) and error.code == "no_model"
-            code: Literal["no_model", "refused"] = "no_model" if is_kept else "refused"
-            self._add(TurnError(code=code, message=error.message, hint=error.hint))
+            code: Literal["no_model", "refused"] = (
+                "no_model" if isinstance(error, GatewayError) else "refused"
+            )
+            self._add(TurnError(code=code, message=error.message, hint=for_people(error.hint)))
         finally:
             if not self._is_over:
                 self._add(TurnError(code="cancelled", message="the turn was cancelled"))
@@ -139,17 +143,17 @@ class Feeds:
             replaces: Id of the turn whose place it takes.
         """
         feed = Feed(user, conversation, question)
-        body = {"model": agent, "stream": True, "messages": [{"role": "user", "content": question}]}
-        headers = {
-            "x-strawberry-conversation": conversation,
-            "x-strawberry-turn": feed.turn,
-            "x-strawberry-confirm": "true",
+        request: dict[str, Json] = {
+            "message": question,
+            "agent": agent,
+            "conversation": conversation,
+            "turn": feed.turn,
+            "device": device,
+            "can_confirm": True,
+            "replaces": replaces,
         }
-        for name, value in (("device", device), ("replaces", replaces)):
-            if value is not None:
-                headers[f"x-strawberry-{name}"] = value
         self._feeds.append(feed)
-        self._tasks.create_task(self._run(feed, api, body, headers), name=f"web: turn {feed.turn}")
+        self._tasks.create_task(self._run(feed, api, request), name=f"web: turn {feed.turn}")
         return feed
 
     def of(self, user: str, conversation: str) -> dict[str, Feed]:
@@ -158,8 +162,8 @@ class Feeds:
             each.turn: each for each in self._feeds if (each.user, each.conversation) == (user, conversation)
         }
 
-    async def _run(self, feed: Feed, api: Api, body: Mapping[str, Json], headers: dict[str, str]) -> None:
+    async def _run(self, feed: Feed, api: Api, request: Mapping[str, Json]) -> None:
         try:
-            await feed.run(api, body, headers)
+            await feed.run(api, request)
         finally:
             asyncio.get_running_loop().call_later(limits.TURN_EVENTS_KEPT_S, self._feeds.remove, feed)

@@ -4,8 +4,6 @@ from typing import Final
 
 # Browsers: sockets, pages and files.
 
-CHUNKS_UNREAD: Final = 64
-"""Chunks of a stream that wait for a page; the route waits then."""
 TURN_EVENTS_KEPT_S: Final = 60.0
 """How long the events of a turn are kept after its end, for pages that are loaded in the middle of it."""
 FILE_TRANSFER_S: Final = 3_600.0

@@ -5,9 +5,8 @@ import importlib
 import logging
 import pkgutil
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -27,7 +26,6 @@ from chat.http.errors import error_response
 from chat.http.guard import is_from_own_page, page_policy
 from chat.tasks import open_tasks, supervise
 from contracts.errors import StrawberryError
-from hub_registry.http.sessions import SetupAnswer
 from hub_server.http.pages import path_in_app
 from hub_server.service import Hub
 from hub_web import limits
@@ -84,12 +82,21 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     handle_errors(_on_error)
     core.loop = asyncio.get_running_loop()
     key = "" if hub.has_proxy else hub.registry.key.public.jwk()["x"]
-    api = Api(hub.app, hub.operations, hub.gate, base_path=hub.base_path, hub=f"{hub.registry.hub_id} {key}")
+    hub_name = f"{hub.registry.hub_id} {key}"
+    api = partial(Api, hub.operations, hub.gate, hub.chat, hub.health, hub_name)
     async with open_tasks(contained=True) as tasks:
         core.app.start()
         stop = hub.registry.authority.on_revoked(sockets.end)
         supervise(tasks, partial(sockets.watch, core.sio), name="web: sockets")
-        app = WebApp(core.app, sessions=sessions, sockets=sockets, api=api, household=household, tasks=tasks)
+        app = WebApp(
+            core.app,
+            sessions=sessions,
+            sockets=sockets,
+            api=api,
+            needs_setup=hub.registry.people.needs_setup,
+            household=household,
+            tasks=tasks,
+        )
         try:
             yield GZipMiddleware(app, minimum_size=1_000, compresslevel=4)
         finally:
@@ -111,7 +118,8 @@ class WebApp:
 
     Args:
         nicegui: NiceGUI's application.
-        api: The hub's API, without a login.
+        api: Makes the API of a session, of its token and the request for a page.
+        needs_setup: Returns whether there is no person yet.
         tasks: Owns what pages follow.
     """
 
@@ -121,7 +129,8 @@ class WebApp:
         *,
         sessions: Sessions,
         sockets: Sockets,
-        api: Api,
+        api: Callable[[str, HTTPConnection], Api],
+        needs_setup: Callable[[], Awaitable[bool]],
         household: Household,
         tasks: asyncio.TaskGroup,
     ) -> None:
@@ -129,6 +138,7 @@ class WebApp:
         self._sessions = sessions
         self._sockets = sockets
         self._api = api
+        self._needs_setup = needs_setup
         self._household = household
         self._tasks = tasks
         self._feeds = Feeds(tasks)
@@ -174,15 +184,13 @@ class WebApp:
         if not path.startswith("/_nicegui/"):
             make_room(session)
         scope[SESSION] = session
-        api = replace(
-            self._api,
-            token=session.token,
-            client=scope.get("client"),
-            host=connection.headers.get("host", "localhost"),
-            scheme=scope["scheme"],
-        )
         scope[VIEW] = View(
-            connection, session, api, household=self._household, tasks=self._tasks, feeds=self._feeds
+            connection,
+            session,
+            self._api(session.token, connection),
+            household=self._household,
+            tasks=self._tasks,
+            feeds=self._feeds,
         )
         scope[VIEW].enter()
         await self._nicegui(scope, receive, _hardened(send, path))
@@ -192,8 +200,7 @@ class WebApp:
         if path == "/login" and await self._sessions.of(request) is not None:
             return RedirectResponse(f"{request.scope['root_path']}/", 303)
         LANGUAGE.set(choose(request.headers.get("accept-language"), self._household.language))
-        needs_setup = (await self._api.get("/api/setup", SetupAnswer)).needed
-        return door(path, request, needs_setup=needs_setup)
+        return door(path, request, needs_setup=await self._needs_setup())
 
     async def _session(self, request: Request) -> Response:
         """Tell a page whose socket was closed whether its session has ended."""

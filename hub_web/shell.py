@@ -9,20 +9,20 @@ from nicegui import app, ui
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from chat.http.errors import status_of
 from contracts.answers.live import Event
-from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
+from contracts.errors import StrawberryError, Unauthorized
 from contracts.text import shortened
 from hub_live.events import NotificationData
 from hub_web import limits
 from hub_web.door import THEME_COOKIE, Theme, asset
-from hub_web.parts.layout import Words, empty, icon_button, note, problem
+from hub_web.parts.layout import Words, empty, failure, icon_button, note
 from hub_web.texts import text
 from hub_web.view import SEEN_COOKIE, view
 
 Width = Literal["normal", "wide", "full"]
 Build = Callable[..., Awaitable[Any]]
 
-_STATUS: Final = ((NotFound, 404), (Forbidden, 403))
 _THEMES: Final[dict[Theme, tuple[str, str]]] = {
     "auto": ("brightness_auto", "Theme: as on this device"),
     "light": ("light_mode", "Theme: light"),
@@ -146,8 +146,9 @@ def _frame(info: PageInfo) -> Iterator[None]:
         except Unauthorized:
             raise
         except StrawberryError as error:
-            client.status_code = next((code for kind, code in _STATUS if isinstance(error, kind)), 200)
-            problem(error.message, error.hint)
+            status, _ = status_of(error)
+            client.status_code = status if status in (403, 404) else 200
+            failure(error)
 
 
 def _entries() -> list[PageInfo]:

@@ -13,12 +13,23 @@ from contracts.text import escaped
 
 _ENGLISH: Final = "en"
 SENTENCES: Final = re.compile(r"(?<=[.!?]) ")
+_FOR_PROGRAMS: Final = re.compile(
+    r"\bstrawberry (?!spoke)[a-z]|GET /api/|^(The|There are no) (field|parameter)s|own token"
+)
+"""Sentences of a hint that a page does not show: what to type in a terminal or to send."""
 _LINE: Final = re.compile(r'(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d\])?) )?(".*")')
 _CONTEXT: Final = "\x04"
 """Between a context and its message, as in the files of gettext."""
 
 LANGUAGE: Final[ContextVar[str]] = ContextVar("language", default=_ENGLISH)
 """That of the person whose page is shown, as in ``lang`` of HTML, for example ``de``."""
+
+
+def for_people(hint: str) -> str:
+    """Return the hint of an error without its sentences for programs and terminals."""
+    phrase = Phrase(hint)
+    kept = (each for each in SENTENCES.split(phrase.template) if not _FOR_PROGRAMS.search(each))
+    return Phrase(" ".join(kept), **phrase.values)
 
 
 class Translator:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from nicegui import Client, ui
@@ -27,16 +27,18 @@ from hub_live.events.kinds import EventData, Kept, with_data
 from hub_registry.access.accounts import User
 from hub_registry.http.sessions import confirm_password
 from hub_web import limits
-from hub_web.api import Api, T
+from hub_web.api import Api
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
 from hub_web.parts import times
 from hub_web.parts.forms import text_field
 from hub_web.parts.layout import Words, actions, heading
 from hub_web.sockets import WebSession
-from hub_web.texts import LANGUAGE, choose, text
+from hub_web.texts import LANGUAGE, choose, for_people, text
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Handler = Callable[[], Awaitable[Any] | Any]
 Show = Callable[[], Awaitable[None]]
@@ -149,7 +151,7 @@ class View:
             self.run(self._ask_again(), name="password")
             return
         if isinstance(error, StrawberryError):
-            message, hint = text.sentence(error.message), text.sentence(error.hint)
+            message, hint = text.sentence(error.message), text.sentence(for_people(error.hint))
         else:
             message, hint = text("This did not work; the log of the hub says why."), ""
         # As in `notify`.

@@ -210,8 +210,8 @@ def _shape(kind: Any, depth: int = 0) -> str:
         return "" if depth else "…"
     fields = []
     for name, each in plain.model_fields.items():
-        if name == MEMBER:
-            continue  # of any text for people: docs/http.md says it once
+        if name == MEMBER or each.exclude:
+            continue  # phrases are of any text for people: docs/http.md says it once
         inner = _shape(each.annotation, depth + 1) if depth < 1 else ""
         shown = each.serialization_alias or each.alias or name
         fields.append(f'"{shown}": {inner}' if "{" in inner else f'"{shown}"')

@@ -21,7 +21,6 @@ from contracts.errors import (
     STATUSES,
     CallError,
     ErrorCode,
-    InvalidMessage,
     StaleProof,
     StrawberryError,
     TooManyRequests,
@@ -70,7 +69,7 @@ def error_response(
     hint: str = "",
     *,
     headers: dict[str, str] | None = None,
-    more: dict[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Answer[Never]:
     """Make the response for an error.
 
@@ -103,7 +102,7 @@ def error_response(
 
 
 def openai_error(
-    status: int, code: str, message: str, hint: str = "", *, more: dict[str, Any] | None = None
+    status: int, code: str, message: str, hint: str = "", *, more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Make the ``error`` of an answer, or of a stream, of OpenAI's API; see `error_response`."""
     kind = "invalid_request_error" if status < 500 else "server_error"
@@ -113,21 +112,18 @@ def openai_error(
 
 def expected(path: str, error: StrawberryError) -> Answer[Never]:
     """Make the response for an error that was raised on purpose."""
-    more: dict[str, Any] = {}
+    status, code = status_of(error)
+    return error_response(
+        path, status, code, error.message, error.hint, headers=_headers(error), more=error.members
+    )
+
+
+def status_of(error: StrawberryError) -> tuple[int, str]:
+    """Return the status of HTTP and the code of an error."""
     if isinstance(error, CallError):
-        if error.device:
-            more["device"] = error.device
-        return error_response(
-            path, CALL_STATUS[error.code], error.code.value, error.message, error.hint, more=more
-        )
-    for kind, status, code in STATUSES:
-        if isinstance(error, kind):
-            if isinstance(error, InvalidMessage) and error.errors:
-                more["errors"] = error.errors
-            return error_response(
-                path, status, code, error.message, error.hint, headers=_headers(error), more=more
-            )
-    return error_response(path, 500, "internal", error.message, error.hint)
+        return CALL_STATUS[error.code], error.code.value
+    found = ((status, code) for kind, status, code in STATUSES if isinstance(error, kind))
+    return next(found, (500, "internal"))
 
 
 async def _expected(request: Request, error: Exception) -> Response:

@@ -72,15 +72,6 @@ MOST_MISTAKES: Final = 20
 """Mistakes of a request that its error lists."""
 MOST_NAMES_HINTED: Final = 6
 """Names of fields that a hint lists; the rest are in the OpenAPI document."""
-CONVERSATIONS_LISTED: Final = 20
-"""How many conversations are listed where the request does not say."""
-TURNS_LISTED: Final = 100
-"""How many turns of a conversation are shown where the request does not say: the last ones."""
-MAX_QUESTION_LISTED: Final = 80
-"""Characters of a first question in the list of conversations."""
-MAX_SEARCH: Final = 200
-TURNS_EXPORTED_AT_ONCE: Final = 100
-"""Turns that are read at once for an export; a spoke takes answers of a bounded size from its hub."""
 MAX_DEVICE: Final = 64
 
 # What a connection waits for.

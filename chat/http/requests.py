@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from chat.http import limits
 from chat.http.limits import WITH_TOKEN, Budget
 from contracts.errors import InvalidMessage
+from contracts.names import Token
 from contracts.validation import check_numbers, explain_mistake, first_mistake, location
 from contracts.wire import Part
 
@@ -24,6 +25,7 @@ Answered = TypeVar("Answered")
 Answers = TypeVar("Answers", covariant=True)
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
+_TOKEN: TypeAdapter[str] = TypeAdapter(Token)
 _ENVELOPE: Final = ("v", "kind")
 """What bodies that are also messages of the bus have and no request needs."""
 
@@ -125,6 +127,20 @@ def read_query(request: Request, kind: type[Model], *, without: str = "") -> Mod
         return kind.model_validate(given)
     except ValidationError as error:
         raise _wrong(error, kind, "parameter") from None
+
+
+def checked_token(value: str, name: str) -> str:
+    """Return the value of a header, or of a part of a path, that must be a token.
+
+    Raises:
+        InvalidMessage: If it is none.
+    """
+    try:
+        return _TOKEN.validate_python(value)
+    except ValidationError:
+        raise InvalidMessage(
+            f"{name}: 1 to 64 letters, digits, dots, hyphens and underscores, not {value[:64]!r}"
+        ) from None
 
 
 def answer(

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import UnionType
 from typing import (
     Annotated,
     Any,
@@ -13,6 +14,7 @@ from typing import (
     Literal,
     ParamSpec,
     TypeVar,
+    Union,
     get_args,
     get_origin,
     get_type_hints,
@@ -192,7 +194,9 @@ class Operation(Generic[P, Answer]):
     @property
     def is_raw(self) -> bool:
         """Whether it answers with a response of its own."""
-        kind = get_args(self.answer)[0] if get_origin(self.answer) is Annotated else self.answer
+        kind = self.answer
+        while get_origin(kind) in (Annotated, Union, UnionType):
+            kind = get_args(kind)[0]
         kind = get_origin(kind) or kind
         return isinstance(kind, type) and issubclass(kind, Response)
 

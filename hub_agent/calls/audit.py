@@ -114,8 +114,7 @@ class AuditTrail:
         """Note it if the block refuses what is asked for, by a right or by a quota.
 
         Args:
-            method: What is asked for: ``call``, ``exec``, ``chat``, ``confirm``, or a request such as
-                ``POST /api/devices``.
+            method: What is asked for: ``chat``, ``confirm``, or a request such as ``POST /api/devices``.
         """
         try:
             yield

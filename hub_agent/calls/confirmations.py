@@ -8,10 +8,12 @@ person themselves; see ``chat.questions``.
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from contracts.errors import Conflict
+from contracts.chat import CallToConfirm
+from contracts.errors import CallError, Conflict
 from hub_agent import limits
 
 
@@ -29,6 +31,25 @@ class Act:
     device: str
     method: str
     arguments: str
+
+
+class ConfirmationNeeded(CallError):
+    """A person must confirm a call before it is made.
+
+    Attributes:
+        call: What the person is shown.
+        confirmation: The token with which the same call is made.
+    """
+
+    def __init__(self, error: CallError, *, call: CallToConfirm, confirmation: str) -> None:
+        hint = "Ask the person, then send the same call again with this confirmation."
+        super().__init__(error.code, error.message, hint=hint)
+        self.call = call
+        self.confirmation = confirmation
+
+    @property
+    def members(self) -> Mapping[str, Any]:
+        return {"confirmation": self.confirmation, **vars(self.call)}
 
 
 class ConfirmationTokens:

@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, func
 from sqlmodel import Session, col, select
 
-from chat.http.routes import unknown_conversation
+from chat.service import unknown_conversation
 from contracts.chat import moment_after
 from contracts.errors import Forbidden
 from hub_agent.tables import ConversationRow, TurnRow

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from sqlalchemy import ColumnElement, and_, func, or_, text
 from sqlmodel import Session, col, delete, select, update
 
-from chat.http.routes import unknown_conversation
+from chat.service import unknown_conversation
 from chat.turns import Turn, Turns, came_before, cancelled_before
 from contracts.chat import ConversationSummary, TurnRecord, TurnState
 from contracts.errors import Conflict, Forbidden, NotFound, StorageError, TooManyRequests

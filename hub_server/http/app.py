@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from chat.conversations import conversations
 from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
 from chat.http.requests import Answer, answer
@@ -26,7 +27,6 @@ from hub_agent.settings import HttpSettings
 from hub_home_assistant.inward.client import HomeAssistantHealth
 from hub_home_assistant.outward import Outward
 from hub_home_assistant.outward.operations import Exposing, home_assistant
-from hub_live.topics.operations import PublishBody
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_routes as make_registry_routes
@@ -36,7 +36,7 @@ from hub_server.http.ollama import KeyInPath, OllamaRoutes
 from hub_server.http.openapi import OpenApi, openapi_document
 from hub_server.http.pages import Pages
 from hub_server.http.sentences import sentences
-from hub_server.http.skills import DirectCalls
+from hub_server.http.skills import DirectCalls, calls
 from hub_server.http.turns import Turns, turns
 from hub_server.live import Live
 from hub_server.mcp.clients import McpClients, mcp_servers
@@ -105,7 +105,13 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
     async def service() -> Assistant:
         return assistant
 
-    direct = DirectCalls(assistant, gate=services.gate, connections=services.connections)
+    direct = DirectCalls(
+        manager=assistant.manager,
+        registry=assistant.registry,
+        quotas=assistant.quotas,
+        sandbox=assistant.sandbox,
+        settings=assistant.settings,
+    )
     members = make_registry_routes(
         assistant.registry, gate=services.gate, operations=operations, remover=services.remover
     )
@@ -114,9 +120,9 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
     app = Starlette(
         # The direct calls come first: they are the ones whose time counts.
         routes=[
-            *direct.routes(),
-            direct.route("/api/bus/publish", "BusSkill.publish", PublishBody),
+            *operations.mount(calls, direct),
             *chat.routes(),
+            *operations.mount(conversations, service),
             ChatSockets(
                 assistant, services.gate, connections=services.connections, tasks=services.tasks
             ).route(),

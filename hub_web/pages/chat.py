@@ -6,7 +6,9 @@ from typing import Final
 
 from nicegui import ui
 
-from contracts.answers.record import Conversation, ConversationTitle, ConversationTurn
+from chat import conversations
+from chat.conversations import cancel, list_conversations, show_conversation
+from contracts.answers.record import ConversationTurn
 from contracts.chat import ConversationSummary
 from contracts.errors import Forbidden, NotFound
 from contracts.text import shortened
@@ -109,9 +111,7 @@ class _Chat:
         feeds = view.feeds.of(view.user.id, self._id)
         exchanges: list[ConversationTurn] = []
         try:
-            found = await view.api.get(
-                f"/api/conversations/{part(self._id)}", Conversation, limit=limits.TURNS_SHOWN
-            )
+            found = await view.api(show_conversation, self._id, limits.TURNS_SHOWN)
             exchanges = found.exchanges
             if title is None and (found.title or len(exchanges) < limits.TURNS_SHOWN):
                 asked = next((each.question for each in exchanges if each.replaced_by is None), "")
@@ -166,8 +166,7 @@ class _Chat:
             return Replaced()
 
     async def _earlier(self, button: ui.button) -> None:
-        path = f"/api/conversations/{part(self._id)}"
-        found = await view.api.get(path, Conversation, limit=limits.TURNS_SHOWN, before=self._first)
+        found = await view.api(show_conversation, self._id, limits.TURNS_SHOWN, before=self._first)
         self._show(found.exchanges, {}, earlier=True)
         if len(found.exchanges) < limits.TURNS_SHOWN:
             button.delete()
@@ -273,7 +272,7 @@ class _Chat:
 
     async def _stop(self) -> None:
         if self._running is not None:
-            await view.api.post(f"/api/turns/{self._running.turn}/cancel")
+            await view.api(cancel, self._running.turn)
 
     # -- asking again -------------------------------------------------------------------------------
 
@@ -350,9 +349,7 @@ class _Conversations:
 
     async def _show(self) -> None:
         wanted = (self._search.value or "").strip()
-        found = await view.api.get(
-            "/api/conversations", list[ConversationSummary], limit=self._most, q=wanted or None
-        )
+        found = await view.api(list_conversations, self._most, wanted)
         titles = (_title(each.title, each.asked) for each in found if each.id == self._current)
         self._title = next(titles, self._title)
         with refilled(self._place):
@@ -390,8 +387,7 @@ class _Conversations:
     async def _rename(self, conversation: ConversationSummary) -> None:
 
         async def save() -> None:
-            path = f"/api/conversations/{part(conversation.id)}"
-            renamed = await view.api.patch(path, {"title": field.value}, ConversationTitle)
+            renamed = await view.api(conversations.rename, conversation.id, field.value)
             if conversation.id == self._current:
                 # The list may be one of a search, which the new title does not fit.
                 self._title = _title(renamed.title, conversation.asked)
@@ -407,7 +403,7 @@ class _Conversations:
         question = text("Delete “{title}”?", title=title)
         if not await view.ask(question, text("It is gone for good."), yes=text("Delete"), danger=True):
             return
-        await view.api.delete(f"/api/conversations/{part(conversation.id)}")
+        await view.api(conversations.delete, conversation.id)
         if conversation.id == self._current:
             view.go("/chat")
         else:

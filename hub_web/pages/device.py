@@ -11,7 +11,7 @@ from contracts.answers.devices import DeviceAnswer, Item
 from contracts.answers.live import NodeSummary
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.claims import DeviceScope
-from contracts.errors import NotFound, StrawberryError
+from contracts.errors import CallError, StrawberryError
 from hub_live import nodes
 from hub_live.events.kinds import NodeData
 from hub_live.world import operations as world
@@ -113,7 +113,7 @@ class _Device:
     async def _read(self) -> None:
         try:
             before, self._device = self._device, await view.api(show_device, self._name)
-        except NotFound:
+        except CallError:
             with refilled(self._place), empty("delete_outline", text("This device was removed")):
                 view.link(text("All devices"), "/devices")
             return

@@ -24,6 +24,7 @@ from hub_web.parts.layout import (
     cut,
     dot,
     facts,
+    failure,
     grid,
     heading,
     note,
@@ -53,7 +54,7 @@ async def system() -> None:
                 checks = await view.api(operations.list_checks)
             except StrawberryError as error:
                 with refilled(place):
-                    problem(error.message, error.hint)
+                    failure(error)
                 return
             with refilled(place):
                 _checks(checks)

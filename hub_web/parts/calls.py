@@ -6,14 +6,15 @@ from functools import partial
 
 from nicegui import ui
 
+from chat.http.errors import status_of
 from contracts.answers.skills import CallResult, MethodBody, SkillBody
 from contracts.chat import CallToConfirm
-from contracts.errors import InvalidMessage
+from contracts.errors import StrawberryError
 from contracts.text import escaped, shortened
 from contracts.wire import Json
-from hub_server.http.skills import CallBody
+from hub_agent.calls.confirmations import ConfirmationNeeded
+from hub_server.http.skills import CallBody, call_skill
 from hub_web import limits
-from hub_web.api import ConfirmationNeeded
 from hub_web.parts.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
 from hub_web.parts.schema import fields_of
@@ -86,14 +87,14 @@ async def call(
     """
     body = CallBody(device=device, skill=skill, method=method, kwargs=dict(arguments), text=True)
     try:
-        return await view.api.post("/api/skills/call", body, CallResult)
+        return await view.api(call_skill, body)
     except ConfirmationNeeded as needed:
-        asked = CallToConfirm.model_validate(needed.more)
+        asked = needed.call
         show = partial(show_call, asked, secret=secret)
         if not await view.ask(as_question(asked) or text("Run this?"), yes=text("Run it"), show=show):
             return None
         confirmed = body.model_copy(update={"confirmation": needed.confirmation})
-        return await view.api.post("/api/skills/call", confirmed, CallResult)
+        return await view.api(call_skill, confirmed)
 
 
 async def call_by_form(form: SchemaForm, skill: SkillBody, method: MethodBody) -> CallResult | None:
@@ -104,7 +105,9 @@ async def call_by_form(form: SchemaForm, skill: SkillBody, method: MethodBody) -
     secret = [field.name for field in fields_of(method.parameters) if field.kind == "secret"]
     try:
         return await call(skill.device, skill.skill, method.name, arguments, secret=secret)
-    except InvalidMessage as error:
+    except StrawberryError as error:
+        if status_of(error)[0] != 422:
+            raise
         form.complain(error)
         return None
 

@@ -6,11 +6,11 @@ from typing import Any, NoReturn, TypeVar
 
 from nicegui import ui
 
-from contracts.errors import InvalidMessage
+from contracts.errors import InvalidMessage, StrawberryError
 from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_web import limits
-from hub_web.parts.layout import Words, problem, row, stack
+from hub_web.parts.layout import Words, failure, row, stack
 from hub_web.parts.schema import BadValue, Field, fields_of, read_value, shown_value
 from hub_web.texts import text
 
@@ -171,7 +171,7 @@ class SchemaForm:
         for each in self._inputs.values():
             each.complain("")
 
-    def complain(self, error: InvalidMessage) -> None:
+    def complain(self, error: StrawberryError) -> None:
         """Show a refusal of the hub by the field that it names; above all where it names none."""
         self.clear()
         # As in "set_brightness: percent: 300 is greater than the maximum of 100".
@@ -183,7 +183,7 @@ class SchemaForm:
                 return
         self._problem.set_visibility(True)
         with self._problem:
-            problem(error.message, error.hint)
+            failure(error)
 
 
 def _end(said: Phrase, rest: str) -> str:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from nicegui import ui
 
+from contracts.errors import StrawberryError
+from hub_web.texts import for_people
 from hub_web.texts import text as translate
 
 Tone = Literal["plain", "good", "warn", "bad", "accent"]
@@ -147,6 +149,11 @@ def problem(message: str, hint: str = "") -> ui.element:
             if hint:
                 Words("p", translate.sentence(hint), "sb-muted")
     return made
+
+
+def failure(error: StrawberryError) -> ui.element:
+    """Make a box that says what went wrong, and what a person can do about it."""
+    return problem(error.message, for_people(error.hint))
 
 
 def actions() -> ui.element:

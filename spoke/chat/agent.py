@@ -17,8 +17,8 @@ from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
 from agent_core.turn import Emit
-from chat.http.routes import unknown_conversation
 from chat.questions import Questions, TurnConfirmer
+from chat.service import unknown_conversation
 from chat.turns import Turn, Turns
 from contracts.chat import (
     AGENTS,

@@ -10,10 +10,16 @@ import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -23,11 +29,13 @@ from starlette.routing import Route
 from agent_core.lazy import Lazy
 from agent_core.models.entries import GatewayKind, Models
 from bus.ports import listen
+from chat.conversations import conversations
 from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
 from chat.http.routes import ChatRoutes
 from chat.http.server import serve
 from chat.http.streams import Connections
+from chat.operations import Needs, Operations
 from chat.tasks import open_tasks
 from contracts.devices.presence import SpokeSummary
 from contracts.errors import InvalidMessage, Unauthorized
@@ -128,7 +136,9 @@ class ChatServer:
                 return JSONResponse(self._summary().model_dump(mode="json"))
 
             speech = self.speech = self._speech(agent.get)
-            chat = ChatRoutes(agent.get, authenticate=authenticate, connections=Connections(tasks))
+            connections = Connections(tasks)
+            chat = ChatRoutes(agent.get, authenticate=authenticate, connections=connections)
+            operations: Operations[Any] = Operations(_OwnerDoor(authenticate), connections)
             app = Starlette(
                 routes=[
                     Route("/api/health", self._health),
@@ -137,6 +147,7 @@ class ChatServer:
                     Route(challenges.PATH, prove),
                     *speech.routes(authenticate),
                     *chat.routes(),
+                    *operations.mount(conversations, agent.get),
                 ],
                 exception_handlers=HANDLERS,
             )
@@ -265,6 +276,19 @@ class ChatServer:
     def _cancel_turns(self) -> None:
         for agent in self._agents:
             agent.cancel_all()
+
+
+@dataclass(frozen=True)
+class _OwnerDoor:
+    """Admits the owner to every operation."""
+
+    authenticate: Callable[[Request], Awaitable[None]]
+
+    async def admit(self, request: Request, needs: Needs, what: str) -> None:
+        await self.authenticate(request)
+
+    def recording(self, what: str, asking: None) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @contextmanager

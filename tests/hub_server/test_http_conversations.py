@@ -160,7 +160,7 @@ async def test_a_conversation_is_renamed_by_its_person_and_its_device(home: Home
 async def test_all_of_a_conversation_is_exported_however_long_it_is(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chat.http.limits.TURNS_EXPORTED_AT_ONCE", 2)
+    monkeypatch.setattr("chat.limits.TURNS_EXPORTED_AT_ONCE", 2)
     await home.device("Bedroom PC", LampSkill())
     async with home.client() as client:
         for message in ("turn on the lamp", "turn on lamp", "turn on the lamp", "turn on lamp"):
@@ -174,7 +174,7 @@ async def test_all_of_a_conversation_is_exported_however_long_it_is(
         assert answer.text.count("\n- `devices.bedroom_pc.LampSkill.turn_on") == 4
         assert (await client.get("/api/conversations/c2/export")).status_code == 404
         wrong = await client.get("/api/conversations/c1/export", params={"format": "pdf"})
-        assert wrong.json()["detail"] == "format: json or markdown, not 'pdf'"
+        assert wrong.json()["detail"] == "format must be 'json' or 'markdown'"
 
 
 async def test_variables_of_programs_end_with_their_conversation(

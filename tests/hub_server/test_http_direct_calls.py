@@ -281,7 +281,7 @@ async def test_a_revoked_token_ends_the_call_that_it_began(home: Home) -> None:
 @pytest.mark.parametrize(
     ("path", "module", "body"),
     [
-        ("/api/skills/call", "hub_server.http.skills", call("pc", "LampSkill.turn_on")),
+        ("/api/skills/call", "chat.operations.serving", call("pc", "LampSkill.turn_on")),
         ("/api/chat", "chat.http.routes", {"message": "turn on the lamp"}),
     ],
 )
@@ -291,7 +291,7 @@ async def test_a_token_that_is_revoked_while_its_request_is_read_does_nothing(
     await home.device("PC", lamp := LampSkill())
     authority, token = home.hub.registry.authority, await home.token()
 
-    async def slowly(request: Request, kind: type[BaseModel]) -> BaseModel:
+    async def slowly(request: Request, kind: type[BaseModel], **_: Any) -> BaseModel:
         given = await read(request, kind)
         await authority.revoke([authority.check(token).jti])
         return given

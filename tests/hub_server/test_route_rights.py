@@ -84,7 +84,7 @@ GET    /api/models                                      AMGD
 GET    /api/prompt                                      AMG
 GET    /api/world                                       AMGD
 POST   /api/turns/{turn}/cancel                         AMGD  -
-POST   /api/turns/{turn}/confirmations/{question}       AMGD  TURN/q
+POST   /api/turns/{turn}/confirmations/{question}       AMG   TURN/q
 GET    /api/conversations                               AMGD
 GET    /api/conversations/{conversation}                AMGD  annas
 GET    /api/conversations/{conversation}/export         AMGD  annas

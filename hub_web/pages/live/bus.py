@@ -13,7 +13,6 @@ from contracts.answers.live import LinkName
 from contracts.topics import is_exact, is_filter
 from hub_live.topics import operations as topics
 from hub_live.topics.tree import ShownTopic, TreeEvent
-from hub_server.system.host import Health
 from hub_web import limits
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
@@ -46,7 +45,7 @@ _EVERYTHING: Final = "#"
 @page("/bus", title="Bus", icon="hub", menu=220, width="wide")
 async def bus() -> None:
     """Show the tree of topics, and one of them whole."""
-    health = await view.api.get("/api/health", Health)
+    health = view.api.health()
     links = {"bus": text("Strawberry's bus")}
     if health.home_broker is not None:
         links |= {"home": text("Home broker")}

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from hub_agent.calls.confirmations import ConfirmationNeeded
 from hub_live.topics.operations import PublishBody
-from hub_web.api import ConfirmationNeeded
+from hub_server.http.skills import publish as send_message
 from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.layout import code, facts, note, problem
 from hub_web.texts import text
@@ -26,11 +27,11 @@ def publish(links: Mapping[str, str], link: str, topic: str) -> None:
         if not await _is_meant(body, links[body.link]):
             return False
         try:
-            await view.api.post("/api/bus/publish", body)
+            await view.api(send_message, body)
         except ConfirmationNeeded as needed:
             # The person has just confirmed exactly this.
             confirmed = body.model_copy(update={"confirmation": needed.confirmation})
-            await view.api.post("/api/bus/publish", confirmed)
+            await view.api(send_message, confirmed)
         view.notify(text("Published on {topic}", topic=name.value))
         return True
 

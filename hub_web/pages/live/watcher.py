@@ -32,6 +32,7 @@ from hub_web.parts.layout import (
     card,
     dot,
     facts,
+    failure,
     heading,
     note,
     problem,
@@ -226,7 +227,7 @@ class _Watcher:
             found = await view.api(operations.check, self._name, predicate)
         except StrawberryError as error:
             with self._checked:
-                problem(error.message, error.hint)
+                failure(error)
             return
         with self._checked:
             if found.predicate:

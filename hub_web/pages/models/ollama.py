@@ -11,7 +11,7 @@ from contracts.errors import InvalidMessage, StrawberryError
 from hub_server.system import models as operations
 from hub_web.parts.files import size
 from hub_web.parts.forms import text_field
-from hub_web.parts.layout import Cell, Words, actions, badge, card, note, problem, refilled, stack, table
+from hub_web.parts.layout import Cell, Words, actions, badge, card, failure, note, refilled, stack, table
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -34,7 +34,7 @@ class Ollama:
         except StrawberryError as error:
             found = []
             with self._place:
-                problem(error.message, error.hint)
+                failure(error)
         with refilled(self._place):
             for each in found:
                 with card("Ollama", icon="memory") as tools:
