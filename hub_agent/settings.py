@@ -298,8 +298,10 @@ class NotificationSettings(_Settings):
         urls: Addresses of apprise, or services of Home Assistant (``notify.NAME``), for those people who have
             none of their own. ``${NAME}`` in an address is a variable of ``.env``.
         people: The addresses of a person, by the person's id.
+        push_private: Whether the push service of a browser may be in this network, and without TLS.
     """
 
+    push_private: bool = False
     urls: Annotated[tuple[str, ...], Field(max_length=20)] = ()
     people: dict[str, Annotated[tuple[str, ...], Field(max_length=20)]] = {}
 

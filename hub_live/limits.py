@@ -240,6 +240,11 @@ NOTIFICATIONS_PER_SECOND: Final = 1 / 30
 SEND_S: Final = 30.0
 LAST_SEND_S: Final = 3.0
 """How long the hub waits at its end for notifications that are being sent."""
+MOST_PUSH_DEVICES: Final = 20
+"""Of one person."""
+MOST_PUSH_BODY: Final = 1_000
+"""Characters; a message has 4,096 bytes (RFC 8030), and a phone shows some 200."""
+PUSH_S: Final = 20.0
 MOST_TITLE: Final = 200
 DISK_MENDED_BYTES: Final = 2 * 1024 * 1024
 """Bytes that must be free before a disk that was full counts as mended."""

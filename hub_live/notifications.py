@@ -29,9 +29,11 @@ from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_live import limits
 from hub_live.events import Events, NotificationData
+from hub_live.push import Notice, Push
 from hub_registry.access.bearer import Bearer
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.storage.store import Store
+from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +45,8 @@ _JOINER: Final = "\u2060"
 _SOON: Final = timedelta(days=30)
 _MANY: Final = 10_000
 
-Send = Callable[[str, str], Awaitable[None]]
-"""Sends a title and a text; raises `StrawberryError` if that was not sent."""
+Send = Callable[[Notice], Awaitable[None]]
+"""Sends a notification; raises `StrawberryError` if that was not sent."""
 
 Notify = Callable[[str, Mapping[str, Json]], Awaitable[None]]
 """Sends a title and a message by a ``notify.NAME`` of Home Assistant."""
@@ -64,7 +66,7 @@ class Notifier:
     send: Send
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def sent(self, title: str, text: str) -> str | None:
+    async def sent(self, notice: Notice) -> str | None:
         """Send a notification after those before it; return what went wrong."""
         try:
             async with (
@@ -72,7 +74,7 @@ class Notifier:
                 self._one,
                 asyncio.timeout(limits.SEND_S),
             ):
-                await self.send(title, text)
+                await self.send(notice)
         except TimeoutError:
             return Phrase("{name} did not take it in {seconds:.0f} s", name=self.name, seconds=limits.SEND_S)
         except StrawberryError as error:
@@ -86,10 +88,10 @@ class Notifier:
 def home_assistant_notifier(name: str, notify: Notify, reaches: Callable[[str], bool]) -> Notifier:
     """Make the notifier of a service or an entity of Home Assistant: ``notify.mobile_app_phone``."""
 
-    async def send(title: str, text: str) -> None:
+    async def send(notice: Notice) -> None:
         # Home Assistant renders both as templates, which read all of its states: what a stranger's payload
         # brought into them stays text.
-        title, text = (_TEMPLATE.sub(f"{{{_JOINER}", each) for each in (title, text))
+        title, text = (_TEMPLATE.sub(f"{{{_JOINER}", each) for each in (notice.title, notice.text))
         await notify(name, {"title": title, "message": text})
 
     return Notifier(name, reaches, send)
@@ -105,7 +107,7 @@ def apprise_notifier(address: str, home: Path, reaches: Callable[[str], bool]) -
     shown = _SHOWN.match(address)
     name = shown[0].removesuffix("://") if shown else "an address without ://"
 
-    async def send(title: str, text: str) -> None:
+    async def send(notice: Notice) -> None:
         if find_spec("apprise") is None:
             raise ConfigError(
                 "[notifications] needs a package that is not installed",
@@ -122,7 +124,7 @@ def apprise_notifier(address: str, home: Path, reaches: Callable[[str], bool]) -
                 name=name,
                 hint="Apprise's documentation lists them.",
             )
-        if not await service.async_notify(title=title, body=text):
+        if not await service.async_notify(title=notice.title, body=notice.text):
             raise LinkError(
                 "{name} did not take the notification", name=name, hint="Check its address in .env."
             )
@@ -204,12 +206,9 @@ class Notifications:
         if reaching and not self._buckets.take(event.user):
             self._left_out[event.user] = self._left_out.get(event.user, 0) + 1
             return
-        text = str(event.data.get("text") or event.subject)[: limits.MOST_NOTIFICATION]
-        if reaching and (left_out := self._left_out.pop(event.user, 0)):
-            text = f"{text}\n({left_out} more came in a short time and were not sent.)"
+        notice = Notice(event, self._left_out.pop(event.user, 0) if reaching else 0)
         for each in reaching:
-            telling = self._tell(each, event.subject[: limits.MOST_TITLE], text)
-            task = self._tasks.create_task(telling, name=f"notify by {each.name}")
+            task = self._tasks.create_task(self._tell(each, notice), name=f"notify by {each.name}")
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
@@ -218,8 +217,8 @@ class Notifications:
         if self._sending:
             await asyncio.wait(self._sending, timeout=limits.LAST_SEND_S)
 
-    async def _tell(self, notifier: Notifier, title: str, text: str) -> None:
-        if (problem := await notifier.sent(title, text)) is not None:
+    async def _tell(self, notifier: Notifier, notice: Notice) -> None:
+        if (problem := await notifier.sent(notice)) is not None:
             _log.warning("a notification was not sent by %s: %s", notifier.name, problem)
 
     def _reaching(self, user: str) -> list[Notifier]:
@@ -233,12 +232,17 @@ class Notifications:
             TooManyRequests: If there were too many in a short time.
         """
         if not (reaching := self._reaching(user)):
-            hint = 'Add [notifications] with urls = ["ADDRESS"] to strawberry.toml.'
+            hint = (
+                "Switch them on under the bell of the web UI, or add [notifications] with "
+                'urls = ["ADDRESS"] to strawberry.toml.'
+            )
             raise NotFound("nothing sends your notifications anywhere", hint=hint)
         if not self._buckets.take(user):
             wait_s = round(1 / limits.NOTIFICATIONS_PER_SECOND)
             raise TooManyRequests("too many notifications in a short time", retry_after_s=wait_s)
-        problems = await asyncio.gather(*(each.sent("Strawberry", "This is a test.") for each in reaching))
+        data = {"text": "This is a test."}
+        notice = Notice(EventRow(user=user, kind="notification", subject="Strawberry", data=data, at=now()))
+        problems = await asyncio.gather(*(each.sent(notice) for each in reaching))
         return [
             SentTest(name=each.name, sent=problem is None, problem=problem or "")
             for each, problem in zip(reaching, problems, strict=True)
@@ -276,6 +280,7 @@ async def open_notifications(
     *,
     home: Path,
     home_assistant: Notify,
+    push: Push,
 ) -> AsyncIterator[Notifications]:
     """Send notifications within the block.
 
@@ -292,7 +297,9 @@ async def open_notifications(
     def notifiers(settings: NotificationSettings) -> list[Notifier]:
         people = settings.people
         own = [notifier(each, owner.__eq__) for owner, theirs in people.items() for each in theirs]
-        return [*own, *(notifier(each, lambda user: user not in people) for each in settings.urls)]
+        others = [notifier(each, lambda user: user not in people) for each in settings.urls]
+        push.allow_private = settings.push_private
+        return [Notifier("web push", push.reaches, push.send), *own, *others]
 
     async with open_tasks(contained=True) as tasks:
         notifications = Notifications(notifiers, settings, tasks=tasks)

@@ -34,6 +34,7 @@ from hub_live.memory.skill import MemorySkill
 from hub_live.nodes import Nodes, node_events
 from hub_live.nodes import nodes as node_operations
 from hub_live.notifications import Notifications, notifications, open_notifications, tell_full_disk
+from hub_live.push import Push, open_push, push
 from hub_live.topics import Decoding, Feed, LastHeard, TopicLink, open_feed
 from hub_live.topics.operations import bus
 from hub_live.topics.skill import BusSkill
@@ -71,6 +72,7 @@ class Live:
     nodes: Nodes
     home_assistant: Inward
     notifications: Notifications
+    push: Push
     skills: Sequence[HubSkill]
     contributions: Mapping[str, Contribution]
 
@@ -91,6 +93,7 @@ class Live:
         await self.timers.forget_person(user)
         await self.captures.hand_over(user, heir)
         await self.events.forget_person(user)
+        await self.push.forget_person(user)
         # Last, since people may have made the file one that cannot be changed.
         await self.memory.forget_person(user)
 
@@ -106,6 +109,7 @@ class Live:
             *operations.mount(memory_operations, self.memory),
             *operations.mount(node_operations, self.nodes),
             *operations.mount(notifications, self.notifications),
+            *operations.mount(push, self.push),
         ]
 
 
@@ -150,10 +154,15 @@ async def open_live(
         )
         access = settings.home_assistant_access
         assistant = HomeAssistant(access, topics=states)
+        web_push = await stack.enter_async_context(open_push(registry.store, directory=settings.directory))
         # Before what raises alarms at the start, and closed after what raises them at the end.
         notifications = await stack.enter_async_context(
             open_notifications(
-                settings.notifications, events, home=settings.home, home_assistant=assistant.notify
+                settings.notifications,
+                events,
+                home=settings.home,
+                home_assistant=assistant.notify,
+                push=web_push,
             )
         )
         captures = await stack.enter_async_context(
@@ -199,6 +208,7 @@ async def open_live(
             nodes=Nodes(registry.directory, manager, feed),
             home_assistant=home_assistant,
             notifications=notifications,
+            push=web_push,
             skills=(
                 BusSkill(values),
                 CaptureSkill(captures),

@@ -12,6 +12,7 @@ from hub_live.events.operations import events
 from hub_live.memory.operations import memory
 from hub_live.nodes import nodes
 from hub_live.notifications import notifications
+from hub_live.push import push
 from hub_live.topics.operations import bus
 from hub_live.watchers.operations import timers, watchers
 from hub_live.world.operations import world
@@ -58,6 +59,7 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     audit,
     home_assistant,
     notifications,
+    push,
     models,
     system,
     first_steps,

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Final, Literal, cast, get_args
 
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from chat.http.guard import page_policy
 from hub_web.texts import LANGUAGE, text
@@ -25,7 +25,15 @@ ASSETS: Final = "/_strawberry/"
 KEPT: Final = "public, max-age=31536000, immutable"
 """``Cache-Control`` of what is addressed by its content or its version."""
 
-_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_TYPES: Final = {
+    "css": "text/css",
+    "js": "text/javascript",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+}
+_ICONS: Final = ("icon-192.png", "icon-512.png")
+FIXED: Final = ("sw.js", *_ICONS)
+"""Files at a path of their own: the scope of a service worker is its folder, and it names the icon."""
 _HEADERS: Final = {"content-security-policy": page_policy(), "cache-control": "no-store"}
 
 _ERRORS: Final = (
@@ -141,3 +149,35 @@ async def serve_asset(request: Request) -> Response:
         return Response(status_code=404)
     kind = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")
     return Response(_content(name), media_type=kind, headers={"cache-control": KEPT})
+
+
+async def serve_fixed(request: Request) -> Response:
+    """Answer a request for a file that a browser looks for again by the same path."""
+    name = request.url.path.rpartition("/")[2]
+    kind = _TYPES[name.rpartition(".")[2]]
+    return Response(_content(name), media_type=kind, headers={"cache-control": "no-cache"})
+
+
+async def serve_manifest(request: Request) -> Response:
+    """Describe the pages as an application that a phone can install."""
+    base = request.scope.get("root_path", "")
+    icons = [
+        {"src": f"{base}/{name}", "type": "image/png", "sizes": f"{size}x{size}", "purpose": "any maskable"}
+        for name in _ICONS
+        for size in [name[5:8]]
+    ]
+    return JSONResponse(
+        {
+            "name": "Strawberry",
+            "short_name": "Strawberry",
+            "id": f"{base}/",
+            "start_url": f"{base}/",
+            "scope": f"{base}/",
+            "display": "standalone",
+            "background_color": "#fff5ec",
+            "theme_color": "#b8283f",
+            "icons": icons,
+        },
+        media_type="application/manifest+json",
+        headers={"cache-control": "no-cache"},
+    )

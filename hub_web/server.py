@@ -30,8 +30,9 @@ from hub_server.http.pages import path_in_app
 from hub_server.service import Hub
 from hub_web import limits
 from hub_web.api import Api
-from hub_web.door import ASSETS, KEPT, door, serve_asset
+from hub_web.door import ASSETS, FIXED, KEPT, door, serve_asset, serve_fixed, serve_manifest
 from hub_web.feeds import Feeds
+from hub_web.parts.notices import push_text
 from hub_web.shell import add_missing_page, set_up_controls
 from hub_web.sockets import SESSION, VIEW, Sessions, Sockets, WebSession, handle_errors, is_page_of, make_room
 from hub_web.texts import LANGUAGE, choose
@@ -84,6 +85,7 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     key = "" if hub.has_proxy else hub.registry.key.public.jwk()["x"]
     hub_name = f"{hub.registry.hub_id} {key}"
     api = partial(Api, hub.operations, hub.gate, hub.chat, hub.health, hub_name)
+    hub.live.push.words = push_text
     async with open_tasks(contained=True) as tasks:
         core.app.start()
         stop = hub.registry.authority.on_revoked(sockets.end)
@@ -144,6 +146,8 @@ class WebApp:
         self._feeds = Feeds(tasks)
         self._open = [
             Route(f"{ASSETS}{{digest}}/{{name}}", serve_asset),
+            Route("/manifest.webmanifest", serve_manifest),
+            *(Route(f"/{name}", serve_fixed) for name in FIXED),
             Route("/login", self._door),
             Route("/setup", self._door),
             Route(f"{ASSETS.rstrip('/')}-session", self._session),

@@ -12,11 +12,12 @@ from starlette.responses import RedirectResponse, Response
 from chat.http.errors import status_of
 from contracts.answers.live import Event
 from contracts.errors import StrawberryError, Unauthorized
-from contracts.text import shortened
 from hub_live.events import NotificationData
 from hub_web import limits
 from hub_web.door import THEME_COOKIE, Theme, asset
 from hub_web.parts.layout import Words, empty, failure, icon_button, note
+from hub_web.parts.notices import notice_path, notice_words
+from hub_web.parts.push import show_push
 from hub_web.texts import text
 from hub_web.view import SEEN_COOKIE, view
 
@@ -110,6 +111,8 @@ def _frame(info: PageInfo) -> Iterator[None]:
     icon = asset("strawberry.svg", base)
     ui.add_head_html(
         f'<link rel="icon" type="image/svg+xml" href="{icon}"><link rel="stylesheet" href="{style}">'
+        f'<link rel="manifest" href="{base}/manifest.webmanifest">'
+        f'<link rel="apple-touch-icon" href="{base}/icon-192.png"><meta name="theme-color" content="#b8283f">'
         f'<script defer src="{script}" data-base="{base}" data-hub="{view.api.hub}"></script>'
     )
     with ui.header().classes("sb-header"):
@@ -215,7 +218,7 @@ class _Bell:
     def _heard(self, event: Event[NotificationData]) -> None:
         if self._take(event):
             self._count()
-            view.notify(": ".join(_told(event)), kind="info")
+            view.notify(": ".join(notice_words(event)), kind="info")
 
     async def _read(self) -> None:
         for event in await view.stored_events(NotificationData, last=limits.NOTIFICATIONS_LISTED, own=True):
@@ -246,18 +249,14 @@ class _Bell:
             with ui.element("ul").classes("sb-entries"):
                 for id_, event in sorted(self._listed.items(), reverse=True):
                     with ui.element("li").classes("sb-entry-row"), ui.element("div"):
-                        *subject, said = _told(event)
-                        Words("p", said, "sb-strong" if id_ > self._seen else "")
+                        *subject, said = notice_words(event)
+                        with view.anchor(notice_path(event), "sb-plain-link"):
+                            Words("p", said, "sb-strong" if id_ > self._seen else "")
                         Words("p", " · ".join([*subject, view.at(event.at)]), "sb-muted sb-small")
+            await show_push()
         self._seen = max(self._listed, default=self._seen)
         _keep(SEEN_COOKIE, str(self._seen))
         self._count()
-
-
-def _told(event: Event[NotificationData]) -> list[str]:
-    """Return what a notification is about, where that is something else, and what it says."""
-    subject, said = event.subject, shortened(event.data.text or event.subject, limits.MAX_NOTIFICATION)
-    return [text.message(said)] if said.startswith(subject) else [subject, text.message(said)]
 
 
 def _keep(cookie: str, value: str) -> None:

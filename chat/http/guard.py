@@ -39,6 +39,7 @@ _APP_PAGE: Final = _PLAIN_PAGE | {
     "media-src": "'self' blob:",
     "font-src": "'self'",
     "manifest-src": "'self'",
+    "worker-src": "'self'",
 }
 
 _HARMLESS: Final = ("GET", "HEAD")

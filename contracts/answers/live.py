@@ -178,6 +178,21 @@ class SentTest(Part):
     problem: str
 
 
+class PushDevice(Part):
+    """A phone or browser that gets notifications."""
+
+    id: str
+    name: str
+    created_at: Timestamp
+
+
+class PushDevices(Part):
+    """The phones and browsers of a person; ``key`` is the ``applicationServerKey`` of another one."""
+
+    key: str
+    devices: list[PushDevice]
+
+
 @dataclass(frozen=True)
 class ShownThing:
     """Something in the home.

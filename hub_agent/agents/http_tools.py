@@ -1,12 +1,8 @@
 """Requests to HTTP APIs as tools: to the hosts that the profile names, bounded, and without their secrets."""
 
-import asyncio
 import json
-import socket
 import ssl
 from collections.abc import Callable, Mapping
-from functools import cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus, urlencode, urljoin, urlsplit
 
@@ -14,21 +10,18 @@ from pydantic import TypeAdapter
 
 from agent_core.skills.loader import LoadedMethod
 from agent_core.skills.schema import MethodSchema
-from contracts.addresses import DEFAULT_PORTS, bracketed
 from contracts.devices.registration import Method
-from contracts.errors import CallError, ErrorCode
+from contracts.errors import CallError, ErrorCode, LinkError
 from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_agent import limits
 from hub_agent.agents.profile import SECRET, HttpParameter, HttpTool
-from identity.certificates import client_context
+from hub_agent.outbound import PrivateAddress, answered
 
 if TYPE_CHECKING:
     import httpx
 
 _MASK: Final = "***"
-
-_NAT64: Final = ip_network("64:ff9b::/96")
 
 
 def http_method(tool: HttpTool, *, secret: Callable[[str], str]) -> LoadedMethod:
@@ -133,46 +126,29 @@ class _Request:
         self, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[int, bytes, str | None]:
         """Send one request; return status, content, and where it redirects to."""
-        import httpx
-
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
         headers = {
             "user-agent": "Strawberry",
             **({"content-type": "application/json"} if body is not None else {}),
             **headers,
-            "host": parts.netloc,
             # What is compressed could become a thousand times as long.
             "accept-encoding": "identity",
         }
-        addresses = await self._addresses(host, port)
-        # Without a client: it would log the URL, and ask proxies that look names up for themselves.
-        async with httpx.AsyncHTTPTransport(verify=_tls(), trust_env=False) as transport:
-            for address in addresses:
-                # To the very address that was checked: a second look-up of the name might give another one.
-                place = parts._replace(netloc=f"{bracketed(address)}:{port}").geturl()
-                request = httpx.Request(
-                    self._tool.method,
-                    place,
-                    headers=headers,
-                    content=body,
-                    extensions={"sni_hostname": host, "timeout": {"connect": limits.TOOL_CONNECT_S}},
-                )
-                try:
-                    response = await transport.handle_async_request(request)
-                except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                    if "CERTIFICATE" in str(error):
-                        raise self._failed("has a certificate that is not trusted here") from None
-                    if address == addresses[-1]:
-                        raise self._failed("cannot be reached") from None
-                    continue
-                try:
-                    if response.has_redirect_location:
-                        return response.status_code, b"", response.headers["location"]
-                    return response.status_code, await self._content(response), None
-                finally:
-                    await response.aclose()
-        raise self._failed("has no address")
+        asked = answered(
+            self._tool.method, url, headers=headers, body=body, allow_private=self._tool.allow_private
+        )
+        try:
+            async with asked as response:
+                if response.has_redirect_location:
+                    return response.status_code, b"", response.headers["location"]
+                return response.status_code, await self._content(response), None
+        except PrivateAddress as error:
+            raise CallError(
+                ErrorCode.REFUSED,
+                error.message,
+                hint="The owner allows that with 'allow_private: true' for this tool in the profile.",
+            ) from None
+        except LinkError as error:
+            raise self._failed(error.message) from None
 
     async def _content(self, response: "httpx.Response") -> bytes:
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -183,28 +159,6 @@ class _Request:
             if len(content) > self._tool.max_bytes + limits.TAIL_BYTES:
                 break
         return bytes(content)
-
-    async def _addresses(self, host: str, port: int) -> list[str]:
-        """Look a host up; return some of its addresses.
-
-        Raises:
-            CallError: If it is not known, or an address of it is not a public one.
-        """
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
-            )
-        except (OSError, UnicodeError):
-            raise self._failed("is not known") from None
-        addresses = [ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
-        if not self._tool.allow_private and not all(map(_is_public, addresses)):
-            raise CallError(
-                ErrorCode.REFUSED,
-                "{host} is in a private network",
-                host=host,
-                hint="The owner allows that with 'allow_private: true' for this tool in the profile.",
-            )
-        return [str(address) for address in addresses[: limits.ADDRESSES_TRIED]]
 
     def _followed(self, url: str, target: str) -> str:
         """Return where a redirect leads.
@@ -244,19 +198,3 @@ class _Request:
         return CallError(
             ErrorCode.SKILL_ERROR, "{hostname} {what}", hostname=urlsplit(self._tool.url).hostname, what=what
         )
-
-
-def _is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is one of the public Internet, also inside of one that wraps it."""
-    if isinstance(address, IPv6Address):
-        if address in _NAT64:
-            return _is_public(IPv4Address(address.packed[-4:]))
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
-        if inner:
-            return _is_public(inner)
-    return address.is_global and not address.is_multicast
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return client_context(None)

@@ -234,6 +234,20 @@ CREATE TABLE watcher_decision (
 
 CREATE INDEX ix_watcher_decision ON watcher_decision (watcher, id);
 
+CREATE TABLE push_subscription (
+    id VARCHAR PRIMARY KEY NOT NULL,
+    user VARCHAR NOT NULL,
+    endpoint VARCHAR NOT NULL,
+    point VARCHAR NOT NULL,
+    secret VARCHAR NOT NULL,
+    origin VARCHAR NOT NULL,
+    language VARCHAR NOT NULL,
+    name VARCHAR NOT NULL,
+    created_at VARCHAR(24) NOT NULL
+);
+
+CREATE INDEX ix_push_subscription_user ON push_subscription (user);
+
 CREATE TABLE timer (
     id VARCHAR PRIMARY KEY NOT NULL,
     instance VARCHAR NOT NULL,

@@ -156,6 +156,47 @@
       }
       return null;
     }),
+    // Why this browser shows no notifications of the hub, or under which id it is told of them.
+    async told() {
+      if (!isSecureContext) return { problem: "insecure" };
+      if (!("serviceWorker" in navigator) || !("PushManager" in window)) return { problem: "unsupported" };
+      if (Notification.permission === "denied") return { problem: "denied" };
+      const registration = await navigator.serviceWorker.getRegistration(`${base}/`);
+      const made = await registration?.pushManager.getSubscription();
+      return { id: (made && localStorage.getItem("push")) || "" };
+    },
+    // Asks the person, and has notifications sent to this browser; returns its id, or the error.
+    tell: answering(async () => {
+      if ((await Notification.requestPermission()) !== "granted") return { code: "denied" };
+      const registration = await navigator.serviceWorker.register(`${base}/sw.js`, { scope: `${base}/` });
+      await navigator.serviceWorker.ready;
+      const { key } = await (await fetch(`${base}/api/push`)).json();
+      let made;
+      try {
+        made = await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
+      } catch {
+        return { code: "no_service" };
+      }
+      const { endpoint, keys } = made.toJSON();
+      const name = /iPhone|iPad|Android|Windows|Macintosh|Linux/.exec(navigator.userAgent)?.[0] ?? "";
+      const body = { endpoint, keys, name, language: document.documentElement.lang, origin: location.origin };
+      const answer = await fetch(`${base}/api/push`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+      const told = await answer.json();
+      if (answer.ok) localStorage.setItem("push", told.id);
+      else await made.unsubscribe();
+      return told;
+    }),
+    // Ends the subscription of this browser, where it is the one with this id.
+    async untell(id) {
+      if (localStorage.getItem("push") !== id) return;
+      localStorage.removeItem("push");
+      const registration = await navigator.serviceWorker.getRegistration(`${base}/`);
+      await (await registration?.pushManager.getSubscription())?.unsubscribe();
+    },
     async logOut() {
       leave(true);
       await fetch(`${base}/api/session`, { method: "DELETE" }).catch(() => null);

@@ -17,11 +17,17 @@ from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_live.events.kinds import NotificationData, PresenceData
 from hub_live.notifications import Notifications, announce_ends, home_assistant_notifier
+from hub_live.push import Notice
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import open_home
 from tests.hub_agent.skills import LampSkill
 from tests.hub_live.conftest import Receiver
 from tests.hub_registry.spokes import eventually
+
+
+def notice(subject: str, text: str) -> Notice:
+    data = {"text": text}
+    return Notice(EventRow(user="anna", kind="notification", subject=subject, data=data, at=now()))
 
 
 async def next_of(receiver: Receiver) -> tuple[str, str, str]:
@@ -174,9 +180,9 @@ async def test_a_service_of_home_assistant_is_called_and_one_that_is_away_is_tol
 
     notifier = home_assistant_notifier("notify.phone", call, "anna".__eq__)
     assert (notifier.reaches("anna"), notifier.reaches("ben")) == (True, False)
-    await notifier.send("tea", "Tea is ready.")
+    await notifier.send(notice("tea", "Tea is ready."))
     assert called == [("notify.phone", {"title": "tea", "message": "Tea is ready."})]
-    await notifier.send("{# a", "{{ states('x') }} {% for {{{ {a}")
+    await notifier.send(notice("{# a", "{{ states('x') }} {% for {{{ {a}"))
     assert not re.search(r"\{[{%#]", "".join(called[-1][1].values()))
     assert called[-1][1]["message"].replace("\u2060", "") == "{{ states('x') }} {% for {{{ {a}"
     settings = NotificationSettings(urls=("notify.phone",))

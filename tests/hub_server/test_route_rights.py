@@ -106,6 +106,9 @@ POST   /api/skills/call                                 AM    ?
 POST   /api/exec                                        AMG
 GET    /api/mcp/servers                                 A
 POST   /api/notifications/test                          AMG
+GET    /api/push                                        AMG
+POST   /api/push                                        AMG
+DELETE /api/push/{device}                               AMG   PUSH
 GET    /metrics                                         A
 GET    /mcp                                             AMG
 POST   /mcp                                             AMG
@@ -213,6 +216,10 @@ GET    /api/system/skipped                              A
 PUT    /api/system/skipped                              A
 GET    /_strawberry/{digest}/{name}                     *
 GET    /login                                           *
+GET    /manifest.webmanifest                            *
+GET    /sw.js                                           *
+GET    /icon-192.png                                    *
+GET    /icon-512.png                                    *
 GET    /setup                                           *
 GET    /_strawberry-session                             amg
 GET    /                                                amg
@@ -512,8 +519,19 @@ async def test_what_is_one_persons_is_unknown_to_another(visitors: Visitors) -> 
     timer_id = (await done("POST", "/api/skills/call", {**timer, **given}))["result"]["id"]
     await done("POST", "/api/tokens", {"name": "annas", "scopes": ["chat"]})
     jti = next(each["jti"] for each in await done("GET", "/api/tokens") if each["name"] == "annas")
-    named = {"TURN": said["turn"], "MEMORY": memory, "TIMER": timer_id, "TOKEN": jti}
-    shown = ("/api/conversations/annas", "/api/devices/annas", "/api/memory", "/api/timers", "/api/tokens")
+    key = (await done("GET", "/api/push"))["key"]
+    keys = {"p256dh": key, "auth": "BTBZMqHH6r4Tts7J_aSIgg"}
+    browser = {"endpoint": "https://push.example/annas", "keys": keys, "origin": "https://home.example"}
+    push = (await done("POST", "/api/push", browser))["id"]
+    named = {"TURN": said["turn"], "MEMORY": memory, "TIMER": timer_id, "TOKEN": jti, "PUSH": push}
+    shown = (
+        "/api/conversations/annas",
+        "/api/devices/annas",
+        "/api/memory",
+        "/api/push",
+        "/api/timers",
+        "/api/tokens",
+    )
     before = [await done("GET", path) for path in shown]
 
     wrong = []
@@ -529,7 +547,7 @@ async def test_what_is_one_persons_is_unknown_to_another(visitors: Visitors) -> 
                 body = OWN_BODIES.get((row.method, row.path))
                 async with http.stream(row.method, path, headers=headers, json=body) as answer:
                     is_endless = answer.headers.get("content-type", "").startswith("text/event-stream")
-                    told = "" if is_endless else (await answer.aread()).decode()
+                    told = "" if is_endless else (await answer.aread()).decode(errors="replace")
                 # A guest is told that a guest may not, before it is looked for.
                 if own and answer.status_code != 404 and (other, answer.status_code) != ("G", 403):
                     wrong.append(f"{row}: {answer.status_code}")

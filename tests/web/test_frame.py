@@ -1,10 +1,12 @@
 """The frame of the pages: sessions, sockets, themes, languages, and what a foreign page may not do."""
 
+import json
 import re
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page, expect
 
@@ -121,3 +123,46 @@ def test_notifications_are_listed_behind_the_bell_and_told_on_any_page(
     visitor.open("/chat")
     end_timer("Tea pot")
     expect(bell).to_have_accessible_name("Notifications, 1 new")
+
+
+def test_a_browser_that_wants_it_shows_notifications_while_no_page_is_open(
+    page_of: Visit, picture: Picture
+) -> None:
+    visitor = page_of(phone=True)
+    visitor.context.grant_permissions(["notifications"], origin=visitor.house.url)
+    # The push service of the browser is in the Internet.
+    key = "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8"
+    made = {"endpoint": "https://push.example/1", "keys": {"p256dh": key, "auth": "BTBZMqHH6r4Tts7J_aSIgg"}}
+    visitor.context.add_init_script(
+        f"PushManager.prototype.subscribe = async function () {{ return {{"
+        f" toJSON: () => ({json.dumps(made)}), unsubscribe: async () => true }}; }};"
+        "PushManager.prototype.getSubscription = async () => localStorage.getItem('push') ? {} : null;"
+    )
+    page = visitor.open("/")
+    page.get_by_role("button", name="Notifications", exact=False).click()
+    page.get_by_role("button", name="Notify me on this device").click()
+    expect(page.get_by_text("This browser gets your notifications")).to_be_visible()
+    picture(page, "notifications-on-this-device")
+    (device,) = visitor.house.ask("/api/push")["devices"]
+    devtools = visitor.context.new_cdp_session(page)
+    ids: list[str] = []
+    devtools.on("ServiceWorker.workerRegistrationUpdated", lambda event: ids.extend(_registrations(event)))
+    devtools.send("ServiceWorker.enable")
+    wait_for(lambda: page.wait_for_timeout(50) or bool(ids), what="the service worker")
+    said = json.dumps({"title": "Tank", "body": "97 %", "path": "/watchers/tank", "tag": "1"})
+    sent = {"origin": visitor.house.url, "registrationId": ids[-1], "data": said}
+    devtools.send("ServiceWorker.deliverPushMessage", sent)
+    shown = (
+        "async () => (await (await navigator.serviceWorker.ready).getNotifications())"
+        ".map((each) => `${each.title}: ${each.body}`)[0]"
+    )
+    wait_for(
+        lambda: page.wait_for_timeout(50) or page.evaluate(shown) == "Tank: 97 %", what="the notification"
+    )
+    page.get_by_role("button", name=f"Stop notifications on {device['name']}").click()
+    expect(page.get_by_role("button", name="Notify me on this device")).to_be_visible()
+    assert visitor.house.ask("/api/push")["devices"] == []
+
+
+def _registrations(event: dict[str, Any]) -> list[str]:
+    return [each["registrationId"] for each in event["registrations"] if not each["isDeleted"]]

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from agent_core.schemas.arguments import check_arguments
 from contracts.errors import CallError
-from hub_agent.agents.http_tools import _is_public, _tls, http_method
+from hub_agent.agents.http_tools import http_method
 from hub_agent.agents.profile import HttpTool
+from hub_agent.outbound import _tls, is_public
 from identity.certificates import Authority
 
 SECRET = "k3y/with+odd&letters"
@@ -164,7 +165,7 @@ async def test_the_home_network_is_refused_unless_the_profile_allows_it(api: Api
     ],
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:
-    assert _is_public(ip_address(address)) is public
+    assert is_public(ip_address(address)) is public
 
 
 async def test_a_redirect_leads_to_allowed_hosts_only_and_takes_no_secret_along(api: Api) -> None:

@@ -1,0 +1,236 @@
+"""Who wants web push, and sending it."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from sqlmodel import Session, col, delete, select
+
+from contracts.answers.live import PushDevice
+from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, StrawberryError
+from contracts.text import shortened
+from hub_agent.outbound import answered
+from hub_agent.tables import EventRow
+from hub_live import limits
+from hub_live.push.tables import PushRow
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import now
+from identity.ids import uuid7
+from identity.web_push import BrowserKey, VapidKey
+
+_log = logging.getLogger(__name__)
+
+KEY_FILE: Final = "web_push.pem"
+_GONE: Final = (404, 410)
+_TTL_S: Final = 24 * 3600
+"""Seconds for which a push service keeps a message for a browser that is away."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A notification on its way.
+
+    Attributes:
+        left_out: How many were not sent before it, since they were too many.
+    """
+
+    event: EventRow
+    left_out: int = 0
+
+    @property
+    def title(self) -> str:
+        return self.event.subject[: limits.MOST_TITLE]
+
+    @property
+    def text(self) -> str:
+        text = str(self.event.data.get("text") or self.event.subject)[: limits.MOST_NOTIFICATION]
+        if self.left_out:
+            text = f"{text}\n({self.left_out} more came in a short time and were not sent.)"
+        return text
+
+
+class PushText(NamedTuple):
+    """A notification as a browser shows it.
+
+    Attributes:
+        path: Of the page that it opens.
+    """
+
+    title: str
+    body: str
+    path: str = "/"
+
+
+@dataclass(frozen=True)
+class NewSubscription:
+    """What a browser asks for; see `tables.PushRow`."""
+
+    endpoint: str
+    point: str
+    secret: str
+    origin: str
+    language: str
+    name: str
+
+
+def _plain(notice: Notice, language: str) -> PushText:
+    return PushText(notice.title, notice.text)
+
+
+class Push:
+    """Keeps the subscriptions of people, and sends them notifications.
+
+    Attributes:
+        words: Writes a notification in a language; the web UI has more of them.
+        allow_private: Whether a push service may be in this network, and without TLS.
+
+    Args:
+        key: Path of the hub's key, which is made at the first subscription.
+    """
+
+    def __init__(self, store: Store, *, key: Path) -> None:
+        self.words: Callable[[Notice, str], PushText] = _plain
+        self._store = store
+        self._path = key
+        self.allow_private = False
+        self._rows: dict[str, PushRow] = {}
+        self._loaded: VapidKey | None = None
+
+    async def load(self) -> None:
+        rows = await self._store.read(lambda session: list(session.exec(select(PushRow))))
+        self._rows = {row.id: row for row in rows}
+
+    def devices(self, user: str) -> list[PushDevice]:
+        """List the browsers of a person."""
+        return [PushDevice(id=row.id, name=row.name, created_at=row.created_at) for row in self._of(user)]
+
+    async def key(self) -> str:
+        """Return the key that a browser subscribes with, in base64url."""
+        return (await self._key()).public
+
+    async def add(self, user: str, new: NewSubscription) -> PushDevice:
+        """Keep a subscription; one with the same endpoint is replaced, whosoever it was.
+
+        Raises:
+            InvalidMessage: If its address or its keys cannot be used.
+            Conflict: If the person has too many.
+        """
+        parts = urlsplit(new.endpoint)
+        if parts.hostname is None or parts.scheme not in (
+            ("https", "http") if self.allow_private else ("https",)
+        ):
+            raise InvalidMessage("the address of a push service begins with https://")
+        BrowserKey(new.point, new.secret)
+        same = [row.id for row in self._rows.values() if row.endpoint == new.endpoint]
+        if len([row for row in self._of(user) if row.id not in same]) >= limits.MOST_PUSH_DEVICES:
+            raise Conflict(
+                "you have {most} devices that are told already",
+                most=limits.MOST_PUSH_DEVICES,
+                hint="Remove one first.",
+            )
+        row = PushRow(id=str(uuid7()), user=user, created_at=now(), **vars(new))
+
+        def work(session: Session) -> None:
+            session.exec(delete(PushRow).where(col(PushRow.id).in_(same)))
+            session.add(row)
+
+        await self._store.write(work)
+        for each in same:
+            self._rows.pop(each, None)
+        self._rows[row.id] = row
+        return PushDevice(id=row.id, name=row.name, created_at=row.created_at)
+
+    async def remove(self, user: str, id_: str) -> None:
+        """Remove a browser of a person.
+
+        Raises:
+            NotFound: If there is none with this id.
+        """
+        if id_ not in {row.id for row in self._of(user)}:
+            raise NotFound("there is no such device")
+        await self._drop([id_])
+
+    async def forget_person(self, user: str) -> None:
+        await self._drop([row.id for row in self._of(user)])
+
+    def reaches(self, user: str) -> bool:
+        return bool(self._of(user))
+
+    async def send(self, notice: Notice) -> None:
+        """Send a notification to all browsers of its person.
+
+        Raises:
+            LinkError: If none of them could be sent.
+        """
+        results = await asyncio.gather(*(self._send(row, notice) for row in self._of(notice.event.user)))
+        if problems := [each for each in results if each]:
+            _log.warning("web push: %s", "; ".join(dict.fromkeys(problems)))
+            if len(problems) == len(results):
+                raise LinkError("{problem}", problem=problems[0])
+
+    async def _send(self, row: PushRow, notice: Notice) -> str:
+        """Send to one browser; return what went wrong."""
+        import httpx
+
+        said = self.words(notice, row.language)
+        shown = {
+            "title": shortened(said.title, limits.MOST_TITLE),
+            "body": shortened(said.body, limits.MOST_PUSH_BODY),
+            "path": said.path,
+            "tag": str(notice.event.id),
+        }
+        host = urlsplit(row.endpoint).hostname
+        headers = {
+            "authorization": (await self._key()).authorization(row.endpoint, contact=row.origin),
+            "content-encoding": "aes128gcm",
+            "content-type": "application/octet-stream",
+            "ttl": str(_TTL_S),
+            "urgency": "high",
+        }
+        message = json.dumps(shown, ensure_ascii=False).encode()
+        try:
+            body = BrowserKey(row.point, row.secret).encrypt(message)
+            asked = answered(
+                "POST", row.endpoint, headers=headers, body=body, allow_private=self.allow_private
+            )
+            async with asyncio.timeout(limits.PUSH_S), asked as response:
+                status = response.status_code
+        except (TimeoutError, httpx.HTTPError):
+            return f"{host} does not answer"
+        except StrawberryError as error:
+            return f"{host} {error}"
+        if status in _GONE:
+            await self._drop([row.id])
+            return ""
+        return "" if status < 300 else f"{host} answered with status {status}"
+
+    async def _key(self) -> VapidKey:
+        if self._loaded is None:
+            self._loaded = await asyncio.to_thread(VapidKey.load, self._path)
+        return self._loaded
+
+    async def _drop(self, ids: Sequence[str]) -> None:
+        await self._store.write(lambda session: session.exec(delete(PushRow).where(col(PushRow.id).in_(ids))))
+        for each in ids:
+            self._rows.pop(each, None)
+
+    def _of(self, user: str) -> list[PushRow]:
+        return [row for row in self._rows.values() if row.user == user]
+
+
+@asynccontextmanager
+async def open_push(store: Store, *, directory: Path) -> AsyncIterator[Push]:
+    """Open web push.
+
+    Args:
+        directory: Of the hub's keys.
+    """
+    made = Push(store, key=directory / KEY_FILE)
+    await made.load()
+    yield made

@@ -1,0 +1,66 @@
+"""Notifications on phones: switched on for this browser, and the others that have them."""
+
+import json
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.answers.live import PushDevice
+from contracts.errors import StrawberryError
+from hub_live.push import operations
+from hub_web.parts.layout import Words, heading, icon_button, note
+from hub_web.texts import text
+from hub_web.view import view
+
+_PROBLEMS: Final = {
+    "insecure": "Notifications on this device need an encrypted address, which begins with https://.",
+    "unsupported": "This browser has no notifications. On an iPhone or iPad, add this page to the home "
+    "screen first.",
+    "denied": "This browser does not allow notifications of this page. Allow them in its settings.",
+    "no_service": "This browser could not reach its push service. Try again when it has a connection.",
+    "unreachable": "The hub does not answer.",
+}
+
+
+async def show_push() -> None:
+    """Show whether this browser is told of notifications, with the others of the person."""
+    told = await view.client.run_javascript("return await strawberry.told()")
+    place = ui.element("div")
+    await _show(place, str(told.get("id", "")), str(told.get("problem", "")))
+
+
+async def _show(place: ui.element, own: str, problem: str) -> None:
+    found = await view.api(operations.devices)
+
+    async def remove(device: PushDevice) -> None:
+        await view.api(operations.remove, device.id)
+        view.client.run_javascript(f"strawberry.untell({json.dumps(device.id)})")
+        await _show(place, "" if device.id == own else own, problem)
+
+    async def answered(event: Any) -> None:
+        if "id" in event.args:
+            await _show(place, event.args["id"], "")
+        elif event.args.get("code") in _PROBLEMS:
+            await _show(place, "", event.args["code"])
+        else:
+            raise StrawberryError(str(event.args.get("message")), hint=str(event.args.get("hint", "")))
+
+    place.clear()
+    with place:
+        heading(text("On your phone"), level=3)
+        if problem in _PROBLEMS:
+            note(text(_PROBLEMS[problem]))
+        elif own in {each.id for each in found.devices}:
+            note(text("This browser gets your notifications, also while no page is open."))
+        else:
+            # A browser asks its person only at a click that its own script hears.
+            button = ui.button(text("Notify me on this device"), color=None)
+            button.classes("sb-button sb-plain").props("no-caps unelevated type=button")
+            button.on("click", answered, js_handler="async () => emit(await strawberry.tell())")
+        with ui.element("ul").classes("sb-entries"):
+            for device in found.devices:
+                with ui.element("li").classes("sb-entry-row"):
+                    Words("p", f"{device.name} · {view.at(device.created_at)}", "sb-grow")
+                    label = text("Stop notifications on {name}", name=device.name)
+                    icon_button("close", label, view.showing(partial(remove, device)))
