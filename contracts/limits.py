@@ -20,3 +20,11 @@ LEAST_ABBREVIATION: Final = 4
 MAX_SPAN_DETAIL: Final = 4_000
 """Characters of one detail: a program of a hundred lines."""
 MAX_SPAN_NAME: Final = 200
+
+# What people and skills call things.
+
+MAX_LABEL: Final = 64
+MAX_HOME_CARD_ID: Final = 300
+MOST_HOME_CARDS: Final = 2_000
+"""A home has at most 1,000 things on the page; those of devices that are away for a while are kept."""
+MOST_HOME_NAMES: Final = 64

@@ -19,6 +19,7 @@ from hub_live.world.operations import world
 from hub_registry.access.bearer import Bearer
 from hub_registry.http.clients import clients
 from hub_registry.http.devices import devices
+from hub_registry.http.home import home
 from hub_registry.http.joining import joining
 from hub_registry.http.sessions import sessions
 from hub_registry.http.skills import skills
@@ -52,6 +53,7 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     memory,
     sessions,
     users,
+    home,
     devices,
     joining,
     tokens,

@@ -61,8 +61,12 @@ MOST_THINGS: Final = 1_000
 CONTROL_ARGUMENTS: Final = 3
 """Of a method with a control here, those that may be left out included."""
 DECISIONS_READ: Final = 100
-DECISIONS_SHOWN: Final = 5
-"""Decisions of watchers that are read and that are shown: most of them are to do nothing."""
+TOLD_SHOWN: Final = 4
+"""Decisions of watchers that are read, most of them to do nothing; and what of them and of notifications is
+shown."""
+CARDS_SHOWN: Final = 30
+"""Cards of rooms that are built at first: a card takes 5 to 10 ms."""
+CHIPS_SHOWN: Final = 12
 TREE_LINES: Final = 150
 """Lines of the tree that are shown at first, and how many more at a time."""
 TOPIC_HISTORY: Final = 500

@@ -1,6 +1,13 @@
 """Answers about people and tokens."""
 
+from typing import Annotated
+
+from pydantic import Field
+
+from contracts import limits
 from contracts.wire import Strict, Timestamp
+
+_Label = Annotated[str, Field(max_length=limits.MAX_LABEL)]
 
 
 class PersonAnswer(Strict):
@@ -59,3 +66,29 @@ class TokenAnswer(Strict):
     """A token; it is shown once and stored nowhere."""
 
     token: str
+
+
+class HomeCard(Strict):
+    """One card of a person's *Home*, as that person wants it.
+
+    Attributes:
+        id: Of a skill ``device.Skill``, of entities their room and device.
+        star: Whether it is shown above the rooms.
+        name: In place of its own; empty for that.
+        names: In place of the names of its values and controls.
+    """
+
+    id: Annotated[str, Field(min_length=1, max_length=limits.MAX_HOME_CARD_ID)]
+    star: bool = False
+    hidden: bool = False
+    name: _Label = ""
+    names: Annotated[
+        dict[Annotated[str, Field(max_length=limits.MAX_HOME_CARD_ID)], _Label],
+        Field(max_length=limits.MOST_HOME_NAMES),
+    ] = {}
+
+
+class HomeLayout(Strict):
+    """The cards of a person's *Home* in their order; a card that is not named comes after them."""
+
+    cards: Annotated[list[HomeCard], Field(max_length=limits.MOST_HOME_CARDS)] = []

@@ -86,6 +86,7 @@ class SkillBody(Strict):
     Attributes:
         device: Its key; ``hub`` for a skill of the hub itself.
         unavailable: Why it cannot be called right now; empty if it can.
+        labels: What people call it and its members, by language; see `contracts.devices.registration`.
     """
 
     device: str
@@ -96,6 +97,7 @@ class SkillBody(Strict):
     doc: str
     device_agnostic: bool
     methods: list[MethodBody]
+    labels: dict[str, dict[str, str]] = {}
 
 
 class MethodsBody(Strict):

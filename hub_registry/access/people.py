@@ -33,7 +33,15 @@ from hub_registry.devices.devices import Device, device_of
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.queries import require_user
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import DeviceRow, PasswordCodeRow, Role, TokenRow, UserRow, now
+from hub_registry.storage.tables import (
+    DeviceRow,
+    HomeLayoutRow,
+    PasswordCodeRow,
+    Role,
+    TokenRow,
+    UserRow,
+    now,
+)
 from identity.passwords import Passwords
 
 _log = logging.getLogger(__name__)
@@ -302,6 +310,7 @@ class People:
             require_not_first(user)
             row.removed_at, row.password = now(), None
             session.exec(delete(PasswordCodeRow).where(col(PasswordCodeRow.user) == user))
+            session.exec(delete(HomeLayoutRow).where(col(HomeLayoutRow.user) == user))
             devices = session.exec(select(DeviceRow).where(DeviceRow.owner == user)).all()
             for device in devices:
                 # Of whom it lets confirm, and of what it declares, its new owner has said nothing yet.

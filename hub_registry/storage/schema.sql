@@ -18,6 +18,13 @@ CREATE TABLE user (
     PRIMARY KEY (id)
 );
 
+CREATE TABLE home_layout (
+    user VARCHAR NOT NULL,
+    layout VARCHAR NOT NULL,
+    PRIMARY KEY (user),
+    FOREIGN KEY (user) REFERENCES user (id)
+);
+
 CREATE TABLE retired_device (
     id VARCHAR NOT NULL,
     retired_at VARCHAR(24) NOT NULL,

@@ -201,6 +201,15 @@ class PasswordCodeRow(Table, table=True):
     expires_at: datetime = Field(sa_type=Moment)
 
 
+class HomeLayoutRow(Table, table=True):
+    """A person's *Home*: a `contracts.answers.people.HomeLayout` as JSON."""
+
+    __tablename__ = "home_layout"
+
+    user: str = Field(primary_key=True, foreign_key="user.id")
+    layout: str
+
+
 class DeviceRow(Table, table=True):
     """A device, enrolled (it has a public key) or still awaited.
 

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
 from nicegui import ui
 
+from agent_core.skills.labels import Labels
 from contracts.answers.live import Event
 from contracts.answers.skills import SkillBody
+from contracts.limits import MAX_HOME_CARD_ID
 from contracts.text import shortened
-from hub_live.events.kinds import TimerData, WatcherData
+from hub_live.events.kinds import NotificationData, TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.operations import list_timers, remove_timer
 from hub_live.watchers.timers import TimerSummary
@@ -23,12 +25,13 @@ from hub_live.world.thing import Thing
 from hub_registry.http.skills import list_methods
 from hub_web import limits
 from hub_web.api import part
-from hub_web.parts.calls import human
+from hub_web.parts.arrangement import Arrangement
 from hub_web.parts.controls import Panel, is_on
-from hub_web.parts.layout import Words, card, cut, dot, empty, grid, row, stack
+from hub_web.parts.layout import Words, actions, card, cut, dot, empty, grid, refilled, row, stack
+from hub_web.parts.message_box import MessageBox
 from hub_web.parts.times import lasting
 from hub_web.shell import page
-from hub_web.texts import text
+from hub_web.texts import LANGUAGE, text
 from hub_web.view import one_at_a_time, view
 
 _ICONS: Final = (
@@ -58,7 +61,7 @@ def icon_of(*words: str) -> str:
     return next((icon for names, icon in _ICONS if any(name in text for name in names)), "widgets")
 
 
-def state_words(thing: Thing) -> str:
+def state_words(thing: Thing, label: Labels) -> str:
     """Return a state as people say it."""
     value, unit = thing.state, thing.unit
     match value:
@@ -73,7 +76,26 @@ def state_words(thing: Thing) -> str:
             return text.number(value, digits) + (f" {unit}" if unit else "")
         case list() | dict():
             return text("{n} values", n=len(value))
-    return str(value)[:80] + (f" {unit}" if unit else "")
+    return label.value(str(value)[:80]) + (f" {unit}" if unit else "")
+
+
+@dataclass(frozen=True)
+class _Card:
+    """One card of the page: a skill of a device, or entities of the home broker.
+
+    Attributes:
+        id: By which a person's layout names it.
+        keys: Of its things, by the name of their value.
+        skill: None for entities.
+        device: Key of the device.
+    """
+
+    id: str
+    room: str
+    title: str
+    keys: Mapping[str, tuple[str, str]]
+    skill: SkillBody | None = None
+    device: tuple[str, str] | None = None
 
 
 class _Board:
@@ -84,17 +106,24 @@ class _Board:
         self._skills: dict[tuple[str, str], SkillBody] = {}
         self._shows: dict[tuple[str, str], list[Callable[[Thing], None]]] = {}
         self._refresh_timers = one_at_a_time(self._read_timers)
-        self._fired: dict[int, Event[WatcherData]] = {}
+        self._told: dict[int, Event[WatcherData] | Event[NotificationData]] = {}
+        self._mine = Arrangement(self._build)
+        self._whole: set[str] = set()
+        """Rooms of which all cards are shown."""
+        self._common = Labels({}, LANGUAGE.get())
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
-        self._on = ui.element("section").classes("sb-on").props("aria-live=polite")
-        self._on.props["aria-label"] = text("What is on")
+        MessageBox()
+        self._past = ui.element("div")
+        with row(wrap=False).classes("sb-home-top"):
+            self._on = ui.element("section").classes("sb-on sb-grow").props("aria-live=polite")
+            self._on.props["aria-label"] = text("What is on")
+            self._arrange = view.button(text("Arrange"), self._switch, icon="tune", kind="flat")
         self._now = ui.element("div").classes("sb-grid")
         self._rooms = stack().classes("sb-rooms")
-        self._past = ui.element("div")
         reading = view.api(world.look, world.Wanted(limit=limits.MOST_THINGS))
-        found, _ = await asyncio.gather(reading, self._read_methods())
+        found, _, _ = await asyncio.gather(reading, self._read_methods(), self._mine.load())
         self._take(found.things)
         self._build()
         view.follow(
@@ -103,12 +132,15 @@ class _Board:
         )
         # First, so that nothing happens unheard in between.
         view.on_event(TimerData, self._timer_changed)
-        view.on_event(WatcherData, self._fired_now)
+        view.on_event(WatcherData, self._told_now)
+        view.on_event(NotificationData, self._told_now)
         await self._refresh_timers()
         ui.timer(1.0, self._count_down)
         for event in await view.stored_events(WatcherData, last=limits.DECISIONS_READ):
-            self._fire(event)
-        self._show_fired()
+            self._tell(event)
+        for said in await view.stored_events(NotificationData, last=limits.TOLD_SHOWN, own=True):
+            self._tell(said)
+        self._show_told()
 
     async def _read_methods(self) -> None:
         found = await view.api(list_methods, arguments=limits.CONTROL_ARGUMENTS)
@@ -138,43 +170,114 @@ class _Board:
         else:
             self._show_on()
 
+    # -- the person's arrangement -----------------------------------------------------------------
+
+    def _switch(self) -> None:
+        self._mine.is_on = not self._mine.is_on
+        self._arrange.text = text("Done") if self._mine.is_on else text("Arrange")
+        self._arrange.props["icon"] = "check" if self._mine.is_on else "tune"
+        self._arrange.props["aria-pressed"] = str(self._mine.is_on).lower()
+        self._build()
+
+    def _label(self, card: _Card) -> Labels:
+        return Labels(
+            card.skill.labels if card.skill is not None else {},
+            LANGUAGE.get(),
+            self._mine.card(card.id).names,
+        )
+
     # -- what is on -------------------------------------------------------------------------------
 
     def _show_on(self) -> None:
         on = [thing for thing in self._things.values() if thing.is_entity and is_on(thing.state)]
-        self._on.clear()
-        if not any(thing.is_entity for thing in self._things.values()):
-            return
-        with self._on:
+        with refilled(self._on):
+            if not any(thing.is_entity for thing in self._things.values()):
+                return
             if not on:
                 with ui.element("span").classes("sb-chip sb-chip-off"):
                     ui.icon("check_circle_outline")
                     Words("span", text("Nothing is on"))
-            for thing in sorted(on, key=lambda each: _name(each).casefold()):
-                with ui.element("a").classes("sb-chip").props(f'href="#{_anchor(thing)}"'):
+            named = sorted(((self._name(thing), thing) for thing in on), key=lambda each: each[0].casefold())
+            for name, thing in named[: limits.CHIPS_SHOWN]:
+                with ui.element("a").classes("sb-chip").props(f'href="#{_anchor(thing)}"') as chip:
                     ui.icon(icon_of(thing.name, thing.device_class or "", thing.kind))
-                    Words("span", _name(thing), "sb-cut")
+                    Words("span", name, "sb-cut")
                     if thing.area:
                         Words("span", thing.area, "sb-chip-more")
+                if (thing.kind, thing.id) not in self._shows:
+                    chip.on("click", partial(self._reveal, thing))
+            if len(named) > limits.CHIPS_SHOWN:
+                more = text("and {n} more", n=len(named) - limits.CHIPS_SHOWN)
+                Words("span", more, "sb-chip sb-chip-off")
+
+    def _name(self, thing: Thing) -> str:
+        if thing.kind != "state":
+            return thing.device or thing.name
+        _, device, skill, name = thing.id.split(".", 3)
+        found = self._skills.get((device, skill))
+        card = self._mine.card(f"{device}.{skill}")
+        label = Labels(found.labels if found is not None else {}, LANGUAGE.get(), card.names)
+        called = card.name or label(skill)
+        return called if name in ("power", "state", "is_on", "on") else f"{called}: {label(name)}"
+
+    def _reveal(self, thing: Thing) -> None:
+        """Show all of the room of a thing whose card is not shown yet."""
+        self._whole.add(thing.area or "")
+        self._build()
+        view.client.run_javascript(f"strawberry.focus({_anchor(thing)!r})")
 
     # -- rooms ------------------------------------------------------------------------------------
 
     def _build(self) -> None:
         self._shows.clear()
-        self._rooms.clear()
-        rooms = self._by_room()
-        with self._rooms:
-            if not rooms:
+        cards = self._mine.ordered(self._cards(), lambda each: each.id)
+        stars: list[_Card] = []
+        rooms: dict[str, list[_Card]] = defaultdict(list)
+        for each in cards:
+            mine = self._mine.card(each.id)
+            if self._mine.is_on or not mine.hidden:
+                (stars if mine.star else rooms[each.room]).append(each)
+        with refilled(self._rooms):
+            if self._mine.is_on:
+                with row():
+                    said = text("Drag a card, or use its buttons. Only your Home changes.")
+                    Words("p", said, "sb-muted sb-grow")
+                    view.button(text("Reset"), self._mine.reset, kind="flat")
+            if not cards:
                 self._nothing()
+            elif not stars and not rooms:
+                empty("visibility_off", text("All cards are hidden"), text("“Arrange” shows them again."))
+            if stars:
+                self._section(text("Favourites"), stars, len(stars))
+            left = limits.CARDS_SHOWN
             for room in sorted(rooms, key=lambda name: (name == "", name.casefold())):
-                with ui.element("section").classes("sb-room") as made:
-                    title = Words("h2", room or self._unnamed(len(rooms)), "sb-h2")
-                    title.props["id"] = title.html_id
-                    made.props["aria-labelledby"] = title.html_id
-                    with grid(least=260):
-                        for build in rooms[room]:
-                            build()
+                shown = len(rooms[room]) if room in self._whole else min(left, len(rooms[room]))
+                left = max(0, left - shown)
+                self._section(room or self._unnamed(len(rooms)), rooms[room], shown, room)
         self._show_on()
+
+    def _section(self, name: str, cards: Sequence[_Card], shown: int, room: str = "") -> None:
+        """Make a heading with its first cards, and a button for the others."""
+        with ui.element("section").classes("sb-room") as made:
+            title = Words("h2", name, "sb-h2")
+            title.props["id"] = title.html_id
+            made.props["aria-labelledby"] = title.html_id
+            among = [each.id for each in cards]
+            with grid(least=260) as place:
+                for each in cards[:shown]:
+                    self._card(each, among)
+            if not shown:
+                place.delete()
+            if shown < len(cards):
+
+                def show_all() -> None:
+                    self._whole.add(room)
+                    self._build()
+
+                with actions().classes("sb-start"):
+                    label = text("Show {n} more", n=len(cards) - shown)
+                    tip = text("Show {n} more of {room}", n=len(cards) - shown, room=name)
+                    view.button(label, show_all, icon="expand_more").props["aria-label"] = tip
 
     def _unnamed(self, rooms: int) -> str:
         return text("Elsewhere") if rooms > 1 else text("Not in a room")
@@ -186,23 +289,24 @@ class _Board:
             if view.is_admin:
                 view.button(text("Add a device"), lambda: view.go("/devices"), icon="add", kind="primary")
 
-    def _by_room(self) -> dict[str, list[Callable[[], None]]]:
-        rooms: dict[str, list[Callable[[], None]]] = defaultdict(list)
-        devices = {thing.device: thing for thing in self._things.values() if thing.kind == "device"}
-        states: dict[tuple[str, str], dict[str, Thing]] = defaultdict(dict)
-        others: dict[tuple[str, str], list[Thing]] = defaultdict(list)
-        for thing in self._things.values():
+    def _cards(self) -> list[_Card]:
+        devices = {thing.device: key for key, thing in self._things.items() if thing.kind == "device"}
+        states: dict[tuple[str, str], dict[str, tuple[str, str]]] = defaultdict(dict)
+        others: dict[tuple[str, str], dict[str, tuple[str, str]]] = defaultdict(dict)
+        for key, thing in self._things.items():
             if thing.kind == "state":
                 _, device, skill, name = thing.id.split(".", 3)
-                states[device, skill][name] = thing
+                states[device, skill][name] = key
             elif thing.is_entity:
-                others[thing.area or "", thing.device or thing.name].append(thing)
+                device = thing.device or thing.name
+                others[thing.area or "", device][thing.id] = key
+        cards: list[_Card] = []
         for device, skill in sorted({*self._skills, *states}):
             its = states[device, skill]
             found = self._skills.get((device, skill))
             if found is None:
                 # It has no simple method.
-                area = next(each.area for each in its.values())
+                area = next(self._things[each].area for each in its.values())
                 found = SkillBody(
                     device=device,
                     device_name="",
@@ -214,64 +318,85 @@ class _Board:
                     methods=[],
                 )
             if device in devices and (its or self._acts(found)):
-                rooms[found.area or ""].append(partial(self._skill, found, its, devices[device]))
-        for (area, name), things in sorted(others.items()):
-            rooms[area].append(partial(self._entities, name, things))
-        return rooms
+                name = f"{device}.{skill}"
+                cards.append(_Card(name, found.area or "", skill, its, found, devices[device]))
+        for (area, device), things in sorted(others.items()):
+            cards.append(_Card(f"{area}/{device}"[:MAX_HOME_CARD_ID], area, device, things))
+        return cards
 
     def _acts(self, skill: SkillBody) -> bool:
-        controls = Panel(skill, {}).controls
+        controls = Panel(skill, {}, label=self._common).controls
         return view.may_change and bool(controls.simple or controls.power)
 
-    def _skill(self, skill: SkillBody, states: dict[str, Thing], device: Thing) -> None:
+    def _card(self, each: _Card, among: Sequence[str]) -> None:
+        mine, label = self._mine.card(each.id), self._label(each)
+        things = {name: self._things[key] for name, key in each.keys.items() if key in self._things}
+        if each.skill is None:
+            title = each.title
+            icon = icon_of(*(thing.device_class or thing.kind for thing in things.values()), title)
+            usual = {
+                name: thing.name.rpartition(".")[2].removeprefix(f"{title} ")
+                for name, thing in things.items()
+            }
+        else:
+            title, icon = label(each.title), icon_of(each.title)
+            usual = {}
+        with card(mine.name or title, icon=icon, classes="sb-thing") as tools:
+            box = list(tools.ancestors())[1]
+            for thing in things.values():
+                ui.element("span").props(f'id="{_anchor(thing)}" tabindex=-1').classes("sb-anchor")
+            if each.skill is not None and each.device is not None:
+                usual = self._skill(each.skill, things, self._things[each.device], label, tools)
+            else:
+                rows = [(mine.names.get(name) or usual[name], thing) for name, thing in things.items()]
+                self._rows(rows, label)
+            if self._mine.is_on:
+                self._mine.tools(each.id, usual, title=title, among=among)
+                self._mine.drag(box, each.id, among)
+                if mine.hidden:
+                    box.classes("sb-card-hidden")
+
+    def _skill(
+        self, skill: SkillBody, states: Mapping[str, Thing], device: Thing, label: Labels, tools: ui.element
+    ) -> dict[str, str]:
+        """Make the controls and values of a skill; return what they are called without the person's names."""
         may_act = view.may_change and not skill.unavailable
-        panel = Panel(skill, {name: thing.state for name, thing in states.items()})
+        values = {name: thing.state for name, thing in states.items()}
+        units = {name: thing.unit for name, thing in states.items() if thing.unit}
+        panel = Panel(skill, values, label=label, units=units)
         for name, thing in states.items():
             self._bind(thing, partial(lambda name, thing: panel.show(name, thing.state), name))
-        with self._card(skill.skill, device, states.values()) as tools:
+        with ui.element("p").classes("sb-beneath"):
+            link = view.link(device.name, f"/devices/{part(device.device)}", classes="sb-quiet sb-cut")
+            link.props["title"] = device.name
+            if (state := str(device.state)) != "online":
+                dot("bad", self._common.value(state))
+        if may_act:
             with tools:
-                if may_act:
-                    panel.power()
-            if may_act:
-                panel.rest()
-            left = panel.controls.states if may_act else list(states)
-            self._rows([(human(name), states[name]) for name in left])
+                panel.power()
+            panel.rest()
+        left = panel.controls.states if may_act else list(states)
+        self._rows([(label(name), states[name]) for name in left], label)
+        usual = Labels(skill.labels, LANGUAGE.get())
+        return {name: usual(name) for name in panel.names} if may_act else {n: usual(n) for n in states}
 
-    def _entities(self, name: str, things: list[Thing]) -> None:
-        with card(name, icon=icon_of(*(thing.device_class or thing.kind for thing in things), name)):
-            self._rows([(thing.name.rpartition(".")[2].removeprefix(f"{name} "), thing) for thing in things])
-
-    @contextmanager
-    def _card(self, skill: str, device: Thing, states: Iterable[Thing]) -> Iterator[ui.element]:
-        """Make a card with the name of its device below its title, and whether that can be reached."""
-        with card(human(skill), icon=icon_of(skill), classes="sb-thing") as tools:
-            for thing in states:
-                ui.element("span").props(f'id="{_anchor(thing)}"').classes("sb-anchor")
-            with ui.element("p").classes("sb-beneath"):
-                path = f"/devices/{part(device.device)}"
-                link = view.link(device.name, path, classes="sb-quiet sb-cut")
-                link.props["title"] = device.name
-                if (state := str(device.state)) != "online":
-                    dot("bad", text(state))
-            yield tools
-
-    def _rows(self, rows: list[tuple[str, Thing]]) -> None:
+    def _rows(self, rows: list[tuple[str, Thing]], label: Labels) -> None:
         if not rows:
             return
         with ui.element("dl").classes("sb-states"):
             for name, thing in rows:
                 cut("dt", name)
-                value = cut("dd", state_words(thing), title=_told(thing))
-                self._bind(thing, partial(self._show_row, value))
+                value = cut("dd", state_words(thing, label), title=_since(thing, label))
+                self._bind(thing, partial(self._show_row, value, label))
 
-    def _show_row(self, value: Words, thing: Thing) -> None:
-        value.set(state_words(thing))
-        value.props["title"] = _told(thing)
+    def _show_row(self, value: Words, label: Labels, thing: Thing) -> None:
+        value.set(state_words(thing, label))
+        value.props["title"] = _since(thing, label)
 
     def _bind(self, thing: Thing, show: Callable[[Thing], None]) -> None:
         self._shows.setdefault((thing.kind, thing.id), []).append(show)
 
-    # -- timers, and watchers that fired ----------------------------------------------------------
+    # -- timers, and what people were told ---------------------------------------------------------
 
     async def _read_timers(self) -> None:
         timers = await view.api(list_timers)
@@ -312,47 +437,41 @@ class _Board:
         if event.user == view.user.id:
             await self._refresh_timers()
 
-    def _fired_now(self, event: Event[WatcherData]) -> None:
-        self._fire(event)
-        self._show_fired()
+    def _told_now(self, event: Event[WatcherData] | Event[NotificationData]) -> None:
+        self._tell(event)
+        self._show_told()
 
-    def _fire(self, event: Event[WatcherData]) -> None:
-        if kind_of(event.data.decision or "").is_told:
-            self._fired[event.id] = event
-            while len(self._fired) > limits.DECISIONS_SHOWN:
-                del self._fired[min(self._fired)]
+    def _tell(self, event: Event[WatcherData] | Event[NotificationData]) -> None:
+        data = event.data
+        if isinstance(data, NotificationData) or kind_of(data.decision or "").is_told:
+            self._told[event.id] = event
+            while len(self._told) > limits.TOLD_SHOWN:
+                del self._told[min(self._told)]
 
-    def _show_fired(self) -> None:
+    def _show_told(self) -> None:
         self._past.clear()
-        if not self._fired:
+        if not self._told:
             return
-        with self._past, card(text("Watchers that fired"), icon="notifications_none") as tools:
+        with self._past, card(text("What happened"), icon="notifications_none", classes="sb-told") as tools:
             with tools:
                 view.link(text("All watchers"), "/watchers")
-            for _, each in sorted(self._fired.items(), reverse=True):
+            for _, each in sorted(self._told.items(), reverse=True):
                 with ui.element("div").classes("sb-fired"):
                     with row(wrap=False):
                         Words("span", each.subject, "sb-strong sb-cut")
                         ui.element("div").classes("sb-grow")
                         Words("span", view.at(each.at), "sb-muted sb-small")
-                    if said := each.data.reason:
-                        Words("p", text.message(shortened(said, 300)), "sb-muted")
-
-
-def _name(thing: Thing) -> str:
-    if thing.kind != "state":
-        return thing.device or thing.name
-    _, _, skill, name = thing.id.split(".", 3)
-    return (
-        human(skill) if name in ("power", "state", "is_on", "on") else f"{human(skill)} {human(name).lower()}"
-    )
+                    data = each.data
+                    said = data.text if isinstance(data, NotificationData) else data.reason
+                    if said and said != each.subject:
+                        cut("p", text.message(shortened(said, 300)), "sb-muted")
 
 
 def _anchor(thing: Thing) -> str:
     return "thing-" + "".join(each if each.isalnum() else "-" for each in thing.id)
 
 
-def _told(thing: Thing) -> str:
+def _since(thing: Thing, label: Labels) -> str:
     """Return how long something has been so."""
-    value = state_words(thing)
+    value = state_words(thing, label)
     return value if thing.age_s is None else f"{value} · {lasting(thing.age_s)}"

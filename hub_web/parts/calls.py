@@ -6,6 +6,7 @@ from functools import partial
 
 from nicegui import ui
 
+from agent_core.skills.labels import Labels
 from chat.http.errors import status_of
 from contracts.answers.skills import CallResult, MethodBody, SkillBody
 from contracts.chat import CallToConfirm
@@ -18,15 +19,13 @@ from hub_web import limits
 from hub_web.parts.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
 from hub_web.parts.schema import fields_of
-from hub_web.texts import text
+from hub_web.texts import LANGUAGE, text
 from hub_web.view import view
 
 
 def human(name: str) -> str:
-    """Return the name of a skill or a method as people write it: ``set_brightness``, ``LampSkill``."""
-    words = "".join(f" {each}" if each.isupper() else each for each in name.removesuffix("Skill"))
-    words = " ".join((words if words.count(" ") < len(name) / 2 else name).replace("_", " ").split())
-    return words[:1].upper() + words[1:].lower()
+    """Return the name of a skill or a method as people write it, in their language where it is common."""
+    return Labels({}, LANGUAGE.get())(name)
 
 
 def _flags() -> dict[str, tuple[Tone, str, str]]:

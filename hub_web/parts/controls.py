@@ -1,14 +1,16 @@
 """Controls of a skill for a small screen, made from the schemas of its simple methods."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from nicegui import ui
 
+from agent_core.skills.labels import Labels
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.wire import Json
-from hub_web.parts.calls import call, human
+from hub_web.parts.calls import call
 from hub_web.parts.forms import choice, number_field, slider, switch, text_field
 from hub_web.parts.layout import Words, row
 from hub_web.parts.schema import BadValue, Field, fields_of, read_value, shown_value
@@ -21,6 +23,19 @@ OFF: Final = frozenset({"off", "false", "paused", "stopped", "idle", "closed", "
 
 _PAIRS: Final = (("turn_on", "turn_off"), ("switch_on", "switch_off"), ("on", "off"))
 POWER: Final = frozenset({"power", "is_on", "on", "state", "light", "switch"})
+_COLOR: Final = re.compile("#[0-9a-fA-F]{6}")
+_SWATCHES: Final = {
+    "white": "#ffffff",
+    "red": "#ff0000",
+    "orange": "#ffa500",
+    "yellow": "#ffff00",
+    "green": "#00ff00",
+    "turquoise": "#40e0d0",
+    "blue": "#0000ff",
+    "purple": "#800080",
+    "pink": "#ffc0cb",
+}
+_CHOSEN: Final = "(event) => emit(event.target.value)"
 _SETTINGS: Final = frozenset({"get_settings", "change_settings"})
 
 
@@ -76,7 +91,7 @@ def controls_of(methods: Sequence[MethodBody], states: Mapping[str, Json]) -> Co
         if argument is not None:
             names = (argument.name, method.name.removeprefix("set_"))
             state = next((name for name in names if name in states), None)
-            if state is not None and argument.kind != "text":
+            if state is not None and (argument.kind != "text" or _is_color(states[state])):
                 shown.add(state)
         made.simple.append((method, argument, state))
     # Buttons in a row first, then what takes a line of its own.
@@ -85,15 +100,34 @@ def controls_of(methods: Sequence[MethodBody], states: Mapping[str, Json]) -> Co
     return made
 
 
+def _is_color(value: Json) -> bool:
+    return isinstance(value, str) and _COLOR.fullmatch(value) is not None
+
+
 def _is_simple(argument: Field) -> bool:
     return argument.kind in ("switch", "choice", "number", "text") and not argument.long
 
 
 class Panel:
-    """The controls of a skill as they are shown, kept up to date by `show`."""
+    """The controls of a skill as they are shown, kept up to date by `show`.
 
-    def __init__(self, skill: SkillBody, states: Mapping[str, Json]) -> None:
+    Args:
+        states: Values of the skill's states by name.
+        label: What the person calls its members.
+        units: Of states by name, where the schema of an argument has none.
+    """
+
+    def __init__(
+        self,
+        skill: SkillBody,
+        states: Mapping[str, Json],
+        *,
+        label: Labels,
+        units: Mapping[str, str] | None = None,
+    ) -> None:
         self._skill = skill
+        self._label = label
+        self._units = units or {}
         self._states = dict(states)
         self._showing = False
         self._shows: dict[str, list[Callable[[Json], Any]]] = {}
@@ -109,13 +143,19 @@ class Panel:
         finally:
             self._showing = False
 
+    @property
+    def names(self) -> dict[str, str]:
+        """What the controls are called that are shown, by method or state."""
+        methods = [method.name for method, _, _ in self.controls.simple]
+        return {name: self._label(name) for name in [*methods, *self.controls.states]}
+
     def power(self) -> None:
         """Make the switch, where there is one."""
         if self.controls.power is None:
             return
         on, off, state = self.controls.power
         made = ui.switch(value=bool(is_on(self._states[state]))).classes("sb-power").props("size=lg")
-        made.props["aria-label"] = f"{human(self._skill.skill)}, {self._skill.device_name}"
+        made.props["aria-label"] = f"{self._label(self._skill.skill)}, {self._skill.device_name}"
 
         def change(event: Any) -> Any:
             return None if self._showing else self._run(on if event.value else off, {}, state)
@@ -129,7 +169,7 @@ class Panel:
         if buttons:
             with row().classes("sb-buttons"):
                 for method, _, _ in buttons:
-                    self._button(method, human(method.name), {})
+                    self._button(method, self._label(method.name), {})
         for method, argument, state in self.controls.simple:
             if argument is not None:
                 self._control(method, argument, state)
@@ -139,7 +179,7 @@ class Panel:
 
     def _control(self, method: MethodBody, argument: Field, state: str | None) -> None:
         known = self._states.get(state) if state is not None else None
-        name = human(method.name.removeprefix("set_"))
+        name = self._name(method, argument, state)
         if argument.kind == "number" and argument.is_bounded:
             self._slider(method, argument, name, state, known)
         elif argument.kind == "switch" and state is not None:
@@ -148,23 +188,61 @@ class Panel:
             self._shows.setdefault(state, []).append(lambda value: made.set_value(bool(value)))
         elif argument.kind == "switch":
             with row(wrap=False):
-                Words("span", human(method.name))
+                Words("span", name)
                 ui.element("div").classes("sb-grow")
                 self._button(method, text("On"), {argument.name: True})
                 self._button(method, text("Off"), {argument.name: False})
         elif argument.kind == "choice":
-            options = {each: str(each) for each in argument.choices}
+            options = {each: self._label.value(str(each)) for each in argument.choices}
             chosen = choice(name, options, shown_value(argument, known))
             chosen.on_value_change(lambda event: self._changed(method, argument, event.value, state))
             if state is not None:
                 self._shows.setdefault(state, []).append(
                     lambda value: chosen.set_value(shown_value(argument, value))
                 )
+        elif argument.kind == "text" and state is not None and _is_color(known):
+            self._color(method, argument, name, state)
         else:
-            self._entry(method, argument, human(method.name))
+            self._entry(method, argument, name)
+
+    def _name(self, method: MethodBody, argument: Field, state: str | None) -> str:
+        """Return the name of a control: of its method, and of the argument where that says more."""
+        name = self._label(method.name)
+        sets = method.name.removeprefix("set_")
+        if sets != method.name and (state is not None or argument.unit or argument.name in sets):
+            return name
+        return f"{name}: {self._label(argument.name, of=method.name)}"
+
+    def _color(self, method: MethodBody, argument: Field, name: str, state: str) -> None:
+        """Make swatches of common colours, and a field for any other."""
+
+        def send(color: str) -> Any:
+            return self._run(method, {argument.name: color}, state)
+
+        with ui.element("div").classes("sb-colors").props("role=group") as group:
+            group.props["aria-label"] = name
+            Words("span", name)
+            with row():
+                for word, color in _SWATCHES.items():
+                    swatch = ui.element("button").classes("sb-swatch").style(f"background: {color}")
+                    swatch.props["type"] = "button"
+                    swatch.props["aria-label"] = swatch.props["title"] = self._label.value(word)
+                    swatch.on("click", lambda _, color=color: send(color))
+                other = ui.element("input").classes("sb-swatch").props("type=color")
+                other.props["aria-label"] = other.props["title"] = text("{name}: any", name=name)
+                other.on("change", lambda event: send(str(event.args)), js_handler=_CHOSEN)
+
+        def show(value: Json) -> None:
+            if _is_color(value):
+                other.props["value"] = str(value).lower()
+                other.update()
+
+        show(self._states[state])
+        self._shows.setdefault(state, []).append(show)
 
     def _slider(self, method: MethodBody, argument: Field, name: str, state: str | None, known: Json) -> None:
         begin = shown_value(argument, known)
+        argument = replace(argument, unit=argument.unit or self._units.get(state or "", ""))
         made = slider(argument, argument.default if begin is None else begin, label=name)
         # Called when it is let go, not at each step in between.
         made.on("change", lambda event: self._run(method, {argument.name: event.args}, state))

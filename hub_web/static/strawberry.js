@@ -111,6 +111,13 @@
       wasNear = true;
       requestAnimationFrame(() => scrollTo(0, document.documentElement.scrollHeight));
     },
+    // It is made at the same time.
+    focus(id, tries = 40) {
+      const found = document.getElementById(id);
+      if (!found && tries) return setTimeout(() => strawberry.focus(id, tries - 1), 50);
+      found?.focus({ preventScroll: true });
+      found?.scrollIntoView({ block: "nearest" });
+    },
     // What gives the browser another cookie is asked by the browser itself; returns why it was refused.
     ask: answering(async (method, path, body, next) => {
       leave(true);

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from contracts.errors import NotFound, StorageError
 from hub_registry.access.bearer import source_of
 from hub_registry.access.people import OnRemoved
+from hub_registry.storage.tables import HomeLayoutRow
 from identity.keys import KeyPair
 from tests.hub_registry.http_client import ORIGIN, PASSWORD, Browser
 
@@ -209,3 +210,15 @@ def test_hosts_of_ipv4_are_told_apart_on_a_listener_for_both_kinds_of_addresses(
     hosts = ("192.0.2.7", "::ffff:192.0.2.7", "::ffff:192.0.2.8", "2001:db8::1", "2001:db8::2")
     sources = [source_of(Request({"type": "http", "client": (host, 1), "headers": []})) for host in hosts]
     assert sources == ["192.0.2.7", "192.0.2.7", "192.0.2.8", "2001:db8::/64", "2001:db8::/64"]
+
+
+async def test_each_person_has_a_home_of_their_own(client, browser):
+    ada = (await client("POST", "/api/users", {"name": "Ada", "role": "guest"}))["user"]["id"]
+    await browser.set_up(client, ada)
+    card = {"id": "pc.LampSkill", "star": True, "hidden": False, "name": "Lamp", "names": {"power": "On"}}
+    await browser("PUT", "/api/home", {"cards": [card]})
+    assert (await browser("GET", "/api/home"))["cards"] == [card]
+    assert (await client("GET", "/api/home"))["cards"] == []
+    await browser("PUT", "/api/home", {"cards": [{**card, "name": "x" * 65}]}, status=422)
+    await client("DELETE", f"/api/users/{ada}")
+    assert await client.registry.store.read(lambda session: session.get(HomeLayoutRow, ada)) is None

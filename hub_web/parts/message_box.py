@@ -1,0 +1,58 @@
+"""Message box of Home: a message to the assistant, answered in place, and gone on with in Chat."""
+
+from nicegui import ui
+
+from hub_web.feeds import Feed
+from hub_web.parts.layout import refilled
+from hub_web.parts.turns.turn import TurnBox
+from hub_web.texts import text
+from hub_web.view import view
+from identity.ids import uuid7
+
+
+class MessageBox:
+    """The box; all messages of one visit are one conversation."""
+
+    def __init__(self) -> None:
+        self._conversation = uuid7()
+        self._running: Feed | None = None
+        with ui.element("form").classes("sb-ask").on("submit.prevent", self._send):
+            ui.icon("chat_bubble_outline")
+            self._input = ui.input().props("borderless dense maxlength=32000").classes("sb-grow")
+            said = text("Ask or tell your home …")
+            self._input.props["placeholder"] = self._input.props["aria-label"] = said
+            send = view.button("", self._send, icon="arrow_upward", kind="primary", tip=text("Send"))
+            send.classes("sb-send")
+        self._place = ui.element("div").classes("sb-asked")
+
+    async def _send(self) -> None:
+        said = str(self._input.value or "").strip()
+        if not said:
+            return
+        if self._running is not None:
+            view.notify(text("One after the other: an answer is on its way."), kind="info")
+            return
+        self._input.value = ""
+        feed = view.feeds.ask(
+            view.user.id,
+            view.api,
+            said,
+            conversation=self._conversation,
+            agent="assistant",
+            device=None,
+            replaces=None,
+        )
+        self._running = feed
+        with refilled(self._place):
+            box = TurnBox(said, turn=feed.turn, on_edit=self._open_chat, on_retry=self._open_chat)
+            view.link(text("Continue in Chat"), f"/chat/{self._conversation}")
+        view.run(self._follow(box, feed), name=f"turn {feed.turn}")
+
+    async def _follow(self, box: TurnBox, feed: Feed) -> None:
+        try:
+            await box.follow(feed, begun=lambda: None)
+        finally:
+            self._running = None
+
+    async def _open_chat(self, _: TurnBox) -> None:
+        view.go(f"/chat/{self._conversation}")

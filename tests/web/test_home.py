@@ -1,0 +1,58 @@
+"""The page *Home*: each person arranges it, talks to it, and sees it in their language."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.model_server import Says, ScriptedModel
+from tests.web.conftest import Visitor
+
+Visit = Callable[..., Visitor]
+Picture = Callable[[Page, str], Path]
+
+
+def test_a_person_arranges_their_home_and_finds_it_so_again(page_of: Visit, picture: Picture) -> None:
+    visitor = page_of()
+    page = visitor.open("/")
+    card = page.get_by_role("region", name="Lamp", exact=True)
+    expect(card).to_be_visible()
+    expect(page.get_by_role("toolbar")).to_have_count(0)
+    page.get_by_role("button", name="Arrange").click()
+    page.get_by_role("button", name="Rename: Lamp").click()
+    page.get_by_label("Card", exact=True).fill("Reading lamp")
+    page.get_by_role("textbox", name="Brightness").fill("How bright")
+    page.get_by_role("button", name="Save").click()
+    star = page.get_by_role("button", name="Add to favourites: Reading lamp")
+    star.press("Enter")
+    # The keyboard stays where it was.
+    expect(page.get_by_role("button", name="Remove from favourites: Reading lamp")).to_be_focused()
+    page.get_by_role("button", name="Hide: Notes").click()
+    first = page.get_by_role("toolbar").nth(1)
+    name = first.get_attribute("aria-label")
+    first.get_by_role("button", name="Move down").click()
+    expect(page.get_by_role("toolbar").nth(2)).to_have_attribute("aria-label", name or "")
+    picture(page, "home-arranged")
+    page.get_by_role("button", name="Done").click()
+    again = page_of(phone=True, dark=True).open("/")
+    expect(again.get_by_role("region", name="Favourites").get_by_text("Reading lamp")).to_be_visible()
+    expect(again.get_by_text("How bright")).to_be_visible()
+    expect(again.get_by_role("region", name="Notes")).to_have_count(0)
+    again.get_by_role("button", name="Arrange").click()
+    again.get_by_role("button", name="Hide: Reading lamp").scroll_into_view_if_needed()
+    assert again.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    picture(again, "home-arranged-phone")
+    visitor.house.client.request("PUT", "/api/home", {"cards": []})
+
+
+def test_the_home_answers_on_its_page(page_of: Visit, picture: Picture, model: ScriptedModel) -> None:
+    model.script = lambda _: Says(text="All windows are closed.")
+    page = page_of(phone=True).open("/")
+    page.get_by_label("Ask or tell your home …").fill("Are the windows closed?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("All windows are closed.")).to_be_visible()
+    picture(page, "home-asked-phone")
+    page.get_by_role("link", name="Continue in Chat").click()
+    expect(page.get_by_text("Are the windows closed?").first).to_be_visible()
+    expect(page).to_have_url(re.compile("/chat/"))
