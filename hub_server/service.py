@@ -46,10 +46,9 @@ from hub_agent.bus.wake_words import open_wake_words
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import OwnSkills
-from hub_agent.chat.agent_skill import AgentSkill
-from hub_agent.chat.assistant import Ask, Assistant
+from hub_agent.chat.assistant import Ask
 from hub_agent.chat.history import Histories
-from hub_agent.chat.opening import open_assistant
+from hub_agent.chat.opening import AgentParts, open_agent
 from hub_agent.settings import HubSettings, LanSettings
 from hub_home_assistant.outward import open_outward
 from hub_live.notifications import announce_ends, announce_missing_values
@@ -187,8 +186,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         servers = McpClients(settings.home, own, tasks)
         supervise(tasks, servers.run, name="MCP servers")
         pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
-        assistant = await stack.enter_async_context(
-            open_assistant(
+        agent = await stack.enter_async_context(
+            open_agent(
                 settings,
                 registry,
                 manager=manager,
@@ -202,15 +201,15 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             )
         )
         connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
-        stack.callback(registry.authority.on_revoked(partial(_end_revoked, assistant.running, connections)))
-        await stack.enter_async_context(own.offering((*live.skills, AgentSkill(assistant))))
+        stack.callback(registry.authority.on_revoked(partial(_end_revoked, agent.running, connections)))
+        await stack.enter_async_context(own.offering((*live.skills, agent.skill)))
         stack.callback(live.home_assistant.on_offered(own.refresh))
-        supervise(tasks, partial(_keep_tidy, registry, assistant, live), name="old records")
+        supervise(tasks, partial(_keep_tidy, registry, trail, agent, live), name="old records")
         tasks.create_task(_warm(registry.search, settings.household.language), name="everyday sentences")
-        stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
-        await stack.enter_async_context(open_bus_chat(registry, assistant.ask, bus, trail))
+        stack.callback(registry.people.on_removed(partial(_forget_person, agent, live)))
+        await stack.enter_async_context(open_bus_chat(registry, agent.assistant.ask, bus, trail))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
-        wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, assistant.ask))
+        wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, agent.assistant.ask))
         outward = await stack.enter_async_context(
             open_outward(
                 settings,
@@ -218,7 +217,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 bus,
                 home,
                 manager=manager,
-                ask=assistant.ask,
+                ask=agent.assistant.ask,
                 feed=live.feed,
                 events=live.events,
                 version=_version(),
@@ -252,10 +251,14 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 ),
             )
         operations = Operations(gate, connections)
-        mcp = Mcp(assistant, gate, connections, tasks, operations, _version())
+        mcp = Mcp(agent.calls, agent.agents, agent.prompter, gate, connections, tasks, operations, _version())
         stack.callback(registry.authority.on_revoked(mcp.end_revoked))
         services = Services(
-            assistant=assistant,
+            settings=settings,
+            registry=registry,
+            trail=trail,
+            agent=agent,
+            gateway=gateway,
             live=live,
             gate=gate,
             remover=bus.service,
@@ -270,8 +273,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             metrics=MetricsRoute(
                 metrics,
                 registry,
-                assistant.running,
-                assistant.quotas,
+                agent.running,
+                agent.quotas,
                 live.home_assistant.client,
                 gate,
                 bus,
@@ -288,7 +291,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             open_http(app, settings.http, listener, lan, tasks=tasks, announced=registry)
         )
         # Streams end with their turns and the events; the server waits for them when it closes, after this.
-        stack.callback(assistant.running.interrupt)
+        stack.callback(agent.running.interrupt)
         stack.callback(live.events.close)
         stack.callback(mcp.close)
         stack.enter_context(announced(settings.directory, url))
@@ -299,9 +302,9 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             link=bus.link,
             gateway=gateway,
             live=live,
-            turns=assistant.running,
+            turns=agent.running,
             own=own,
-            chat=assistant,
+            chat=agent.assistant,
             health=health,
             app=app,
             operations=operations,
@@ -361,14 +364,14 @@ async def _warm(search: SkillFinder, language: str) -> None:
     await search.warm(language)
 
 
-async def _keep_tidy(registry: Registry, assistant: Assistant, live: Live) -> None:
+async def _keep_tidy(registry: Registry, trail: AuditTrail, agent: AgentParts, live: Live) -> None:
     """Delete records that have outlived their use, and announce what is wrong soon, until cancelled."""
     while True:
         try:
             await registry.authority.forget_expired()
-            await assistant.record.forget_cancelled()
-            await assistant.traces.trim()
-            await assistant.trail.trim()
+            await agent.record.forget_cancelled()
+            await agent.traces.trim()
+            await trail.trim()
             await announce_ends(registry.authority, live.events, at=now())
             await announce_missing_values(live.without_values(), live.events)
         except StorageError as error:
@@ -382,9 +385,9 @@ async def _end_revoked(turns: Turns, connections: Connections, revocation: Revoc
     connections.revoke(revocation.tokens)
 
 
-async def _forget_person(assistant: Assistant, live: Live, user: str, heir: str) -> None:
+async def _forget_person(agent: AgentParts, live: Live, user: str, heir: str) -> None:
     """Delete what there is of a person who was removed."""
-    await assistant.forget_person(user)
+    await agent.assistant.forget_person(user)
     await live.forget_person(user, heir)
 
 

@@ -44,7 +44,6 @@ from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import Quotas
 from hub_agent.chat.history import Histories, History, Reader
 from hub_agent.chat.record import ConversationRecord
-from hub_agent.chat.traces import Traces
 from hub_agent.prompt import Asked, Prompter
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
@@ -69,7 +68,6 @@ class Assistant:
     registry: Registry
     manager: DeviceManager
     record: ConversationRecord
-    traces: Traces
     histories: Histories
     running: Turns
     questions: Questions
@@ -222,9 +220,6 @@ class Assistant:
             return conversation
         return await self.record.recorded_as(caller.user.id, conversation, through=key)
 
-    def catalogue(self, user: User, device: str | None) -> DirectoryCatalogue:
-        return DirectoryCatalogue(self.registry.search, device, user=user.id)
-
     async def _run_sentence(
         self, asker: Bearer, agent: Agent, matched: SentenceCall | SentenceChoice, turn: Turn
     ) -> None:
@@ -233,7 +228,7 @@ class Assistant:
         await run_sentence(
             matched,
             turn=turn.id,
-            catalogue=self.catalogue(asker.user, turn.device),
+            catalogue=DirectoryCatalogue(self.registry.search, turn.device, user=asker.user.id),
             caller=caller,
             consent=turn.consent,
             emit=turn.emit,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from agent_core.gateway.opening import LiveGateway
@@ -10,10 +11,13 @@ from chat.questions import Questions
 from chat.sandbox import Sandbox
 from chat.tasks import supervise
 from chat.turns import Turn, Turns
-from hub_agent.agents.agents import open_agents
+from hub_agent.agents.agents import Agents, open_agents
 from hub_agent.calls.audit import AuditTrail
+from hub_agent.calls.confirmations import ConfirmationTokens
 from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.calls.direct import DirectCalls
 from hub_agent.calls.rate import Quotas
+from hub_agent.chat.agent_skill import AgentSkill
 from hub_agent.chat.assistant import Assistant
 from hub_agent.chat.history import Histories
 from hub_agent.chat.record import ConversationRecord
@@ -23,8 +27,23 @@ from hub_agent.settings import HubSettings
 from hub_registry.registry import Registry
 
 
+@dataclass(frozen=True)
+class AgentParts:
+    """The assistant, and the parts beside it that others use."""
+
+    assistant: Assistant
+    agents: Agents
+    calls: DirectCalls
+    prompter: Prompter
+    quotas: Quotas
+    record: ConversationRecord
+    running: Turns
+    skill: AgentSkill
+    traces: Traces
+
+
 @asynccontextmanager
-async def open_assistant(
+async def open_agent(
     settings: HubSettings,
     registry: Registry,
     *,
@@ -36,7 +55,7 @@ async def open_assistant(
     contributions: Mapping[str, Contribution],
     tasks: asyncio.TaskGroup,
     on_ended: Sequence[Callable[[Turn], None]],
-) -> AsyncIterator[Assistant]:
+) -> AsyncIterator[AgentParts]:
     """Answer messages for as long as the context is open.
 
     Args:
@@ -54,20 +73,47 @@ async def open_assistant(
         soul=open_soul(settings.directory),
         contributions=contributions,
     )
+    questions = Questions()
+    calls = DirectCalls(
+        manager=manager,
+        registry=registry,
+        sandbox=sandbox,
+        questions=questions,
+        quotas=quotas,
+        settings=settings,
+        confirmations=ConfirmationTokens(expires_s=settings.turns.confirm_s),
+    )
     async with open_agents(settings.home, gateway) as agents:
-        yield Assistant(
+        assistant = Assistant(
             settings=settings,
             registry=registry,
             manager=manager,
             record=record,
-            traces=Traces(registry.store, turns),
             histories=histories,
             running=turns,
-            questions=Questions(),
+            questions=questions,
             sandbox=sandbox,
             gateway=gateway,
             quotas=quotas,
             trail=trail,
             prompter=prompter,
             agents=agents,
+        )
+        yield AgentParts(
+            assistant,
+            agents,
+            calls,
+            prompter,
+            quotas,
+            record,
+            turns,
+            # A program that asks an agent keeps its sandbox process, and agents need one for theirs.
+            AgentSkill(
+                assistant.ask,
+                agents,
+                turns,
+                hub_id=registry.hub_id,
+                most=settings.sandbox.processes - 1,
+            ),
+            Traces(registry.store, turns),
         )

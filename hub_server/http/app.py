@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from agent_core.gateway.opening import LiveGateway
 from chat.conversations import conversations
 from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
@@ -17,26 +18,29 @@ from chat.http.requests import Answer, answer
 from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from chat.operations import Operations
+from chat.service import ChatService
 from contracts.answers.system import LinkHealth
 from contracts.errors import Forbidden, Unauthorized
 from hub_agent.agents.operations import agents as agent_operations
+from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.audit_log import AuditLog
-from hub_agent.chat.assistant import Assistant
+from hub_agent.chat.opening import AgentParts
 from hub_agent.prompt.operations import Prompts, prompt
-from hub_agent.settings import HttpSettings
+from hub_agent.settings import HttpSettings, HubSettings
 from hub_home_assistant.inward.client import HomeAssistantHealth
 from hub_home_assistant.outward import Outward
 from hub_home_assistant.outward.operations import Exposing, home_assistant
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_routes as make_registry_routes
+from hub_registry.registry import Registry
 from hub_server.http.audit import Audit, audit
 from hub_server.http.chat_socket import ChatSockets
 from hub_server.http.ollama import KeyInPath, OllamaRoutes
 from hub_server.http.openapi import OpenApi, openapi_document
 from hub_server.http.pages import Pages
-from hub_server.http.sentences import sentences
-from hub_server.http.skills import DirectCalls, calls
+from hub_server.http.sentences import Sentences, sentences
+from hub_server.http.skills import calls
 from hub_server.http.turns import Turns, turns
 from hub_server.live import Live
 from hub_server.mcp.clients import McpClients, mcp_servers
@@ -65,7 +69,11 @@ class Services:
         metrics: The numbers of this hub.
     """
 
-    assistant: Assistant
+    settings: HubSettings
+    registry: Registry
+    trail: AuditTrail
+    agent: AgentParts
+    gateway: LiveGateway
     live: Live
     gate: Gate
     remover: Remover
@@ -82,7 +90,7 @@ class Services:
 
 def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
     """Put the application together; `guarded`, it can be served."""
-    assistant = services.assistant
+    agent, registry, settings = services.agent, services.registry, services.settings
     may_chat, of_home = services.gate.require("chat"), services.gate.require()
 
     async def health(request: Request) -> Answer[Health | PublicHealth]:
@@ -102,39 +110,42 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
     def document() -> OpenApi:
         return openapi_document(app.routes, version=services.health().version)
 
-    async def service() -> Assistant:
-        return assistant
+    async def service() -> ChatService[Bearer]:
+        return agent.assistant
 
-    direct = DirectCalls(
-        manager=assistant.manager,
-        registry=assistant.registry,
-        quotas=assistant.quotas,
-        sandbox=assistant.sandbox,
-        settings=assistant.settings,
-    )
     members = make_registry_routes(
-        assistant.registry, gate=services.gate, operations=operations, remover=services.remover
+        registry, gate=services.gate, operations=operations, remover=services.remover
     )
     chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
-    registry, log = assistant.registry, AuditLog(assistant.registry.store, assistant.trail)
+    log = AuditLog(registry.store, services.trail)
     app = Starlette(
         # The direct calls come first: they are the ones whose time counts.
         routes=[
-            *operations.mount(calls, direct),
+            *operations.mount(calls, agent.calls),
             *chat.routes(),
             *operations.mount(conversations, service),
             ChatSockets(
-                assistant, services.gate, connections=services.connections, tasks=services.tasks
+                agent.assistant,
+                services.gate,
+                connections=services.connections,
+                tasks=services.tasks,
+                most=settings.http.connections * 2 // 3,
             ).route(),
-            *OllamaRoutes(assistant, services.gate, services.connections).routes(),
-            *operations.mount(sentences, assistant),
-            *operations.mount(turns, Turns(assistant.record, assistant.traces, log, registry.directory)),
-            *operations.mount(prompt, Prompts(assistant.prompter, assistant.agents, services.live.problems)),
-            *operations.mount(agent_operations, assistant.agents),
+            *OllamaRoutes(
+                agent.assistant,
+                agent.agents,
+                services.gate,
+                services.connections,
+                context=settings.turns.limits.context_tokens,
+            ).routes(),
+            *operations.mount(sentences, Sentences(registry, agent.prompter.household)),
+            *operations.mount(turns, Turns(agent.record, agent.traces, log, registry.directory)),
+            *operations.mount(prompt, Prompts(agent.prompter, agent.agents, services.live.problems)),
+            *operations.mount(agent_operations, agent.agents),
             *members,
             *services.live.routes(operations),
-            *operations.mount(home_assistant, Exposing(services.outward, assistant.registry.directory)),
-            *operations.mount(models, ModelFiles(assistant.settings.home, assistant.gateway)),
+            *operations.mount(home_assistant, Exposing(services.outward, registry.directory)),
+            *operations.mount(models, ModelFiles(settings.home, services.gateway)),
             *operations.mount(mcp_servers, services.mcp_servers),
             services.mcp.route(),
             *services.metrics.routes(),

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from chat.http.errors import expected
 from chat.http.limits import WITH_TOKEN
 from chat.http.streams import Connections
+from chat.service import ChatService
 from chat.turns import Turn
 from contracts.chat import TurnError, TurnEvent
 from contracts.chat.stream import (
@@ -37,7 +38,7 @@ from contracts.chat.stream import (
 from contracts.errors import NotFound, StrawberryError, TooManyRequests, Unauthorized
 from contracts.rates import Slots, TokenBucket
 from contracts.validation import parsed
-from hub_agent.chat.assistant import Assistant, key_of
+from hub_agent.chat.assistant import key_of
 from hub_registry.access.bearer import Bearer, Gate
 from hub_server import limits
 
@@ -142,18 +143,25 @@ class ChatSockets:
     Args:
         connections: The clients that wait.
         tasks: Owns the turns' followers, which outlive a connection.
+        most: Sockets of all tokens that are open at once.
     """
 
     def __init__(
-        self, assistant: Assistant, gate: Gate, *, connections: Connections, tasks: asyncio.TaskGroup
+        self,
+        chat: ChatService[Bearer],
+        gate: Gate,
+        *,
+        connections: Connections,
+        tasks: asyncio.TaskGroup,
+        most: int,
     ) -> None:
-        self.assistant = assistant
+        self.chat = chat
         self.gate = gate
         self._authenticate = gate.require("chat")
         self._connections = connections
         self._tasks = tasks
         self._followed: dict[tuple[str, str], _Followed] = {}
-        self._open = Slots(each=limits.SOCKETS_PER_TOKEN, total=assistant.settings.http.connections * 2 // 3)
+        self._open = Slots(each=limits.SOCKETS_PER_TOKEN, total=most)
 
     def route(self) -> WebSocketRoute:
         return WebSocketRoute(_PATH, self._serve)
@@ -265,7 +273,7 @@ class _Client:
         await self._send(_json(Refused(ref=ref, turn=turn, problem=problem)))
 
     async def _obey(self, frame: Ask | Resume | Cancel | Confirm) -> None:
-        assistant = self._sockets.assistant
+        chat = self._sockets.chat
         match frame:
             case Ask(ref=ref):
                 self._make_room()
@@ -273,7 +281,7 @@ class _Client:
                     # A client whose connection was lost does not know whether its message has arrived.
                     self._follow(self._sockets.find(frame.turn or "", self._bearer), ref=ref)
                     return
-                turn = await assistant.ask(frame, self._bearer)
+                turn = await chat.ask(frame, self._bearer)
                 self._follow(self._sockets.follow(turn), ref=ref)
             case Resume(turn=name, after=after):
                 followed = self._sockets.find(name, self._bearer)
@@ -285,7 +293,7 @@ class _Client:
                 if f"cancel {name}" not in self._sending:
                     self._begin(f"cancel {name}", self._cancel(name))
             case Confirm(turn=name, question=question, approve=approve):
-                await assistant.confirm(name, question, self._bearer, approve=approve)
+                await chat.confirm(name, question, self._bearer, approve=approve)
 
     def _follow(self, followed: _Followed, *, ref: str = "", after: int = 0) -> None:
         turn = followed.turn
@@ -314,7 +322,7 @@ class _Client:
 
     async def _cancel(self, turn: str) -> None:
         try:
-            state = await self._sockets.assistant.cancel(turn, self._bearer)
+            state = await self._sockets.chat.cancel(turn, self._bearer)
             await self._send(_json(TurnStateFrame(turn=turn, state=state)))
         except StrawberryError as error:
             await self._refuse(error, turn)

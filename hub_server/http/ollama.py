@@ -23,10 +23,11 @@ from chat.http.errors import error_response
 from chat.http.messages import ChatMessage, ForeignPart, OfferedTool, Stops, StopTexts, chat_request
 from chat.http.requests import Answer, answer, read, reads
 from chat.http.streams import Connections, EventStream, farewell
+from chat.service import ChatService
 from chat.turns import Turn
 from contracts.chat import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
 from contracts.wire import Json, rfc3339
-from hub_agent.chat.assistant import Assistant
+from hub_agent.agents.agents import Agents
 from hub_registry.access.bearer import Bearer, Gate
 
 _VERSION: Final = "0.12.6"
@@ -231,10 +232,15 @@ class OllamaRoutes:
 
     Args:
         connections: The clients that wait.
+        context: Tokens that a model is given at most.
     """
 
-    def __init__(self, assistant: Assistant, gate: Gate, connections: Connections) -> None:
-        self._assistant = assistant
+    def __init__(
+        self, chat: ChatService[Bearer], agents: Agents, gate: Gate, connections: Connections, *, context: int
+    ) -> None:
+        self._service = chat
+        self._agents = agents
+        self._context = context
         self._authenticate = gate.require("chat")
         self._connections = connections
 
@@ -260,12 +266,12 @@ class OllamaRoutes:
 
     async def _tags(self, request: Request) -> Answer[TaggedModels]:
         caller = await self._authenticate(request)
-        names = await self._assistant.agent_names(caller)
+        names = await self._service.agent_names(caller)
         return answer({"models": [{**_listed(name), "modified_at": _BEGAN} for name in names]})
 
     async def _loaded(self, request: Request) -> Answer[LoadedModels]:
         caller = await self._authenticate(request)
-        names = await self._assistant.agent_names(caller)
+        names = await self._service.agent_names(caller)
         loaded: list[LoadedModel] = [
             {
                 **_listed(name),
@@ -281,7 +287,7 @@ class OllamaRoutes:
     async def _show(self, request: Request) -> Answer[ModelShown]:
         caller, body = await self._authenticate(request), await read(request, _ShowBody, any_type=True)
         name = _agent(body.model or body.name)
-        if name not in (known := await self._assistant.agent_names(caller)):
+        if name not in (known := await self._service.agent_names(caller)):
             raise unknown_agent(name, known)
         return answer(
             {
@@ -316,19 +322,15 @@ class OllamaRoutes:
             return self._load(body)
         return await self._answer(request, caller, body.chat_request(), _Lines(body))
 
-    @property
-    def _context(self) -> int:
-        return self._assistant.settings.turns.limits.context_tokens
-
     def _load(self, body: _Asked) -> Answer[OllamaDone | OllamaAnswer]:
         """Answer a program that says nothing: it wants a model to be loaded, or unloaded."""
-        self._assistant.agents.find(body.agent)
+        self._agents.find(body.agent)
         return answer(_Lines(body).last("load"))
 
     async def _answer(
         self, request: Request, caller: Bearer, asked: ChatRequest, lines: "_Lines"
     ) -> Answer[OllamaDone | OllamaAnswer] | EventStream:
-        turn = await self._assistant.ask(asked, caller)
+        turn = await self._service.ask(asked, caller)
         if lines.body.stream:
             chunks = lines.of(turn)
             return EventStream(chunks, connections=self._connections, media_type="application/x-ndjson")

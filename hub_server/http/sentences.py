@@ -1,17 +1,21 @@
 """Declared sentences over HTTP: what one would call, and which can be said; nothing is called."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
+from agent_core.prompt import Household
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from chat.operations import Needs, Resource
 from contracts.chat.vocabulary import Vocabulary
 from contracts.wire import Json, Part
-from hub_agent.chat.assistant import Assistant
+from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Entry
+from hub_registry.registry import Registry
 
 Language = Annotated[str | None, Field(max_length=35)]
 
@@ -37,17 +41,25 @@ class SentenceTried(Part):
     examples: list[str]
 
 
+@dataclass(frozen=True)
+class Sentences:
+    """Where sentences are found, and the language of a person."""
+
+    registry: Registry
+    household: Callable[[User], Household]
+
+
 # What is said is no one resource: a sentence is of the skills, the vocabulary of the device that asks.
-sentences: Resource[Assistant, Bearer] = Resource("sentences", "/api")
+sentences: Resource[Sentences, Bearer] = Resource("sentences", "/api")
 
 
 @sentences.get(Needs(("chat",), devices=True), "/vocabulary")
-async def vocabulary(assistant: Assistant, asking: Bearer, language: Language = None) -> Vocabulary:
+async def vocabulary(sentences: Sentences, asking: Bearer, language: Language = None) -> Vocabulary:
     """Return what can be said on the device that asks, for speech to text."""
-    search = assistant.registry.search
+    search = sentences.registry.search
     await search.catch_up()
     return await search.vocabulary(
-        language or assistant.prompter.household(asking.user).language,
+        language or sentences.household(asking.user).language,
         current=asking.device,
         user=asking.user.id,
     )
@@ -55,7 +67,7 @@ async def vocabulary(assistant: Assistant, asking: Bearer, language: Language = 
 
 @sentences.get(Needs(("chat", "call"), devices=True), "/skills/sentence")
 async def attempt(
-    assistant: Assistant,
+    sentences: Sentences,
     asking: Bearer,
     q: Annotated[str, Field(min_length=1, max_length=1_000)],
     device: Annotated[str | None, Field(max_length=64)] = None,
@@ -69,11 +81,11 @@ async def attempt(
         device: On which it would be said; the token of a device implies it.
         language: In which, where that is not the language of the user.
     """
-    registry, user = assistant.registry, asking.user.id
+    registry, user = sentences.registry, asking.user.id
     directory, current = registry.directory.seen_by(user), asking.device
     if current is None and device is not None:
         current = directory.resolve(device).id
-    language = language or assistant.prompter.household(asking.user).language
+    language = language or sentences.household(asking.user).language
     await registry.search.catch_up()
     matched = await registry.search.understand(q, language=language, current=current, user=user, patient=True)
     calls = matched.calls if isinstance(matched, SentenceChoice) else () if matched is None else (matched,)

@@ -21,7 +21,9 @@ from chat.http.streams import Client, Connections, farewell
 from chat.operations import Operations
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
-from hub_agent.chat.assistant import Assistant
+from hub_agent.agents.agents import Agents
+from hub_agent.calls.direct import DirectCalls
+from hub_agent.prompt import Prompter
 from hub_registry.access.bearer import Bearer, Gate
 from hub_server import limits
 from hub_server.mcp.runs import BEARER, ToolRuns
@@ -64,17 +66,21 @@ class Mcp:
 
     def __init__(
         self,
-        assistant: Assistant,
+        calls: DirectCalls,
+        agents: Agents,
+        prompter: Prompter,
         gate: Gate,
         connections: Connections,
         tasks: asyncio.TaskGroup,
         operations: Operations[Bearer],
         version: str,
     ) -> None:
-        self._assistant = assistant
+        self._calls = calls
+        self._agents = agents
+        self._prompter = prompter
         self._authenticate = gate.require_user("chat", "call")
         self._connections = connections
-        self._runs = ToolRuns(assistant.questions, tasks)
+        self._runs = ToolRuns(calls.questions, tasks)
         self._operations = operations
         self._gate = gate
         self._version = version
@@ -158,7 +164,13 @@ class Mcp:
     async def _open(self) -> AsyncIterator["McpServer"]:
         module = await load("hub_server.mcp.server")
         server: McpServer = module.McpServer(
-            self._assistant, self._runs, self._operations, self._gate, version=self._version
+            self._calls,
+            self._agents,
+            self._prompter,
+            self._runs,
+            self._operations,
+            self._gate,
+            version=self._version,
         )
         async with server.manager.run():
             yield server

@@ -24,19 +24,16 @@ from starlette.types import Receive, Scope, Send
 
 from agent_core.gateway.protocol import ToolCall
 from agent_core.prompt import joined
-from agent_core.tools.skill_calls import Consent
-from agent_core.tools.toolset import TOOL_SPECS, SkillToolset, ToolOutcome
+from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
 from agent_core.turn import TurnContext
 from chat.operations import Operation, Operations
-from chat.questions import TurnConfirmer
 from contracts.chat import ConfirmationWanted, SkillCalled
-from contracts.devices.rpc import Actor
 from contracts.errors import Forbidden, StrawberryError
 from contracts.validation import validated
 from hub_agent.agents.agent import ASSISTANT
-from hub_agent.calls.audit import Origin
-from hub_agent.calls.device_manager import ActingCaller
-from hub_agent.chat.assistant import Assistant
+from hub_agent.agents.agents import Agents
+from hub_agent.calls.direct import DirectCalls
+from hub_agent.prompt import Prompter
 from hub_live.captures.operations import file, list_captures, list_files
 from hub_live.world.operations import look
 from hub_registry.access.bearer import Bearer, Gate
@@ -48,10 +45,6 @@ from hub_server.mcp.runs import BEARER, ToolRun, ToolRuns
 _INSTRUCTIONS: Final = (
     "Strawberry is the assistant of a home. Find skills with search_skills, read how one is called with "
     "describe_function, and call them by their paths in python_exec."
-)
-_WHERE: Final = (
-    "Use a token with the scope 'confirm' and an MCP client that supports elicitation, "
-    "or ask in 'strawberry chat'."
 )
 _RESOURCES: Final[dict[str, tuple[Operation[Any, Any], str]]] = {
     "strawberry://devices": (list_devices, "The devices of the home"),
@@ -73,14 +66,18 @@ class McpServer:
 
     def __init__(
         self,
-        assistant: Assistant,
+        calls: DirectCalls,
+        agents: Agents,
+        prompter: Prompter,
         runs: ToolRuns,
         operations: Operations[Bearer],
         gate: Gate,
         *,
         version: str,
     ) -> None:
-        self._assistant = assistant
+        self._calls = calls
+        self._agents = agents
+        self._prompter = prompter
         self._runs = runs
         self._operations = operations
         self._gate = gate
@@ -137,7 +134,7 @@ class McpServer:
 
     def _annotations(self, bearer: Bearer) -> types.ToolAnnotations:
         """Return for ``python_exec`` the worst that a skill which this person may call does."""
-        directory = self._assistant.registry.directory.seen_by(bearer.user.id)
+        directory = self._calls.registry.directory.seen_by(bearer.user.id)
         flags = [
             method.flags
             for skills in (*(entry.skills for entry in directory.entries()), directory.hub.skills)
@@ -187,30 +184,8 @@ class McpServer:
     async def _work(
         self, bearer: Bearer, call: ToolCall, context: TurnContext, *, place: str, asks: bool
     ) -> ToolOutcome:
-        assistant, claims, user = self._assistant, bearer.claims, bearer.user
-        person = assistant.may_confirm(bearer)
-        confirms = asks and person
-        actor = Actor(user=user.id, turn=context.turn, read_only=user.read_only)
-        caller = ActingCaller(assistant.manager, actor, partial(Origin.of, claims, confirmed=confirms))
-        confirmer = TurnConfirmer(
-            assistant.questions, user.id, context.turn, assistant.settings.turns.confirm_s
-        )
-        toolset = SkillToolset(
-            assistant.catalogue(user, None),
-            caller=caller,
-            session=assistant.sandbox.session(user.id, place, owner=claims.holder),
-            # What else the model of the client has read is not known here.
-            consent=Consent(
-                confirmer if confirms else None, untrusted=True, on_refused=caller.note_refused, where=_WHERE
-            ),
-            limits=assistant.settings.turns.tools,
-        )
-        if call.name != "python_exec":
-            async with assistant.quotas.calls.turn(claims, person=person):
-                return await toolset.run(call, context)
-        with assistant.trail.refusals(claims, method="exec"):
-            async with assistant.quotas.programs.turn(claims, person=person):
-                return await toolset.run(call, context)
+        with self._gate.recording(call.name, bearer):
+            return await self._calls.run_tool(bearer, call, context, place=place, asks=asks)
 
     async def _followed(
         self, context: _Context, run: ToolRun
@@ -298,7 +273,7 @@ class McpServer:
                 description=agent.profile.description if agent.profile else "The assistant of the home",
                 arguments=arguments,
             )
-            for agent in (ASSISTANT, *self._assistant.agents.all())
+            for agent in (ASSISTANT, *self._agents.all())
         ]
         return types.ListPromptsResult(prompts=prompts, ttl_ms=0, cache_scope="private")
 
@@ -307,10 +282,10 @@ class McpServer:
     ) -> types.GetPromptResult:
         bearer = _bearer(context)
         try:
-            agent = self._assistant.agents.find(params.name)
+            agent = self._agents.find(params.name)
         except StrawberryError as error:
             raise MCPError(types.INVALID_PARAMS, f"{error.message} {error.hint}".strip()) from None
-        text = joined(self._assistant.prompter.system(agent, bearer.user))
+        text = joined(self._prompter.system(agent, bearer.user))
         texts = [text, (params.arguments or {}).get("message", "")]
         return types.GetPromptResult(
             messages=[

@@ -14,7 +14,8 @@ from contracts.errors import StrawberryError
 from contracts.text import escaped, shortened
 from contracts.wire import Json
 from hub_agent.calls.confirmations import ConfirmationNeeded
-from hub_server.http.skills import CallBody, call_skill
+from hub_agent.calls.direct import CallBody
+from hub_server.http.skills import call_skill
 from hub_web import limits
 from hub_web.parts.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack

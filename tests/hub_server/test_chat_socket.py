@@ -158,7 +158,7 @@ async def test_asking_again_to_cancel_a_turn_begins_nothing_more() -> None:
             return "cancelled"
 
     sockets, bearer, websocket = (cast("Any", SimpleNamespace()) for _ in range(3))
-    sockets.assistant = Slow()
+    sockets.chat = Slow()
     async with open_tasks() as tasks:
         client = chat_socket._Client(sockets, websocket, bearer, tasks)
         for _ in range(50):
