@@ -192,6 +192,13 @@ class SkillFinder:
         self.sync()
         return self._understanding.examples(language, near=near, hears=self._hears(user))
 
+    async def sentences(
+        self, language: str, *, user: str | None = None, near: str = ""
+    ) -> list[tuple[str, str, str]]:
+        """Return sentences that work; see `Understanding.listed`."""
+        await self.catch_up()
+        return await self._understanding.listed(language, near=near, hears=self._hears(user))
+
     async def vocabulary(self, language: str, *, current: str | None, user: str | None = None) -> Vocabulary:
         """Return what can be said on a device, for speech to text: declared and everyday sentences."""
         self.sync()

@@ -86,3 +86,7 @@ DATABASE_BUSY_MS: Final = 10_000
 """Several hub processes share one database; a batch of one may keep the others waiting."""
 LEAST_DATABASE_BYTES: Final = 64 * 1024
 """With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""
+
+# What a person is shown of a method.
+
+SENTENCES_DESCRIBED: Final = 20

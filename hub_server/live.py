@@ -28,6 +28,7 @@ from hub_live.captures.operations import captures as capture_operations
 from hub_live.events import Events
 from hub_live.events.operations import events as event_operations
 from hub_live.events.presence import presence_events
+from hub_live.memory.lists import ListSkill
 from hub_live.memory.memory import Memory, open_memory
 from hub_live.memory.operations import memory as memory_operations
 from hub_live.memory.skill import MemorySkill
@@ -215,6 +216,7 @@ async def open_live(
                 WatcherSkill(watchers, timers, household=settings.household),
                 WorldSkill(world),
                 MemorySkill(memory, histories),
+                ListSkill(memory),
                 home_assistant.skill,
             ),
             contributions={

@@ -60,9 +60,11 @@ from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import HEAD
 from hub_registry.storage.tables import now
 from hub_server import limits
+from hub_server.help_skill import HelpSkill
 from hub_server.http.app import Services, make_app
 from hub_server.http.listening import open_http
 from hub_server.http.pages import Pages
+from hub_server.http.sentences import Sentences
 from hub_server.live import Live, open_live
 from hub_server.mcp.clients import McpClients
 from hub_server.mcp.http import Mcp
@@ -202,7 +204,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, agent.running, connections)))
-        await stack.enter_async_context(own.offering((*live.skills, agent.skill)))
+        help_ = HelpSkill(Sentences(registry, agent.prompter.household))
+        await stack.enter_async_context(own.offering((*live.skills, agent.skill, help_)))
         stack.callback(live.home_assistant.on_offered(own.refresh))
         supervise(tasks, partial(_keep_tidy, registry, trail, agent, live), name="old records")
         tasks.create_task(_warm(registry.search, settings.household.language), name="everyday sentences")

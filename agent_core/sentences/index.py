@@ -312,6 +312,17 @@ class SentenceIndex:
             seen[skills[text]] += 1
         return [text for *_, text in sorted(ranked)[:limit]]
 
+    def listed(self, language: str, *, hears: Hears) -> list[tuple[str, str, str]]:
+        """Return an example of each template, with the id of its device and its skill."""
+        known = self._languages.get(primary(language))
+        found = {
+            (entry.source, entry.target.skill, entry.template.example): None
+            for entries in (known.by_word.values() if known is not None else ())
+            for entry in entries
+            if not entry.is_own and hears(entry.source, entry.target)
+        }
+        return sorted(found)
+
     def sayable(
         self, language: str, *, current: str | None, hears: Hears = lambda source, target: True
     ) -> list[tuple[str, Method]]:

@@ -193,19 +193,25 @@ class IntentIndex:
             self._lists = {k: each for k, each in self._lists.items() if each.version == self._version}
             self._lists[book.language] = lists
 
-    def examples(self, book: Phrasebook, hears: Hears) -> list[str]:
-        """Return sentences for what there is, one thing of each kind."""
-        kinds: dict[str, str] = {}
+    def listed(self, book: Phrasebook, hears: Hears) -> list[tuple[str, str, str]]:
+        """Return sentences for what there is, with the id of the device and the skill of each."""
+        kinds = Counter(thing.kind for thing in self._things.values())
+        made: dict[tuple[str, str, str], None] = {}
         for thing in self._things.values():
-            if all(hears(thing.source, target) for target in thing.targets.values()):
-                kinds.setdefault(thing.kind, next(iter(book.kinds.get(thing.kind, ())), thing.names[0]))
+            if not all(hears(thing.source, target) for target in thing.targets.values()):
+                continue
+            # Where there are several, the one that is meant is named by its device or its room.
+            said = thing.names[-1 if kinds[thing.kind] > 1 else 0]
+            skill = next(iter(thing.targets.values())).skill
+            for text in book.examples.get(thing.kind, ()):
+                made[thing.source, skill, text.replace("{name}", said)] = None
         if self.home is not None and self._home_targets:
-            kinds |= {domain: said for said, _, domain in self.home.names()}
-        return [
-            text.replace("{name}", name)
-            for kind, name in kinds.items()
-            for text in book.examples.get(kind, ())
-        ]
+            first = {domain: said for said, _, domain in self.home.names()}
+            skill = next(iter(self._home_targets.values())).skill
+            for domain, said in first.items():
+                for text in book.examples.get(domain, ()):
+                    made[self._home_source, skill, text.replace("{name}", said)] = None
+        return list(made)
 
     def sayable(self, book: Phrasebook, hears: Hears) -> list[SpokenSentence]:
         """Return the sentences that speech to text listens for: each with the names of things of its kind."""
@@ -259,6 +265,8 @@ class IntentIndex:
             if named is not None and len(spoken(named.text).split()) >= length:
                 continue  # a name alone is no sentence
             slots: Slots = {name: each.value for name, each in result.entities.items()}
+            if "Timer" in result.intent.name and named is not None:
+                slots["text"], named = slots.pop("name"), None  # a timer is called as its person likes
             domain = str((named.metadata or {}).get("domain", "") if named else slots.get("domain", ""))
             wild = sum(len(each.text) for each in result.entities.values() if each.is_wildcard)
             rank = (wild, -("name" in slots), -result.text_chunks_matched)

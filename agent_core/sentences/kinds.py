@@ -29,6 +29,7 @@ _BY_METHODS: Final = (
     ("clock", ({"time", "date"},), None),
     ("weather", ({"weather"}, {"current"}, {"now"}, {"forecast"}), frozenset({"weather"})),
     ("broadcast", ({"broadcast"}, {"announce"}), None),
+    ("help", ({"help"},), frozenset({"help"})),
 )
 """A kind, sets of methods of which it has one, and words of which its name has one; the first that fits."""
 
@@ -63,8 +64,12 @@ _CALLS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("HassCancelTimer", "timer"): ("cancel_timer {text?}",),
     ("HassCancelAllTimers", "timer"): ("cancel_all_timers",),
     ("HassIncreaseTimer", "timer"): ("add_to_timer {minutes} {text?}",),
+    ("HassDecreaseTimer", "timer"): ("add_to_timer {minutes} {text?}",),
     ("HassTimerStatus", "timer"): ("timer_status {text?}",),
     ("HassShoppingListAddItem", "list"): ("add_item {item}", "add {item}"),
+    ("HassShoppingListCompleteItem", "list"): ("complete_item {item}", "remove_item {item}"),
+    ("ReadList", "list"): ("read_list",),
+    ("Help", "help"): ("help",),
     ("HassGetCurrentTime", "clock"): ("time",),
     ("HassGetCurrentDate", "clock"): ("date",),
     ("HassGetWeather", "weather"): ("weather", "current", "now", "forecast"),
@@ -79,7 +84,7 @@ INTENTS: Final = frozenset(intent for intent, _ in _CALLS) | {
     "HassGetState",
     "Measure",
 }
-NAMELESS: Final = frozenset({"broadcast", "clock", "list", "media_player", "timer", "weather"})
+NAMELESS: Final = frozenset({"broadcast", "clock", "help", "list", "media_player", "timer", "weather"})
 """Kinds of which a home has one as a rule: a sentence means them without a name or a room."""
 _SLOT: Final = re.compile(r"\{(\w+)(\??)\}")
 _STEP: Final = {"up": 10, "down": -10}
@@ -130,8 +135,8 @@ def _converted(intent: str, slots: Mapping[str, Json]) -> dict[str, Json]:
         numbers = [part * of for part, of in parts if isinstance(part, int | float)]
         if numbers:
             said["minutes"] = round(sum(numbers), 4)
-        if name := said.pop("name", None):
-            said["text"] = name
+        if intent == "HassDecreaseTimer" and numbers:
+            said["minutes"] = -sum(numbers)
     if intent == "HassCancelTimer":
         said.setdefault("text", "Timer")  # what one is called that was set without a name
     if isinstance(step := said.get("volume_step"), str):

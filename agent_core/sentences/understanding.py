@@ -98,12 +98,29 @@ class Understanding:
         if not near:
             return self._declared.examples(language, hears=hears)
         book = self._books.get(_key(language))
-        ours = self.intents.examples(book, hears) if book is not None else []
+        ours = [text for *_, text in self.intents.listed(book, hears)] if book is not None else []
         declared = self._declared.examples(language, limit=limits.MAX_EXAMPLES, hears=hears)
         texts = dict.fromkeys((*ours, *declared))
         words = {each for each in spoken(near).split() if len(each) > 1}
         ranked = sorted(texts, key=lambda text: -_likeness(words, set(spoken(text).split())))
         return ranked[: limits.NEAREST_EXAMPLES]
+
+    async def listed(self, language: str, *, near: str, hears: Hears) -> list[tuple[str, str, str]]:
+        """Return sentences that work, each with the id of its device and its skill.
+
+        Args:
+            near: Words of those that are wanted; where none has one of them, the nearest sentences.
+        """
+        book = await self._load(language) if self.intents else None
+        found = self._declared.listed(language, hears=hears)
+        found += self.intents.listed(book, hears) if book is not None else []
+        known = dict.fromkeys(found)
+        words = set(spoken(near).split())
+        if not words:
+            return list(known)
+        whole = [each for each in known if words <= set(spoken(" ".join(each[1:])).split())]
+        nearest = sorted(known, key=lambda each: -_likeness(words, set(spoken(each[2]).split())))
+        return whole or nearest[: limits.NEAREST_EXAMPLES]
 
     async def sayable(self, language: str, *, hears: Hears) -> list[SpokenSentence]:
         """Return the everyday sentences that speech to text listens for."""

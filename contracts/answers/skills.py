@@ -139,3 +139,12 @@ class RunSummary(Part):
     truncated: bool
     fresh: bool
     notice: str | None
+
+
+class SentencesOfSkill(Part):
+    """What can be said to a skill of a device; ``area`` is empty where none is known, and of the hub."""
+
+    device: str
+    area: str
+    skill: str
+    sentences: list[str]

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "call": ("hub.skills:register_call", "call a method of a skill"),
     "exec": ("hub.skills:register_exec", "run Python in the sandbox, as the assistant does"),
     "skills": ("hub.skills:register_skills", "what the devices can do"),
+    "sentences": ("hub.skills:register_sentences", "list what you can say without a model"),
     "voice": ("voice:register_voice", "listen, speak, mute, and try the microphone"),
     "devices": ("hub.devices:register_devices", "list, add, change, revoke and remove devices"),
     "users": ("hub.users:register_users", "list, add, change and remove people"),

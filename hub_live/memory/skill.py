@@ -45,7 +45,36 @@ class MemorySkill(HubSkill):
         )
         return _json(entry)
 
-    @skill_method(read_only=True)
+    @skill_method(
+        sentences={
+            "en": ["remember that {text}", "(make|take) a note [that] {text}", "note that {text}"],
+            "de": ["merk[e] dir [dass] {text}", "notier[e] dass {text}"],
+        },
+        responses={"en": "I will remember that.", "de": "Das merke ich mir."},
+    )
+    async def remember_this(self, text: str) -> dict[str, Json]:
+        """Remember what the user just said, for everybody in the household.
+
+        Args:
+            text: One sentence, in the user's words.
+        """
+        return await self.remember("Notes", text)
+
+    @skill_method(
+        sentences={
+            "en": [
+                "what do you (know|remember) about {query}",
+                "what did (i|we) (say|tell you) about {query}",
+                "do you remember {query}",
+            ],
+            "de": ["was weißt du (über|von) {query}", "was hast du dir (über|zu) {query} gemerkt"],
+        },
+        responses={
+            "en": "[{result.entries.text}.][ {result.more}]",
+            "de": "[{result.entries.text}.][ {result.more}]",
+        },
+        read_only=True,
+    )
     async def recall(self, query: str = "") -> dict[str, Json]:
         """Find what is remembered, best match first; without a query, the newest.
 

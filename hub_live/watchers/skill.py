@@ -5,27 +5,45 @@ from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from agent_core.prompt import Household
+from agent_core.sentences.responses import duration_text
 from agent_core.skills.skill import Unit, skill_method
 from agent_core.times import parse_since
-from chat.operations import CALL, CHANGE
+from chat.operations import CALL, CHANGE, LOOK
 from contracts.errors import InvalidMessage
 from contracts.phrases import Phrase
 from contracts.validation import validated
-from contracts.wire import json_for_models
+from contracts.wire import json_for_models, rfc3339
 from hub_agent.calls.own_skills import HubSkill, offers
 from hub_live.watchers.definition import By, Missed, WatcherRequest
 from hub_live.watchers.operations import by, timers, watchers
-from hub_live.watchers.timers import Timers
+from hub_live.watchers.spoken_time import Day, moment_of
+from hub_live.watchers.timers import UNNAMED, Timers, TimerSummary
 from hub_live.watchers.watchers import Watchers
 from hub_registry.storage.tables import now
 
 _TEST_S: Final = 300.0
 
 Minutes = Annotated[float, Unit("min"), Field(gt=0, le=366 * 24 * 60)]
+ChangedMinutes = Annotated[float, Unit("min"), Field(ge=-366 * 24 * 60, le=366 * 24 * 60)]
 Names = str | list[str]
 """Not written out below: a method of the class is called ``list``."""
+
+
+class TimeLeft(TypedDict):
+    """A timer, and how long it still runs."""
+
+    id: str
+    text: str
+    due: str
+    left: Annotated[float, Unit("s")]
+
+
+def _left(timer: TimerSummary) -> TimeLeft:
+    left = max(0, round((timer.due - now()).total_seconds()))
+    return {"id": timer.id, "text": timer.text, "due": rfc3339(timer.due), "left": left}
 
 
 @offers(watchers, on="_watchers")
@@ -145,13 +163,57 @@ class WatcherSkill(HubSkill):
             "en": ["set [a] timer for {minutes} minute[s]", "set [a] {minutes} minute timer"],
             "de": ["stelle [einen] timer auf {minutes} minute[n]", "timer auf {minutes} minute[n]"],
         },
-        responses={"en": "The timer is set.", "de": "Der Timer ist gestellt."},
+        responses={
+            "en": "{result.text} set for {result.left}.",
+            "de": "{result.text} gestellt: {result.left}.",
+        },
     )
-    async def set_timer(self, minutes: Minutes, text: str = "Timer") -> dict[str, Any]:
+    async def set_timer(self, minutes: Minutes, text: str = UNNAMED) -> TimeLeft:
         """Set a timer; the user is notified when it ends."""
         due = now() + timedelta(minutes=minutes)
         user = self.asking.bearer(CHANGE).user
-        return json_for_models(await self._timers.add(user, text, due=due, schedule=None, missed="run"))
+        return _left(await self._timers.add(user, text, due=due, schedule=None, missed="run"))
+
+    @skill_method(
+        responses={
+            "en": "{result.text} now has {result.left} left.",
+            "de": "{result.text} läuft jetzt noch {result.left}.",
+        }
+    )
+    async def add_to_timer(self, minutes: ChangedMinutes, timer: str = UNNAMED) -> TimeLeft:
+        """Let a timer run longer, or shorter where minutes are negative.
+
+        Args:
+            timer: Its text or its id.
+        """
+        moved = await self._timers.move(self.asking.bearer(CHANGE).user, timer, timedelta(minutes=minutes))
+        return _left(moved)
+
+    @skill_method(
+        idempotent=True,
+        responses={"en": "Cancelled timers: {result}.", "de": "Gelöschte Timer: {result}."},
+    )
+    async def cancel_all_timers(self) -> int:
+        """Cancel all timers; reminders that come again and again stay. Returns how many there were."""
+        return len(await self._timers.remove_all(self.asking.bearer(CHANGE).user))
+
+    @skill_method(
+        read_only=True,
+        responses={
+            "en": "[{result.running}.]{result.is_empty:No timer is running.|}",
+            "de": "[{result.running}.]{result.is_empty:Es läuft kein Timer.|}",
+        },
+    )
+    async def timer_status(self, timer: str = "") -> dict[str, Any]:
+        """Say how much time is left on a timer, or on each.
+
+        Args:
+            timer: Its text; without one, all that run.
+        """
+        own = [each for each in self._timers.of(self.asking.bearer(LOOK).user) if each.schedule is None]
+        shown = [each for each in own if not timer or each.text.casefold() == timer.casefold()]
+        running = [f"{each.text}: {duration_text(_left(each)['left'])}" for each in shown]
+        return {"running": running, "is_empty": not running}
 
     @skill_method(
         sentences={
@@ -166,9 +228,41 @@ class WatcherSkill(HubSkill):
             "de": "Ich erinnere dich in {minutes}.",
         },
     )
-    async def remind_in(self, minutes: Minutes, text: str) -> dict[str, Any]:
+    async def remind_in(self, minutes: Minutes, text: str) -> TimeLeft:
         """Remind the user of something in some minutes."""
         return await self.set_timer(minutes, text)
+
+    @skill_method(
+        sentences={
+            "en": [
+                "remind me [{day}] at {time} to {text}",
+                "remind me to {text} [{day}] at {time}",
+                "remind me at {time} {day} to {text}",
+            ],
+            "de": [
+                "erinnere mich [{day}] um {time} [uhr] (an|daran) {text}",
+                "erinnere mich um {time} [uhr] {day} (an|daran) {text}",
+            ],
+        },
+        responses={
+            "en": "I will remind you[ on {result.date}] at {result.time}.",
+            "de": "Ich erinnere dich[ am {result.date}] um {result.time} Uhr.",
+        },
+    )
+    async def remind_at(self, time: str, text: str, day: Day = "") -> dict[str, Any]:
+        """Remind the user of something at a time of the day.
+
+        Args:
+            time: As 8, 8:30, 8 pm or 20 Uhr 30; local time.
+            day: today, tomorrow or a weekday; without one, when that time comes next.
+        """
+        zone = ZoneInfo(self._household.time_zone)
+        due = moment_of(time, day, zone=zone)
+        user = self.asking.bearer(CHANGE).user
+        made = await self._timers.add(user, text, due=due, schedule=None, missed="tell")
+        local, is_soon = due.astimezone(zone), due - now() < timedelta(hours=24)
+        said = {"date": None if is_soon else local.date().isoformat(), "time": f"{local:%H:%M}"}
+        return {**json_for_models(made), **said}
 
     @skill_method()
     async def remind(

@@ -32,6 +32,8 @@ from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
 
+UNNAMED: Final = "Timer"
+"""The text of a timer that nobody named."""
 _WITHOUT_SUN: Final = timedelta(days=1)
 """Until a timer by the sun whose time cannot be computed is tried again."""
 
@@ -104,10 +106,47 @@ class Timers:
         Raises:
             NotFound: If there is none, or more than one of this text.
         """
+        row = self._named(user, which)
+        await self._drop(row)
+        await self.events.publish(user.id, _happened(row, "removed"))
+        return TimerSummary.model_validate(row)
+
+    async def remove_all(self, user: User) -> list[TimerSummary]:
+        """Remove the timers of a person that end once; reminders by a schedule stay."""
+        own = [each for each in self.of(user) if each.schedule is None]
+        for each in own:
+            await self.remove(user, each.id)
+        return own
+
+    async def move(self, user: User, which: str, by: timedelta) -> TimerSummary:
+        """Let a timer end later, or earlier where it is negative.
+
+        Raises:
+            NotFound: As of `remove`.
+            InvalidMessage: If that moment has passed, or the timer comes by a schedule.
+        """
+        row = self._named(user, which)
+        if row.schedule is not None:
+            raise InvalidMessage(
+                "{text!r} comes by a schedule", text=row.text, hint="Cancel it and make another one."
+            )
+        due = row.due + by
+        if due <= now():
+            raise InvalidMessage("the timer {text!r} has less time left than that", text=row.text)
+        await self.store.write(lambda session: session.exec(_change(row.id, due=due)))
+        row.due = due
+        self._changed.set()
+        await self.events.publish(user.id, _happened(row, "set"))
+        return TimerSummary.model_validate(row)
+
+    def _named(self, user: User, which: str) -> TimerRow:
         own = [row for row in self._rows.values() if row.owner == user.id]
         found = [row for row in own if row.id == which] or [
             row for row in own if row.text.casefold() == which.casefold()
         ]
+        if not found and which == UNNAMED:
+            # "The timer" is the only one that runs, whatever it is called.
+            found = [row for row in own if row.schedule is None]
         if len(found) != 1:
             there = ", ".join(f"{row.text!r} ({row.id})" for row in own) or "none"
             raise NotFound(
@@ -117,9 +156,7 @@ class Timers:
                 known=there,
                 hint="There are: {known}.",
             )
-        await self._drop(found[0])
-        await self.events.publish(user.id, _happened(found[0], "removed"))
-        return TimerSummary.model_validate(found[0])
+        return found[0]
 
     async def forget_person(self, user: str) -> None:
         for row in [row for row in self._rows.values() if row.owner == user]:

@@ -1,7 +1,8 @@
 """Skills: ``/api/skills``, ``strawberry skills`` and their page."""
 
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from itertools import islice
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -21,6 +22,7 @@ from contracts.answers.skills import (
     SkillBody,
 )
 from contracts.devices.registration import Method
+from contracts.errors import CallError
 from contracts.names import SkillName
 from hub_registry import limits
 from hub_registry.access.bearer import Bearer
@@ -83,7 +85,14 @@ async def describe_skill(
         path: for example LampSkill, LampSkill.turn_on or devices.bedroom_pc.LampSkill.turn_on
     """
     directory = registry.directory.seen_by(asking.user.id)
-    return Description(path=path, text=targets.describe(directory, path, current=asking.device))
+    text = targets.describe(directory, path, current=asking.device)
+    with suppress(CallError):  # a skill
+        method = targets.find_named(directory, path, current=asking.device).method
+        said = (
+            f"# say ({language}): {each}" for language, texts in method.sentences.items() for each in texts
+        )
+        text = "\n".join((text, *islice(said, limits.SENTENCES_DESCRIBED)))
+    return Description(path=path, text=text)
 
 
 @skills.get(_LOOK, "/methods")

@@ -9,7 +9,8 @@ from pydantic import Field
 from agent_core.prompt import Household
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
-from chat.operations import Needs, Resource
+from chat.operations import LOOK, Needs, Resource
+from contracts.answers.skills import SentencesOfSkill
 from contracts.chat.vocabulary import Vocabulary
 from contracts.wire import Json, Part
 from hub_registry.access.accounts import User
@@ -48,6 +49,24 @@ class Sentences:
     registry: Registry
     household: Callable[[User], Household]
 
+    async def listed(self, user: User, words: str, language: str | None) -> list[SentencesOfSkill]:
+        """Return what a person can say, by room and skill; see `sayable`."""
+        language = language or self.household(user).language
+        found = await self.registry.search.sentences(language, user=user.id, near=words)
+        directory, groups = self.registry.directory.seen_by(user.id), dict[tuple[str, str], list[str]]()
+        for source, skill, text in found:
+            groups.setdefault((source, skill), []).append(text)
+        made = [
+            SentencesOfSkill(
+                device=entry.names[0] if (entry := directory.get(source)) is not None else "",
+                area=next(iter(entry.places), "") if entry is not None else "",
+                skill=skill,
+                sentences=texts,
+            )
+            for (source, skill), texts in groups.items()
+        ]
+        return sorted(made, key=lambda each: (each.area, each.device, each.skill))
+
 
 # What is said is no one resource: a sentence is of the skills, the vocabulary of the device that asks.
 sentences: Resource[Sentences, Bearer] = Resource("sentences", "/api")
@@ -63,6 +82,22 @@ async def vocabulary(sentences: Sentences, asking: Bearer, language: Language = 
         current=asking.device,
         user=asking.user.id,
     )
+
+
+@sentences.get(LOOK, "/sentences")
+async def sayable(
+    sentences: Sentences,
+    asking: Bearer,
+    q: Annotated[str, Field(max_length=300)] = "",
+    language: Language = None,
+) -> list[SentencesOfSkill]:
+    """List what can be said without a model, by room and skill.
+
+    Args:
+        q: Words of the sentences that are wanted; where none has all of them, the nearest ones come.
+        language: In which, where that is not yours.
+    """
+    return await sentences.listed(asking.user, q, language)
 
 
 @sentences.get(Needs(("chat", "call"), devices=True), "/skills/sentence")

@@ -100,6 +100,9 @@ GET    /api/skills/describe                             AMGD  ?path=devices.anna
 GET    /api/skills/methods                              AMGD
 GET    /api/skills/sentence                             AMGD
 GET    /api/vocabulary                                  AMGD
+GET    /api/sentences                                   AMG
+GET    /api/home                                        AMG
+PUT    /api/home                                        AMG
 GET    /api/skills/{skill}/providers                    A
 PUT    /api/skills/{skill}/providers                    A
 POST   /api/skills/call                                 AM    ?

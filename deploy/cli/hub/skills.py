@@ -15,6 +15,7 @@ from contracts.answers.skills import (
     ResultBody,
     RunSummary,
     SearchBody,
+    SentencesOfSkill,
 )
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import NeedsConfirmation, api, hub_of
@@ -33,6 +34,23 @@ def list_skills(options: argparse.Namespace) -> None:
     """List every method of every device."""
     empty = "No skill is registered yet. 'strawberry devices list' shows which devices there are."
     _print_skills(options, "/api/skills", empty=empty)
+
+
+def sentences(options: argparse.Namespace) -> None:
+    """List what you can say without a model, by room and skill.
+
+    With WORDS, the sentences that have them; where none has all of them, the nearest ones.
+    """
+    path = api("sentences", q=" ".join(options.words), language=options.language)
+    groups = hub_of(options).get(path, list[SentencesOfSkill])
+    lines = [
+        "\n  ".join(
+            [", ".join(filter(None, (each.area, each.device or "this home", each.skill))), *each.sentences]
+        )
+        for each in groups
+    ]
+    empty = "No skill understands sentences yet. 'strawberry skills list' shows which skills there are."
+    Output(options.json).result(groups, text="\n".join(lines) or empty)
 
 
 def search(options: argparse.Namespace) -> None:
@@ -249,6 +267,15 @@ def register_skills(parser: Parser) -> None:
     command.add_argument("devices", metavar="DEVICE", nargs="*", help="first one first")
     command.add_argument("--reset", action="store_true", help="forget the order")
     add_declared(actions, "skills")
+
+
+def register_sentences(parser: Parser) -> None:
+    """Declare 'strawberry sentences'."""
+    parser.runs(sentences, hub=True)
+    parser.add_argument(
+        "words", metavar="WORD", nargs="*", help="only sentences with these words, for example lamp"
+    )
+    parser.add_argument("--language", help="in this language, for example de; without it, in yours")
 
 
 def register_audit(parser: Parser) -> None:

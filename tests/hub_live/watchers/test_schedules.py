@@ -104,7 +104,7 @@ async def test_timers_end_with_a_notification_and_are_cancelled_by_their_text(ho
         async def is_set() -> bool:
             # Right after a start, sentences are still being indexed.
             said = await client.post("/api/chat", json={"message": "set a timer for 5 minutes"})
-            return said.is_success and said.json()["answer"] == "The timer is set."
+            return said.is_success and said.json()["answer"] == "Timer set for 5 min."
 
         await eventually(is_set)
 

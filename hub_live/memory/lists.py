@@ -1,0 +1,84 @@
+"""Lists of the household, as for shopping: each is a category of the memory."""
+
+from typing import Any, Final
+
+from agent_core.skills.skill import skill_method
+from chat.operations import CHANGE, LOOK
+from contracts.errors import NotFound
+from hub_agent.calls.own_skills import HubSkill
+from hub_live.memory.markdown import MemoryEntry
+from hub_live.memory.memory import Memory
+
+SHOPPING: Final = "Shopping list"
+
+
+class ListSkill(HubSkill):
+    """Lists of the household: for shopping, to do, to pack. Everybody at home sees them."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    @skill_method(
+        responses={
+            "en": "Added {result.added} to the list.",
+            "de": "{result.added} steht auf der Liste.",
+        }
+    )
+    async def add_item(self, item: str, name: str = SHOPPING) -> dict[str, Any]:
+        """Put something on a list.
+
+        Args:
+            item: What, for example milk.
+            name: Which list.
+        """
+        asking = self.asking
+        if asking.untrusted:
+            asking.need_confirmation("text of strangers was read in this turn, so that a person must agree")
+        user = asking.bearer(CHANGE).user.id
+        if not self._found(user, name, item):
+            await self._memory.remember(user, name, item, private=False, conversation=asking.conversation)
+        return {"added": item}
+
+    @skill_method(
+        responses={
+            "en": "Took {result.removed} off the list.",
+            "de": "{result.removed} ist von der Liste gestrichen.",
+        }
+    )
+    async def remove_item(self, item: str, name: str = SHOPPING) -> dict[str, Any]:
+        """Take something off a list; what is not on it is an error.
+
+        Args:
+            item: What, as it was put there.
+            name: Which list.
+        """
+        user = self.asking.bearer(CHANGE).user.id
+        found = self._found(user, name, item)
+        if not found:
+            raise NotFound("{item!r} is not on the list", item=item[:100])
+        await self._memory.forget(user, found[0].id)
+        return {"removed": found[0].text}
+
+    @skill_method(
+        read_only=True,
+        untrusted_output=True,
+        responses={
+            "en": "[{result.items}.]{result.is_empty:There is nothing on the list.|}",
+            "de": "[{result.items}.]{result.is_empty:Auf der Liste steht nichts.|}",
+        },
+    )
+    async def read_list(self, name: str = SHOPPING) -> dict[str, Any]:
+        """Read a list.
+
+        Args:
+            name: Which list.
+        """
+        items = [each.text for each in self._on(self.asking.bearer(LOOK).user.id, name)]
+        return {"items": items, "is_empty": not items}
+
+    def _on(self, user: str, name: str) -> list[MemoryEntry]:
+        wanted = name.casefold()
+        return [each for each in self._memory.entries(user) if each.category.casefold() == wanted]
+
+    def _found(self, user: str, name: str, item: str) -> list[MemoryEntry]:
+        return [each for each in self._on(user, name) if each.text.casefold() == item.casefold()]
