@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs Strawberry into a directory of its own, for this user or, as root, for the machine.
 #
-#   sh install.sh --from WHEEL [--extras LIST] [--service up|hub|spoke]
+#   sh install.sh --from WHEEL|CHECKOUT [--extras LIST] [--service up|hub|spoke]
 #   sh install.sh --update [--from WHEEL]      # 'strawberry update' runs this
 #   sh install.sh --rollback
 #
@@ -161,7 +161,7 @@ requirement() {
     if [ "$from" = "$package" ]; then
         name=$package
     else
-        [ -f "$from" ] || fail "there is no file $from"
+        [ -e "$from" ] || fail "there is no file $from"
         name=$(cd "$(dirname "$from")" && pwd)/$(basename "$from")
     fi
     printf '%s%s' "$name" "${extras:+[$extras]}"
@@ -231,7 +231,13 @@ if [ -n "$service" ]; then
 fi
 if [ "$action" = install ]; then
     command=strawberry
-    case :$PATH: in *:"$links":*) ;; *) command=$links/strawberry ;; esac
-    [ "$command" = strawberry ] || echo "Until $links is in your PATH, type $command in place of strawberry."
+    case :$PATH: in
+        *:"$links":*) ;;
+        *)
+            command=$links/strawberry
+            echo "This terminal does not find it yet. Type this once:  export PATH=\"$links:\$PATH\""
+            echo "If a new login does not find it either, add that line to ~/.profile."
+            ;;
+    esac
     echo "Next: '$command up' for a hub, or '$command spoke join https://HUB:8443' for a machine with skills."
 fi

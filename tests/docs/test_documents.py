@@ -178,8 +178,8 @@ def test_a_command_for_a_terminal_is_one_that_the_command_line_knows(command: st
 
 
 @pytest.mark.slow
-def test_another_machine_joins_as_the_readme_says(tmp_path: Path, sandbox_files: Path) -> None:
-    page = (ROOT / "README.md").read_text("utf-8")
+def test_another_machine_joins_as_its_page_says(tmp_path: Path, sandbox_files: Path) -> None:
+    page = (ROOT / "docs" / "devices.md").read_text("utf-8")
     section = page[page.index("## Add other machines") :]
     up, join, run, approve = re.findall(r"^strawberry (.*?) *(?:#.*)?$", section, re.MULTILINE)[:4]
     with House(tmp_path / "house", sandbox=sandbox_files) as home:
