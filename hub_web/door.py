@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from chat.http.guard import page_policy
+from hub_web.joining import ADMITTING, FROM_FILE, INSTALLING, RUNNING, join_line
 from hub_web.texts import LANGUAGE, text
 
 Theme = Literal["auto", "light", "dark"]
@@ -70,8 +71,9 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
         title, lead = text("Welcome"), text("This home has no users yet.")
         fields, button = "", ""
         below = text(
-            "Open the link that 'strawberry up' prints, or that of 'strawberry users code admin': "
-            "it has a one-time code for the first admin."
+            "The first admin chooses a password with a link. It stands in the window in which Strawberry was "
+            "started, in the line “setup”: open it there, or copy it into this browser. If Strawberry starts "
+            "with the machine, the command “strawberry users code admin” shows a new link."
         )
     else:
         title, lead = text("Log in"), ""
@@ -83,8 +85,47 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
     words = {"unreachable": text("The hub does not answer."), "differ": text("The two passwords differ.")}
     words |= {error: text.sentence(error) for error in _ERRORS}
     said, route = escape(json.dumps(words)), "/api/setup" if path == "/setup" else "/api/session"
-    theme = theme_of(connection)
-    content = f"""<!doctype html>
+    content = f"""{f"<p>{escape(lead)}</p>" if lead else ""}
+<form method="post" action="{base}{path}" data-route="{base}{route}">
+{fields}
+<p id="error" role="alert" hidden></p>
+{f"<button>{escape(button)}</button>" if button else ""}
+</form>
+<p class="quiet">{escape(below)}</p>"""
+    script = f'src="{asset("door.js", base)}" data-base="{base}" data-words="{said}"'
+    return _framed(title, content, script, connection)
+
+
+def joining_page(connection: HTTPConnection) -> HTMLResponse:
+    """Return what anybody may read who sets up a device: how it joins this hub."""
+    base = connection.scope.get("root_path", "")
+    url = str(connection.base_url).rstrip("/")
+    parts = [f"<h2>1. {escape(text('Install Strawberry'))}</h2>"]
+    parts += [_to_copy(platform, line) for platform, line in INSTALLING.items()]
+    parts += [
+        f'<p class="quiet">{escape(text(FROM_FILE))}</p>',
+        f"<h2>2. {escape(text('Join this home'))}</h2>",
+        _to_copy(text("In a new terminal window"), join_line(url)),
+        f"<h2>3. {escape(text('Admit it'))}</h2>",
+        (f'<p>{escape(text(ADMITTING))} <a href="{base}/login?next=/join">{escape(text("Log in"))}</a></p>'),
+        f"<h2>4. {escape(text('Let it run'))}</h2>",
+        _to_copy(text("In the same window"), RUNNING),
+    ]
+    return _framed(text("Add a device"), "\n".join(parts), f'src="{asset("join.js", base)}"', connection)
+
+
+def _to_copy(label: str, line: str) -> str:
+    what = escape(text("Copy: {what}", what=label))
+    return (
+        f'<p class="label">{escape(label)}</p><div class="line"><code>{escape(line)}</code>'
+        f'<button type="button" data-copied="{escape(text("Copied"))}" aria-label="{what}">'
+        f"{escape(text('Copy'))}</button></div>"
+    )
+
+
+def _framed(title: str, content: str, script: str, connection: HTTPConnection) -> HTMLResponse:
+    base, theme = connection.scope.get("root_path", ""), theme_of(connection)
+    page = f"""<!doctype html>
 <html lang="{LANGUAGE.get()}">
 <head>
 <meta charset="utf-8">
@@ -93,24 +134,18 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
 <title>{escape(title)} · Strawberry</title>
 <link rel="icon" type="image/svg+xml" href="{asset("strawberry.svg", base)}">
 <link rel="stylesheet" href="{asset("door.css", base)}">
-<script defer src="{asset("door.js", base)}" data-base="{base}" data-words="{said}"></script>
+<script defer {script}></script>
 </head>
 <body data-theme="{theme}">
 <main>
 <img src="{asset("strawberry.svg", base)}" alt="" width="56" height="56">
 <h1>{escape(title)}</h1>
-{f"<p>{escape(lead)}</p>" if lead else ""}
-<form method="post" action="{base}{path}" data-route="{base}{route}">
-{fields}
-<p id="error" role="alert" hidden></p>
-{f"<button>{escape(button)}</button>" if button else ""}
-</form>
-<p class="quiet">{escape(below)}</p>
+{content}
 </main>
 </body>
 </html>
 """
-    return HTMLResponse(content, headers=_HEADERS)
+    return HTMLResponse(page, headers=_HEADERS)
 
 
 def theme_of(connection: HTTPConnection) -> Theme:

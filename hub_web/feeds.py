@@ -132,9 +132,9 @@ class Feeds:
         question: str,
         *,
         conversation: str,
-        agent: str,
-        device: str | None,
-        replaces: str | None,
+        agent: str = "assistant",
+        device: str | None = None,
+        replaces: str | None = None,
     ) -> Feed:
         """Begin a turn.
 

@@ -28,6 +28,9 @@ STREAM_RETRY_S: Final = (0.5, 15.0)
 
 DEVICE_REFRESH_S: Final = 15.0
 DEVICES_REFRESH_S: Final = 10.0
+JOINING_REFRESH_S: Final = 3.0
+CONNECTED_LOOKS: Final = 15
+"""Seconds in which a hub connects to a Home Assistant that was just set up."""
 BUS_TICK_S: Final = 0.5
 TURN_LOOK_S: Final = 2.0
 """How often a turn that runs is looked at again."""

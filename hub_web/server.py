@@ -30,7 +30,16 @@ from hub_server.http.pages import path_in_app
 from hub_server.service import Hub
 from hub_web import limits
 from hub_web.api import Api
-from hub_web.door import ASSETS, FIXED, KEPT, door, serve_asset, serve_fixed, serve_manifest
+from hub_web.door import (
+    ASSETS,
+    FIXED,
+    KEPT,
+    door,
+    joining_page,
+    serve_asset,
+    serve_fixed,
+    serve_manifest,
+)
 from hub_web.feeds import Feeds
 from hub_web.parts.notices import push_text
 from hub_web.shell import add_missing_page, set_up_controls
@@ -180,7 +189,7 @@ class WebApp:
                 return
         session = await self._sessions.of(connection)
         if session is None:
-            await self._login(scope, path)(scope, receive, send)
+            await self._outside(scope, path)(scope, receive, send)
             return
         if (refusal := _refusal(connection, path, session)) is not None:
             await refusal(scope, receive, send)
@@ -210,7 +219,12 @@ class WebApp:
         """Tell a page whose socket was closed whether its session has ended."""
         return Response(status_code=401 if await self._sessions.of(request) is None else 204)
 
-    def _login(self, scope: Scope, path: str) -> Response:
+    def _outside(self, scope: Scope, path: str) -> Response:
+        """Return what who has no session gets: how a device joins, or the way to the login."""
+        if path == "/join":
+            connection = HTTPConnection(scope)
+            LANGUAGE.set(choose(connection.headers.get("accept-language"), self._household.language))
+            return joining_page(connection)
         if path.startswith("/_nicegui"):
             return error_response(path, 401, "unauthorized", "you are not logged in")
         query = scope["query_string"].decode("latin-1")

@@ -23,13 +23,14 @@ from agent_core.models.entries import (
 )
 from agent_core.models.ollama import open_ollama
 from agent_core.models.providers import PROVIDERS
-from agent_core.setup.looking import FoundOllama, ask_ollamas, ollamas_of
+from agent_core.setup.looking import FoundOllama, ask_ollamas, ollama_at, ollamas_of
 from agent_core.setup.probe import ToolUse, probe, with_loading_time
 from agent_core.setup.writing import own_variable, with_time, write_entries, write_key
 from chat.operations import ADMIN, Needs, Resource
 from contracts.addresses import Endpoint, endpoint
 from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryError
 from contracts.phrases import Phrase
+from contracts.validation import WebAddress
 from contracts.wire import OrAbsent, Part, Phrased, PhraseText, Strict
 from hub_registry.access.bearer import Bearer
 from hub_server import limits
@@ -286,9 +287,16 @@ async def set_key(
 
 
 @models.get(ADMIN, "/ollama")
-async def list_ollamas(files: ModelFiles, asking: Bearer) -> list[FoundOllama]:
-    """List each Ollama of the settings, with its models."""
-    return await ask_ollamas(ollamas_of(files.home, dict(os.environ)))
+async def list_ollamas(
+    files: ModelFiles, asking: Bearer, address: WebAddress | None = None
+) -> list[FoundOllama]:
+    """List each Ollama of the settings, with its models.
+
+    Args:
+        address: Of another one, which is asked in their place.
+    """
+    servers = ollamas_of(files.home, dict(os.environ)) if address is None else [ollama_at(address)]
+    return await ask_ollamas(servers)
 
 
 @models.stream(ADMIN, "/ollama/pull", method="POST")

@@ -44,8 +44,8 @@ async def devices() -> None:
     """Show all devices, live."""
     with row():
         if view.is_admin:
-            view.button(text("Add a device"), add_device, icon="add", kind="primary")
-            view.button(text("Enter a code"), _enter_code, icon="pin")
+            view.button(text("Add a device"), lambda: view.go("/join"), icon="add", kind="primary")
+            view.button(text("Enter a code"), enter_code, icon="pin")
     waiting = ui.element("div")
     place = ui.element("div")
     shape: Any = None
@@ -97,7 +97,7 @@ def _none() -> None:
     more = text("A computer, a Raspberry Pi or a phone: what it can do, the assistant can do.")
     with empty("devices", text("No devices yet"), more):
         if view.is_admin:
-            view.button(text("Add a device"), add_device, icon="add", kind="primary")
+            view.button(text("Add a device"), lambda: view.go("/join"), icon="add", kind="primary")
 
 
 def _device(device: DeviceAnswer) -> Callable[[DeviceAnswer], None]:
@@ -179,7 +179,7 @@ def _asking(asking: list[Waiting], show: Show) -> None:
                 view.button(text("Refuse"), refuse, kind="danger")
 
 
-async def _enter_code() -> None:
+async def enter_code() -> None:
     """Admit a device by the code that it shows, after its fingerprint was compared."""
 
     async def look() -> bool:

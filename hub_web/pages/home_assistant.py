@@ -8,7 +8,9 @@ from nicegui import ui
 from contracts.answers.system import ExposedEntity, ExposedItem, ExposedSkill, OutwardState
 from contracts.errors import StrawberryError
 from hub_home_assistant.outward.operations import expose, hide, look
+from hub_server.system.operations import show_system
 from hub_web.parts.forms import switch
+from hub_web.parts.home_assistant import HomeAssistantForm
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
 from hub_web.shell import page
 from hub_web.texts import text
@@ -32,6 +34,13 @@ class _HomeAssistant:
         """Build the page."""
         self._place = stack().classes("sb-parts").props("aria-live=polite")
         self._show(await view.api(look))
+        if (await view.api(show_system)).home_assistant is None:
+            with card(text("Use what is in Home Assistant"), icon="lightbulb"):
+                note(text("The assistant then uses the lights, heaters and sensors that you have there."))
+                HomeAssistantForm(self._reload)
+
+    async def _reload(self) -> None:
+        view.go("/home-assistant")
 
     def _show(self, found: OutwardState) -> None:
         self._place.clear()

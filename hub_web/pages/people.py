@@ -14,6 +14,7 @@ from hub_web.parts.files import in_browser
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.invitation import shown_once
 from hub_web.parts.layout import Table, Tone, Words, actions, badge, card, code, cut, grid, note, row
+from hub_web.parts.network import qr_code
 from hub_web.shell import page
 from hub_web.texts import languages, text
 from hub_web.view import Show, view
@@ -152,11 +153,17 @@ async def _new_token(show: Show) -> None:
         days = choice(text("Good for"), {each: text("{n} days", n=each) for each in (7, 30, 365)}, 30)
 
 
-def _once(title: str, secret: str, more: str = "") -> None:
-    """Show what is shown only now."""
+def _once(title: str, secret: str, more: str = "", *, drawn: bool = False) -> None:
+    """Show what is shown only now.
+
+    Args:
+        drawn: Whether as a QR code, too.
+    """
     with shown_once(title, secret):
         if more:
             Words("p", more)
+        if drawn:
+            qr_code(secret, text("The link as a QR code"))
         code(secret, label=title).classes("sb-wrap")
         note(text("It is shown only now."))
 
@@ -180,7 +187,9 @@ async def _people() -> None:
 
     with card(text("People of this home"), icon="group") as tools:
         with tools:
-            view.button(text("Add a person"), partial(_edit, None, show), icon="person_add", kind="primary")
+            view.button(
+                text("Add a person"), partial(edit_person, None, show), icon="person_add", kind="primary"
+            )
         columns = [text("Name"), text("Role"), text("Password"), ""]
         table = Table(columns, label=text("People of this home"))
     await show()
@@ -192,12 +201,12 @@ def _person_tools(user: UserAnswer, show: Show) -> None:
         view.button(text("Code"), partial(_code, user), icon="pin", tip=tip)
         if user.id != view.user.id:
             tip = text("Edit {name}", name=user.name)
-            view.button(text("Edit"), partial(_edit, user, show), tip=tip)
+            view.button(text("Edit"), partial(edit_person, user, show), tip=tip)
             tip = text("Remove {name}", name=user.name)
             view.button(text("Remove"), partial(_remove, user, show), kind="danger", tip=tip)
 
 
-async def _edit(user: UserAnswer | None, show: Show) -> None:
+async def edit_person(user: UserAnswer | None, show: Show) -> None:
     """Ask for the name and the role of a person, or of a new one."""
 
     async def save() -> None:
@@ -234,8 +243,9 @@ def _show_code(made: CodeAnswer) -> None:
         time=view.at(made.expires_at),
     )
     if not made.reachable:
-        more += " " + text("It works on this machine only: start the hub with --lan for others.")
-    _once(text("One-time code for {name}", name=made.user.name), made.link, more)
+        more += " " + text("It works on this machine only: allow other machines on the page System.")
+    title = text("One-time code for {name}", name=made.user.name)
+    _once(title, made.link, more, drawn=made.reachable)
 
 
 async def _remove(user: UserAnswer, show: Show) -> None:

@@ -11,6 +11,7 @@ from contracts.wire import rfc3339
 from hub_agent.bus.connection import BusHealth
 from hub_agent.settings import BusKind
 from hub_server.system import operations
+from hub_server.system.first_steps import show_lan
 from hub_server.system.host import CheckAnswer
 from hub_server.system.operations import RestorableBackup, ShownLine, SystemState
 from hub_web import limits
@@ -33,6 +34,7 @@ from hub_web.parts.layout import (
     row,
     stack,
 )
+from hub_web.parts.network import show_lan as show_access
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -42,10 +44,13 @@ from hub_web.view import view
 async def system() -> None:
     """Show how everything is, and what can be done about it."""
     found = await view.api(operations.show_system)
+    view.link(text("First steps of a new home"), "/first-steps")
     with grid(least=300):
         _hub(found)
         _links(found)
         _stores(found)
+    with card(text("Access from other machines"), icon="wifi"):
+        show_access(await view.api(show_lan), can_end=True)
     with card(text("Checks"), icon="fact_check") as tools:
         place = stack()
 

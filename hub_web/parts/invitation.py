@@ -4,11 +4,10 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import segno
 from nicegui import ui
 
 from contracts.answers.devices import InvitationAnswer
-from hub_web.parts.layout import Words, actions, code, facts, problem, stack
+from hub_web.parts.layout import Words, actions, code, facts, problem
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -40,23 +39,8 @@ def show_invitation(name: str, invitation: InvitationAnswer) -> None:
         if not invitation.reachable:
             problem(
                 text("This address works on this machine only."),
-                text("For other devices, start the hub with --lan."),
+                text("Allow other machines on the page System."),
             )
-        with ui.element("div").classes("sb-join"):
-            with ui.element("div").classes("sb-qr"):
-                ui.html(_drawn(line, text("The command as a QR code")), sanitize=False)
-            with stack():
-                Words("p", text("Run this on the device, or scan it there. It works once."))
-                code(line, label=text("Command")).classes("sb-wrap")
-                facts(
-                    {
-                        text("Expires"): view.at(invitation.expires_at),
-                        text("Key of the hub"): invitation.hub_key,
-                    }
-                )
-
-
-def _drawn(line: str, label: str) -> str:
-    """Return a QR code as SVG; nothing of it is text of others."""
-    drawn = segno.make(line, error="l").svg_inline(omitsize=True, border=2, dark="#000", light="#fff")
-    return drawn.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+        Words("p", text("Run this in a terminal of the device. It works once."))
+        code(line, label=text("Command")).classes("sb-wrap")
+        facts({text("Expires"): view.at(invitation.expires_at), text("Key of the hub"): invitation.hub_key})

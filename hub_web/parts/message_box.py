@@ -3,24 +3,30 @@
 from nicegui import ui
 
 from hub_web.feeds import Feed
-from hub_web.parts.layout import refilled
+from hub_web.parts.layout import actions, refilled
 from hub_web.parts.turns.turn import TurnBox
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import Show, view
 from identity.ids import uuid7
 
 
 class MessageBox:
-    """The box; all messages of one visit are one conversation."""
+    """The box; all messages of one visit are one conversation.
 
-    def __init__(self) -> None:
+    Args:
+        said: What is in it at first.
+        done: Called by a button below the answer.
+    """
+
+    def __init__(self, said: str = "", done: Show | None = None) -> None:
+        self._done = done
         self._conversation = uuid7()
         self._running: Feed | None = None
         with ui.element("form").classes("sb-ask").on("submit.prevent", self._send):
             ui.icon("chat_bubble_outline")
-            self._input = ui.input().props("borderless dense maxlength=32000").classes("sb-grow")
-            said = text("Ask or tell your home …")
-            self._input.props["placeholder"] = self._input.props["aria-label"] = said
+            self._input = ui.input(value=said).props("borderless dense maxlength=32000").classes("sb-grow")
+            label = text("Ask or tell your home …")
+            self._input.props["placeholder"] = self._input.props["aria-label"] = label
             send = view.button("", self._send, icon="arrow_upward", kind="primary", tip=text("Send"))
             send.classes("sb-send")
         self._place = ui.element("div").classes("sb-asked")
@@ -33,15 +39,7 @@ class MessageBox:
             view.notify(text("One after the other: an answer is on its way."), kind="info")
             return
         self._input.value = ""
-        feed = view.feeds.ask(
-            view.user.id,
-            view.api,
-            said,
-            conversation=self._conversation,
-            agent="assistant",
-            device=None,
-            replaces=None,
-        )
+        feed = view.feeds.ask(view.user.id, view.api, said, conversation=self._conversation)
         self._running = feed
         with refilled(self._place):
             box = TurnBox(said, turn=feed.turn, on_edit=self._open_chat, on_retry=self._open_chat)
@@ -51,6 +49,9 @@ class MessageBox:
     async def _follow(self, box: TurnBox, feed: Feed) -> None:
         try:
             await box.follow(feed, begun=lambda: None)
+            if self._done is not None:
+                with self._place, actions():
+                    view.button(text("Continue"), self._done, icon="arrow_forward")
         finally:
             self._running = None
 

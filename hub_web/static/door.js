@@ -44,7 +44,7 @@
   async function firstSteps(answer) {
     if (!code || (await answer.json()).user?.role !== "admin") return null;
     const models = await fetch(`${base}/api/models`);
-    return models.ok && !(await models.json()).models.length ? `${base}/models` : null;
+    return models.ok && !(await models.json()).models.length ? `${base}/first-steps` : null;
   }
 
   form.addEventListener("submit", async (event) => {

@@ -61,6 +61,7 @@ def test_the_first_model_is_tried_and_written_with_a_key_that_is_never_shown(
     picture(page, "models-first-steps")
     page.get_by_role("button", name="Use this model").click()
     expect(page.get_by_role("listitem").filter(has_text="scripted")).to_contain_text("ready")
+    expect(page.get_by_role("heading", name="Try it now")).to_be_visible()
     assert model.requests[-1].headers["authorization"] == f"Bearer {KEY}"
     assert f"SCRIPTED_API_KEY={KEY}" in (house.home / ".env").read_text()
     page.reload()

@@ -14,7 +14,7 @@ from hub_server.system import models as operations
 from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, TriedModel
 from hub_web.parts.files import size
 from hub_web.parts.forms import choice, refuse, text_field
-from hub_web.parts.layout import Words, actions, dot, heading, note, problem, refilled, stack
+from hub_web.parts.layout import Words, actions, dot, heading, note, problem, refilled, row, stack
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
 from hub_web.view import view
@@ -73,19 +73,20 @@ class Adding:
         with refilled(self._rest):
             await self._second(provider)
 
-    async def _second(self, provider: Provider) -> None:
+    async def _second(self, provider: Provider, asked: str | None = None) -> None:
         heading(text("Which one?"), level=3)
         local: tuple[LocalModel, ...] = ()
         self._server = ""
         if provider.is_local:
             async with view.busy():
-                found = await view.api(operations.list_ollamas)
+                found = await view.api(operations.list_ollamas, asked)
             for server in found[:1]:
                 if server.problem:
                     problem(server.problem)
                 local = server.models
                 # The hub may find it by a variable of its own, which an entry does not go by.
                 self._server = server.address if server.address != provider.address else ""
+            self._look_again(provider, asked or (found[0].address if found else provider.address))
         with ui.element("div").classes("sb-form"):
             self._model: Any
             if local:
@@ -108,6 +109,16 @@ class Adding:
         with actions():
             view.button(text("Test"), self._test, icon="play_arrow")
             view.button(text("Use this model"), self._save, kind="primary", icon="check")
+
+    def _look_again(self, provider: Provider, asked: str) -> None:
+        async def look() -> None:
+            with refilled(self._rest):
+                await self._second(provider, (address.value or "").strip() or None)
+
+        with row():
+            hint = text("Ollama on another machine: for example http://192.168.1.5:11434")
+            address = text_field(text("Address of Ollama"), asked, hint=hint).classes("sb-grow")
+            view.button(text("Look again"), look, icon="refresh")
 
     def _entry(self) -> ModelEntry:
         model = str(self._model.value or "").strip()

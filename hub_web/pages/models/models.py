@@ -17,6 +17,7 @@ from hub_web.pages.models.adding import Adding, show_result
 from hub_web.pages.models.ollama import Ollama
 from hub_web.parts.forms import choice, number_field, text_field
 from hub_web.parts.layout import Words, card, cut, dot, heading, note, problem, refilled, stack
+from hub_web.parts.message_box import MessageBox
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -38,6 +39,7 @@ class _Models:
 
     settings: ModelSettings = field(init=False)
     states: dict[str, ModelState] = field(default_factory=dict)
+    _is_read: bool = False
 
     async def show(self) -> None:
         self._place = stack()
@@ -48,12 +50,17 @@ class _Models:
 
     async def refresh(self) -> None:
         """Read everything again and show it."""
+        was_empty = self._is_read and not self.settings.entries
         self.settings = await view.api(operations.show_settings)
+        self._is_read = True
         answer = await view.api(operations.list_models)
         self.states = {each.name: each for each in answer.models}
         with refilled(self._place):
             if self.settings.entries:
                 self._list()
+                if was_empty:
+                    with card(text("Try it now"), icon="chat_bubble_outline"):
+                        MessageBox(text("What can you do?"))
             else:
                 self._first_steps()
 

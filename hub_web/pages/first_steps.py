@@ -1,0 +1,138 @@
+"""First steps: from a model to the people of the home; each step shows whether it is done."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from nicegui import ui
+
+from chat.conversations import list_conversations
+from hub_registry.http.devices import list_devices
+from hub_registry.http.users import list_users
+from hub_server.system import models
+from hub_server.system.first_steps import SkippedSteps, Step, list_skipped, show_lan, skip
+from hub_server.system.operations import show_system
+from hub_web.pages.models.adding import Adding
+from hub_web.pages.people import edit_person
+from hub_web.parts.home_assistant import HomeAssistantForm
+from hub_web.parts.layout import Words, actions, badge, note, problem, refilled, row, stack
+from hub_web.parts.message_box import MessageBox
+from hub_web.parts.network import show_lan as show_access
+from hub_web.shell import page
+from hub_web.texts import text
+from hub_web.view import view
+
+Build = Callable[[], Awaitable[None]]
+"""Makes what a step has to show."""
+
+
+@page("/first-steps", title="First steps", admin=True)
+async def first_steps() -> None:
+    """Show the steps, with the first open one unfolded."""
+    note(text("Skip what you do not need now. You find this page again on the page System."))
+    await _Steps().show()
+
+
+class _Steps:
+    """The page as one browser shows it."""
+
+    def __init__(self) -> None:
+        self._place = stack()
+
+    async def show(self) -> None:
+        """Read everything again, and unfold the first step that is neither done nor skipped."""
+        self._skipped = (await view.api(list_skipped)).steps
+        builders = (self._model, self._chat, self._phone, self._device, self._home_assistant, self._people)
+        steps = [await each() for each in builders]
+        open_ones = [name for name, _, done, _ in steps if not done and name not in self._skipped]
+        with refilled(self._place), ui.element("ol").classes("sb-first-steps"):
+            for name, title, done, build in steps:
+                await self._step(name, title, build, done=done, is_open=name in open_ones[:1])
+        if not open_ones:
+            with self._place, row():
+                Words("p", text("That is all. Your home is ready."), "sb-strong")
+                view.link(text("To the start page"), "/")
+
+    async def _step(self, name: Step, title: str, build: Build, *, done: bool, is_open: bool) -> None:
+        with ui.element("li"), ui.element("details").classes("sb-card sb-fold") as fold:
+            fold.props["open"] = is_open
+            with ui.element("summary"):
+                icon = "check_circle" if done else "radio_button_unchecked"
+                ui.icon(icon).classes("sb-step-done" if done else "").props("aria-hidden=true")
+                Words("h2", title, "sb-h2 sb-grow")
+                if done:
+                    badge(text.of("a step", "done"), "good")
+                elif name in self._skipped:
+                    badge(text.of("a step", "skipped"))
+            with stack():
+                await build()
+                if not done and name not in self._skipped:
+                    with actions():
+                        view.button(text("Skip this step"), partial(self._skip, name), kind="flat")
+
+    async def _skip(self, name: Step) -> None:
+        await view.api(skip, SkippedSteps(steps=[*self._skipped, name]))
+        await self.show()
+
+    # -- the steps: name, title, whether it is done, and what it shows ---------------------------
+
+    async def _model(self) -> tuple[Step, str, bool, Build]:
+        found = await view.api(models.list_models)
+
+        async def build() -> None:
+            if found.models:
+                note(text("{name} answers.", name=found.models[0].name))
+                view.link(text("All models"), "/models")
+                return
+            note(text("Simple sentences work without one. A language model understands everything else."))
+            Adding(await view.api(models.show_settings), self.show).show()
+
+        return "model", text("Add a language model"), bool(found.models), build
+
+    async def _chat(self) -> tuple[Step, str, bool, Build]:
+        asked = await view.api(list_conversations, 1)
+
+        async def build() -> None:
+            MessageBox(text("What can you do?"), None if asked else self.show)
+
+        return "chat", text("Try it"), bool(asked), build
+
+    async def _phone(self) -> tuple[Step, str, bool, Build]:
+        found = await view.api(show_lan)
+
+        async def build() -> None:
+            show_access(found)
+
+        return "phone", text("Open it on your phone"), bool(found.url), build
+
+    async def _device(self) -> tuple[Step, str, bool, Build]:
+        joined = [each for each in await view.api(list_devices) if each.state in ("online", "offline")]
+
+        async def build() -> None:
+            note(text("A computer, a Raspberry Pi or a phone: what it can do, the assistant can do."))
+            with actions():
+                view.button(text("Add a device"), lambda: view.go("/join"), icon="add", kind="primary")
+
+        # One of them is this machine's own.
+        return "device", text("Add a device"), len(joined) > 1, build
+
+    async def _home_assistant(self) -> tuple[Step, str, bool, Build]:
+        health = (await view.api(show_system)).home_assistant
+
+        async def build() -> None:
+            if health is not None and health.error and not health.connected:
+                problem(text.message(health.error))
+            note(text("The assistant then uses the lights, heaters and sensors that you have there."))
+            HomeAssistantForm(self.show)
+
+        return "home-assistant", "Home Assistant", health is not None and health.connected, build
+
+    async def _people(self) -> tuple[Step, str, bool, Build]:
+        known = await view.api(list_users)
+
+        async def build() -> None:
+            note(text("Each person gets a link, and chooses a password with it."))
+            with actions():
+                add = partial(edit_person, None, self.show)
+                view.button(text("Add a person"), add, icon="person_add", kind="primary")
+
+        return "people", text("Add the people of your home"), len(known) > 1, build

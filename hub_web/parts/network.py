@@ -1,0 +1,74 @@
+"""Access for other machines: a switch, what it does, and the address with its QR code."""
+
+import segno
+from nicegui import ui
+
+from hub_server.system.first_steps import LanState, switch_lan
+from hub_web.parts.layout import actions, code, dot, note, problem, stack
+from hub_web.texts import text
+from hub_web.view import view
+
+
+def qr_code(content: str, label: str) -> None:
+    """Show a text as a QR code; nothing of the SVG is text of others."""
+    drawn = segno.make(content, error="l").svg_inline(omitsize=True, border=2, dark="#000", light="#fff")
+    with ui.element("div").classes("sb-qr"):
+        ui.html(drawn.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1), sanitize=False)
+
+
+def show_lan(found: LanState, *, path: str = "", told: str = "", can_end: bool = False) -> None:
+    """Show who can connect, with the switch where it can be changed.
+
+    Args:
+        path: Of the page that the QR code opens.
+        told: What is done with the code.
+        can_end: Whether access can be ended here, too.
+    """
+    if found.url:
+        _address(found, found.url + path, told)
+    if found.exposure == "insecure":
+        problem(text("The connection is not encrypted: everybody in your network can read along."))
+    elif found.exposure == "loopback" and not found.url:
+        dot("warn", text("Only this machine can open this page."))
+        note(
+            text(
+                "If you allow it, phones, computers and devices in your network can connect, encrypted. "
+                "Everybody still needs a password. The hub makes a certificate and restarts, which takes "
+                "some seconds; you can undo this on the page System."
+            )
+        )
+    if found.url and not found.devices:
+        note(text("Devices cannot join yet: their broker accepts this machine only. Restart it."))
+    is_on = found.exposure != "loopback"
+    if found.obstacle:
+        if can_end or not found.url:
+            note(text("It cannot be changed here: {why}.", why=text.message(found.obstacle)))
+        return
+
+    async def switch() -> None:
+        await view.api(switch_lan, not is_on)
+        with view.dialog(text("The hub restarts")) as waiting:
+            waiting.props("persistent")
+            note(text("This takes some seconds. Then this page loads again by itself."))
+            ui.spinner(size="lg", color=None).classes("sb-centre")
+
+    with actions():
+        if not is_on:
+            view.button(text("Allow other machines"), switch, icon="wifi", kind="primary")
+        elif can_end:
+            view.button(text("Allow this machine only"), switch, icon="link_off", kind="danger")
+
+
+def _address(found: LanState, address: str, told: str) -> None:
+    with ui.element("div").classes("sb-join"):
+        qr_code(address, text("The address of this page as a QR code"))
+        with stack():
+            note(told or text("Point the camera of the phone at the code, and log in with your name."))
+            code(address, label=text("Address")).classes("sb-wrap")
+            if found.fingerprint:
+                warning = text(
+                    "The phone warns once that it does not know the certificate: your home made it itself. "
+                    "Continue if its SHA-256 fingerprint is this one:"
+                )
+                note(warning)
+                code(found.fingerprint, label=text("Fingerprint of the certificate")).classes("sb-wrap")

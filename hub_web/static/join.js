@@ -1,0 +1,14 @@
+// The page for whoever sets up a device: its buttons copy the line before them.
+"use strict";
+for (const button of document.querySelectorAll(".line button")) {
+  button.addEventListener("click", async () => {
+    const line = button.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(line.textContent);
+      button.textContent = button.dataset.copied;
+    } catch {
+      // A page without TLS may not write there: the line is marked, so that it can be copied by hand.
+      getSelection().selectAllChildren(line);
+    }
+  });
+}

@@ -1,0 +1,185 @@
+"""The first steps of a new home as a person clicks them."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.e2e.house import House, wait_for
+from tests.hub_home_assistant.recorded import TOKEN, Recorded, recorded
+from tests.model_server import Says, ScriptedModel
+from tests.ports import free_port
+from tests.web.conftest import Visitor
+
+Visit = Callable[..., Visitor]
+Picture = Callable[[Page, str], Path]
+
+PASSWORD = "a garden full of strawberries"
+
+
+@pytest.fixture
+def bare_house(tmp_path: Path, sandbox_files: Path) -> Iterator[House]:
+    """A home that was just started, without a model."""
+    with House(tmp_path / "house", sandbox=sandbox_files, debug=False) as home:
+        home.start_up("--https-port", str(free_port()), "--mqtts-port", str(free_port()))
+        yield home
+
+
+@contextmanager
+def home_assistant() -> Iterator[Recorded]:
+    """Serve a recorded Home Assistant beside the browser."""
+    started, made = threading.Event(), []
+
+    async def serve() -> None:
+        async with recorded(entities={"light.hall": ("on", {}, {})}) as server:
+            made.append((server, asyncio.get_running_loop(), ended := asyncio.Event()))
+            started.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    started.wait()
+    server, loop, ended = made[0]
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+
+
+def _step(page: Page, title: str) -> Locator:
+    return page.locator(".sb-first-steps > li").filter(
+        has=page.get_by_role("heading", name=title, exact=True)
+    )
+
+
+def test_a_new_home_is_ready_without_a_shell_on_the_hub(
+    page_of: Visit, picture: Picture, bare_house: House, model: ScriptedModel, tmp_path: Path
+) -> None:
+    model.script = lambda _: Says(text="Good morning.")
+    visitor = page_of(None, of=bare_house)
+    # A restarted hub is away for a moment.
+    visitor.expected += ["ERR_", "WebSocket", "Failed to load resource", "Failed to fetch"]
+    page = visitor.page
+    page.goto(f"{bare_house.url}/")
+    expect(page.get_by_text("in the line “setup”")).to_be_visible()
+    link = re.search(r"setup +(\S+/setup#\S+)", bare_house.log("up"))
+    assert link is not None
+    page.goto(link[1])
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_label("Password again").fill(PASSWORD)
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("heading", name="First steps")).to_be_visible()
+    picture(page, "first-steps")
+    _add_a_model(page, model)
+    chat = _step(page, "Try it")
+    chat.get_by_role("button", name="Send").click()
+    expect(chat).to_contain_text("Good morning.")
+    picture(page, "first-steps-chat")
+    chat.get_by_role("button", name="Continue").click()
+    expect(chat.get_by_text("done", exact=True)).to_be_visible()
+    _allow_other_machines(page, picture)
+    _add_a_device(visitor, picture, tmp_path / "porch")
+    visitor.open("/first-steps")
+    with home_assistant() as assistant:
+        step = _step(page, "Home Assistant")
+        step.get_by_label("Address of Home Assistant").fill(assistant.url)
+        expect(step.get_by_role("link", name="Open your profile")).to_have_attribute(
+            "href", f"{assistant.url}/profile/security"
+        )
+        step.get_by_label("Long-lived access token").fill(TOKEN)
+        picture(page, "first-steps-home-assistant")
+        step.get_by_role("button", name="Test and save").click()
+        # The hub was started since the password was typed.
+        page.get_by_role("dialog").get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Continue").click()
+        expect(page.get_by_text("with 1 entities, 1 exposed to Assist")).to_be_visible()
+        expect(step.get_by_text("done", exact=True)).to_be_visible()
+        _step(page, "Add the people of your home").get_by_role("button", name="Skip this step").click()
+        expect(page.get_by_text("Your home is ready.")).to_be_visible()
+        for title in ("Add a language model", "Try it", "Open it on your phone", "Add a device"):
+            expect(_step(page, title).get_by_text("done", exact=True)).to_be_visible()
+        picture(page, "first-steps-done")
+        _invite(page, picture)
+
+
+def _add_a_model(page: Page, model: ScriptedModel) -> None:
+    step = _step(page, "Add a language model")
+    step.get_by_role("button", name="OpenAI, or compatible").click()
+    step.get_by_label("Model").fill("scripted")
+    step.get_by_label("Address").fill(model.base_url)
+    step.get_by_label("Key").fill("s3cret")
+    step.get_by_role("button", name="Use this model").click()
+    page.get_by_role("dialog").get_by_role("button", name="Use it").click()
+    expect(step.get_by_text("done", exact=True)).to_be_visible()
+
+
+def _allow_other_machines(page: Page, picture: Picture) -> None:
+    step = _step(page, "Open it on your phone")
+    picture(page, "first-steps-phone")
+    step.get_by_role("button", name="Allow other machines").click()
+    expect(page.get_by_role("dialog", name="The hub restarts")).to_be_visible()
+    expect(step.get_by_text("done", exact=True)).to_be_visible()
+    step.get_by_role("heading").click()
+    expect(step.get_by_role("img", name="The address of this page as a QR code")).to_be_visible()
+    expect(step.get_by_role("region", name="Address")).to_have_text(re.compile(r"https://\S+:\d+"))
+    picture(page, "first-steps-phone-on")
+
+
+def _add_a_device(visitor: Visitor, picture: Picture, home: Path) -> None:
+    page, house = visitor.page, visitor.house
+    _step(page, "Add a device").get_by_role("button", name="Add a device").click()
+    command = page.get_by_role("region", name="In a new terminal window").inner_text().split()
+    assert command[:3] == ["strawberry", "spoke", "join"]
+    picture(page, "join")
+    house.start("porch", *command[1:], "--name", "Porch", home=home)
+    expect(page.get_by_text("Porch asks to join")).to_be_visible()
+    code = wait_for(lambda: re.search(r"code +(\S+)", house.log("porch")), what="the code")
+    page.get_by_role("button", name="Enter its code").click()
+    page.get_by_label("Code", exact=True).fill(code[1])
+    page.get_by_role("button", name="Look", exact=True).click()
+    page.get_by_role("button", name="It is the same: let it in").click()
+    house.processes["porch"].wait()
+    assert "Joined" in house.log("porch")
+    expect(page.get_by_text("Porch is admitted: offline")).to_be_visible()
+    running = page.get_by_role("region", name="After you have admitted it below").inner_text().split()
+    house.start("porch", *running[1:], home=home)
+    expect(page.get_by_text("Porch is here")).to_be_visible()
+    house.kill("porch")
+
+
+def _invite(page: Page, picture: Picture) -> None:
+    step = _step(page, "Add the people of your home")
+    step.get_by_role("heading").click()
+    step.get_by_role("button", name="Add a person").click()
+    page.get_by_label("Name", exact=True).fill("Grace")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("img", name="The link as a QR code")).to_be_visible()
+    picture(page, "person-invitation")
+    page.get_by_role("button", name="Done").click()
+    expect(step.get_by_text("done", exact=True)).to_be_visible()
+
+
+def test_who_is_not_logged_in_reads_how_a_device_joins(
+    page_of: Visit, picture: Picture, house: House
+) -> None:
+    visitor = page_of(None, phone=True)
+    page = visitor.page
+    page.goto(f"{house.url}/join")
+    expect(page.get_by_text(f"strawberry spoke join {house.url}")).to_be_visible()
+    picture(page, "join-outside")
+    page.get_by_role("link", name="Log in").click()
+    expect(page).to_have_url(f"{house.url}/login?next=/join")
+
+
+@pytest.mark.parametrize("path", ["first-steps", "join"])
+def test_the_pages_fit_a_phone_in_german_and_in_the_dark(page_of: Visit, picture: Picture, path: str) -> None:
+    page = page_of(phone=True, dark=True, locale="de-DE").open(f"/{path}")
+    expect(page.get_by_role("heading", level=2).first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    picture(page, f"{path}-german-phone")
