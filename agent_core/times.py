@@ -12,6 +12,8 @@ from agent_core import limits
 from contracts.errors import InvalidMessage
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+"""Of durations as they are shown, the largest first."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])"
 
@@ -81,3 +83,9 @@ Since = Annotated[
     float, BeforeValidator(parse_since), WithJsonSchema({"type": "string", "maxLength": limits.MAX_TIME})
 ]
 """A query parameter that `parse_since` reads."""
+
+
+def ago(seconds: float) -> str:
+    """Write how long ago something was, in its largest unit: ``2 h ago``."""
+    size, unit = next((each for each in UNITS if seconds >= each[0]), UNITS[-1])
+    return f"{max(0, seconds) // size:.0f} {unit} ago"

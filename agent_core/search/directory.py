@@ -1,20 +1,20 @@
 """Devices and their skills, in memory: lookups by name that hub and spoke share."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final, Generic, Protocol, TypeVar
 
 from agent_core.schemas.foreign_schema import check_schema
 from agent_core.schemas.nearest import suggestion
+from agent_core.times import ago
 from contracts.devices.registration import MAX_SCHEMA, Method, Registration
 from contracts.errors import CallError, ErrorCode, InvalidMessage
 from contracts.phrases import Phrase
 
 HUB_KEY: Final = "hub"
 """Key of the virtual device on which device-agnostic skills are called."""
-
-_DAY_H: Final = 24
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,8 @@ class SkillDirectory(Generic[E]):
             seen = found.entry.last_heartbeat
             raise CallError(
                 ErrorCode.OFFLINE,
-                f"{found.entry.display_name} is {reason}" + (f", last seen {_ago(seen)}" if seen else ""),
+                f"{found.entry.display_name} is {reason}"
+                + (f", last seen {ago(time.time() - seen.timestamp())}" if seen else ""),
                 hint=Phrase(
                     "{skill}.{method} is also on {elsewhere}", skill=skill, method=method, elsewhere=elsewhere
                 )
@@ -436,13 +437,3 @@ class SkillDirectory(Generic[E]):
 def _heartbeat(found: Found[E]) -> float:
     moment = found.entry.last_heartbeat
     return moment.timestamp() if moment else 0.0
-
-
-def _ago(moment: datetime) -> str:
-    passed = datetime.now(UTC) - moment
-    if passed < timedelta(minutes=2):
-        return f"{max(0, int(passed.total_seconds()))} seconds ago"
-    if passed < timedelta(hours=2):
-        return f"{int(passed.total_seconds() // 60)} minutes ago"
-    hours = int(passed.total_seconds() // 3600)
-    return f"{hours} hours ago" if hours < 2 * _DAY_H else f"{hours // _DAY_H} days ago"

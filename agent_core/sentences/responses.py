@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent_core import limits
 from agent_core.schemas.foreign_schema import without_null
+from agent_core.times import UNITS
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, StrawberryError
 from contracts.text import shortened
@@ -31,7 +32,6 @@ MAX_ANSWER: Final = 2_000
 
 
 _BYTE_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
-_SECONDS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _PLACEHOLDER: Final = re.compile(r"\{(?P<path>\w+(?:\.\w+)*)(?::(?P<format>[^{}\[\]]*))?\}")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DURATION: Final = TypeAdapter(timedelta)
@@ -349,7 +349,7 @@ def duration_text(seconds: float) -> str:
         return f"{sign}{left:.1f} s"
     left = round(left)
     parts: list[str] = []
-    for size, unit in _SECONDS:
+    for size, unit in UNITS:
         count, left = divmod(left, size)
         if count or parts:
             parts.append(f"{count} {unit}" if count else "")

@@ -46,7 +46,7 @@ class TurnFilter(Strict):
 
     conversation: Token | None = None
     device: Token | None = None
-    outcome: TurnOutcome | Literal["running"] | None = None
+    outcome: Literal[TurnOutcome, "running"] | None = None
     since: Since | None = None
     before: Annotated[str, Field(max_length=200)] | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50

@@ -27,10 +27,11 @@ from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.decisions.steps import Steps
-from hub_live.watchers.definition import By, WatchedValue, sources_of
+from hub_live.watchers.definition import WatchedValue, sources_of
 from hub_live.watchers.phases import is_watching
 from hub_live.watchers.predicates import UTC_CLOCK, Clock, Evaluator, Predicate, parse
 from hub_live.watchers.tables import WatcherRow
+from hub_registry.access.bearer import Bearer
 
 _NAME: Final = "watchers"
 """Of the recording that is made for the watchers themselves."""
@@ -183,7 +184,7 @@ class Recordings:
             self.feed.refill(found)
 
     def read(
-        self, by: By, sources: Iterable[WatchedValue], *, since: float, capture: str = ""
+        self, by: Bearer, sources: Iterable[WatchedValue], *, since: float, capture: str = ""
     ) -> Iterable[Sample | Gap]:
         """Return what all recordings and memory have of these values, in order; iterating it blocks.
 
@@ -192,7 +193,7 @@ class Recordings:
             capture: Id of the one capture to read instead.
         """
         if capture:
-            return self.captures.read(by.user, capture, of_all=by.of_all)
+            return self.captures.read(by.user, capture, of_all=by.is_admin)
         kept = _topics(sources)
         recent: list[Sample | Gap] = []
         for each in kept:

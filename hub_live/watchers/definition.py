@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -23,7 +22,6 @@ from contracts.wire import Json, Strict
 from hub_live import limits
 from hub_live.watchers.predicates import KEYWORDS
 from hub_live.watchers.tables import WatcherRow
-from hub_registry.access.accounts import User
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
@@ -275,26 +273,6 @@ def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:
 def topics_json(sources: Mapping[str, WatchedValue]) -> dict[str, Any]:
     """Return what a watcher sees as it is stored."""
     return {name: source.model_dump(exclude_none=True) for name, source in sources.items()}
-
-
-@dataclass(frozen=True)
-class By:
-    """The person who makes, sees or changes a watcher.
-
-    Attributes:
-        token: ``jti`` of the token that is used.
-        may_confirm: Whether this person confirms calls here, so that approved calls count as confirmed.
-        of_all: Whether those of other people are meant, too: for an admin who manages the home.
-    """
-
-    user: User
-    token: str = ""
-    may_confirm: bool = False
-    of_all: bool = False
-
-    def may_see(self, row: WatcherRow) -> bool:
-        """Return whether a watcher is theirs to see and change."""
-        return self.of_all or row.owner == self.user.id
 
 
 def _free_name(topic: str, taken: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from contracts.answers.watchers import (
     WatcherWithHistory,
 )
 from contracts.wire import Part, Strict
-from hub_live.watchers.definition import Approval, By, Edit, WatcherRequest
+from hub_live.watchers.definition import Approval, Edit, WatcherRequest
 from hub_live.watchers.timers import Timers, TimerSummary
 from hub_live.watchers.watchers import Watchers
 from hub_registry.access.bearer import Bearer
@@ -57,11 +57,6 @@ watchers: Resource[Watchers, Bearer] = Resource("watchers", "/api/watchers")
 timers: Resource[Timers, Bearer] = Resource("timers", "/api/timers")
 
 
-def by(asking: Bearer) -> By:
-    """Return who asks, for watchers."""
-    return By(asking.user, asking.claims.jti, may_confirm=asking.may_confirm, of_all=asking.is_admin)
-
-
 @watchers.get(LOOK, skill="list")
 @skill_method(read_only=True, untrusted_output=True)
 async def list_watchers(watchers: Watchers, asking: Bearer) -> list[WatcherSummary]:
@@ -70,7 +65,7 @@ async def list_watchers(watchers: Watchers, asking: Bearer) -> list[WatcherSumma
     `state` is `draft`, `active`, `paused` or `failed`; `fired` counts how often the predicate became true,
     `digest` is of all that an approval is for.
     """
-    return watchers.of(by(asking))
+    return watchers.of(asking)
 
 
 @watchers.post(CALL, status=201)
@@ -80,14 +75,14 @@ async def create(watchers: Watchers, asking: Bearer, wanted: WatcherRequest) -> 
     `topics` may be a list; they are then named by their last level. Without `predicate` one is proposed and
     it is a `draft`.
     """
-    return await watchers.create(wanted, by(asking))
+    return await watchers.create(wanted, asking)
 
 
 @watchers.get(LOOK, "/{name}", skill="show")
 @skill_method(read_only=True, untrusted_output=True)
 async def show(watchers: Watchers, asking: Bearer, name: str) -> WatcherWithHistory:
     """Show a watcher and its `history`, newest first: what it saw, decided, did, and what that cost."""
-    return await watchers.show(name, by(asking))
+    return await watchers.show(name, asking)
 
 
 @watchers.patch(CALL, "/{name}")
@@ -96,7 +91,7 @@ async def edit(watchers: Watchers, asking: Bearer, name: str, changes: Edit) -> 
 
     One that makes calls is a `draft` then, until it is approved again; one that only notifies goes on.
     """
-    return await watchers.change(name, by(asking), changes)
+    return await watchers.change(name, asking, changes)
 
 
 @watchers.delete(
@@ -106,7 +101,7 @@ async def edit(watchers: Watchers, asking: Bearer, name: str, changes: Edit) -> 
 )
 async def remove(watchers: Watchers, asking: Bearer, name: str) -> RemovedWatcher:
     """Delete a watcher and its history."""
-    await watchers.remove(name, by(asking))
+    await watchers.remove(name, asking)
     return RemovedWatcher(removed=name)
 
 
@@ -116,14 +111,14 @@ async def approve(watchers: Watchers, asking: Bearer, name: str, approval: Appro
 
     `digest` is that of the watcher as it was shown; 409 where it is another one by now.
     """
-    return await watchers.approve(name, by(asking), approval.digest, approval)
+    return await watchers.approve(name, asking, approval.digest, approval)
 
 
 @watchers.post(CALL, "/{name}/pause", command=Command("pause NAME", says="{name} is {state}."), skill="pause")
 @skill_method(idempotent=True)
 async def pause(watchers: Watchers, asking: Bearer, name: str) -> WatcherSummary:
     """Stop a watcher until it is resumed."""
-    return await watchers.pause(name, by(asking))
+    return await watchers.pause(name, asking)
 
 
 @watchers.post(CALL, "/{name}/predicate")
@@ -134,7 +129,7 @@ async def check(
 
     422 names the column of a mistake.
     """
-    return await watchers.check(name, by(asking), predicate)
+    return await watchers.check(name, asking, predicate)
 
 
 @watchers.post(
@@ -143,14 +138,14 @@ async def check(
 @skill_method(idempotent=True)
 async def resume(watchers: Watchers, asking: Bearer, name: str) -> WatcherSummary:
     """Resume a watcher that is paused, snoozed or has failed."""
-    return await watchers.resume(name, by(asking))
+    return await watchers.resume(name, asking)
 
 
 @watchers.post(CALL, "/{name}/run", skill="run")
 @skill_method(timeout_s=120, untrusted_output=True)
 async def run(watchers: Watchers, asking: Bearer, name: str) -> DecisionEntry:
     """Evaluate a watcher now; it may notify and act."""
-    return await watchers.run(name, by(asking))
+    return await watchers.run(name, asking)
 
 
 @watchers.post(CALL, "/{name}/snooze")
@@ -161,7 +156,7 @@ async def snooze(
     seconds: Annotated[float, Field(gt=0, le=366 * 86_400)],
 ) -> WatcherSummary:
     """Keep a watcher quiet for some time."""
-    return await watchers.snooze(name, by(asking), seconds=seconds)
+    return await watchers.snooze(name, asking, seconds=seconds)
 
 
 @watchers.post(CALL, "/{name}/test")
@@ -173,7 +168,7 @@ async def test(watchers: Watchers, asking: Bearer, name: str, data: TestRequest)
     """
     report = await watchers.test(
         name,
-        by(asking),
+        asking,
         since=parse_since(data.since) if data.since is not None else None,
         capture=data.capture or "",
         with_model=data.model,

@@ -17,11 +17,12 @@ from contracts.phrases import Phrase
 from contracts.validation import validated
 from contracts.wire import json_for_models, rfc3339
 from hub_agent.calls.own_skills import HubSkill, offers
-from hub_live.watchers.definition import By, Missed, WatcherRequest
-from hub_live.watchers.operations import by, timers, watchers
+from hub_live.watchers.definition import Missed, WatcherRequest
+from hub_live.watchers.operations import timers, watchers
 from hub_live.watchers.spoken_time import Day, moment_of
 from hub_live.watchers.timers import UNNAMED, Timers, TimerSummary
 from hub_live.watchers.watchers import Watchers
+from hub_registry.access.bearer import Bearer
 from hub_registry.storage.tables import now
 
 _TEST_S: Final = 300.0
@@ -283,8 +284,8 @@ class WatcherSkill(HubSkill):
         return json_for_models(await self._timers.add(user, text, due=due, schedule=every, missed=missed))
 
     @property
-    def _by(self) -> By:
-        return by(self.asking.bearer(CALL))
+    def _by(self) -> Bearer:
+        return self.asking.bearer(CALL)
 
     def _moment(self, text: str) -> datetime:
         try:

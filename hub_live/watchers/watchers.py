@@ -33,7 +33,6 @@ from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.model import Seen, problem_of
 from hub_live.watchers.decisions.store import WatcherStore, check_room
 from hub_live.watchers.definition import (
-    By,
     Edit,
     WatcherRequest,
     sources_of,
@@ -54,7 +53,7 @@ from hub_live.watchers.watched import (
     summary_of,
     values_json,
 )
-from hub_registry.access.bearer import cannot_confirm
+from hub_registry.access.bearer import Bearer, cannot_confirm
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now, readable
 
@@ -76,7 +75,7 @@ class Watchers:
     _drafts: dict[str, tuple[WatcherRequest, str]] = field(default_factory=dict)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def create(self, request: WatcherRequest, by: By, *, as_draft: bool = False) -> WatcherSummary:
+    async def create(self, request: WatcherRequest, by: Bearer, *, as_draft: bool = False) -> WatcherSummary:
         """Make a watcher. With a predicate it is active at once, if its maker may approve its calls.
 
         Without one, a model is asked to propose it, and the watcher is a draft until it is approved.
@@ -126,7 +125,7 @@ class Watchers:
         await self.evaluations.announcer.state(row)
         return self._shown(row)
 
-    async def shown_to_confirm(self, name: str, by: By) -> dict[str, Json]:
+    async def shown_to_confirm(self, name: str, by: Bearer) -> dict[str, Json]:
         """Return what a person must see of a draft before saying yes: most important first."""
         row = self._get(name, by)
         seen = await self._values(row)
@@ -143,7 +142,7 @@ class Watchers:
         is_same = row is not None and row.state == "draft" and (made, digest) == (request, digest_of(row))
         return digest if is_same else ""
 
-    async def approve(self, name: str, by: By, digest: str, edit: Edit | None = None) -> WatcherSummary:
+    async def approve(self, name: str, by: Bearer, digest: str, edit: Edit | None = None) -> WatcherSummary:
         """Approve a watcher, with changes, and let it begin.
 
         Its calls then count as confirmed, so this is only for people who may confirm calls.
@@ -174,7 +173,7 @@ class Watchers:
             assign({**edited, **approval, **begun})
         return self._shown(row)
 
-    async def change(self, name: str, by: By, edit: Edit) -> WatcherSummary:
+    async def change(self, name: str, by: Bearer, edit: Edit) -> WatcherSummary:
         """Change the topics, instruction and calls of a watcher, and when it is evaluated.
 
         One that makes calls is a draft after any change: what was approved is another watcher.
@@ -192,7 +191,7 @@ class Watchers:
             assign({**edited, **self._after(row, "edit").stored()} if edited["allow"] else edited)
         return self._shown(row)
 
-    async def _edited(self, row: WatcherRow, edit: Edit, by: By) -> dict[str, Any]:
+    async def _edited(self, row: WatcherRow, edit: Edit, by: Bearer) -> dict[str, Any]:
         """Return the fields of a watcher as they are with the changes.
 
         The row itself stays as it is: the engine reads and stores it while values are awaited.
@@ -209,7 +208,7 @@ class Watchers:
             edited["note"] = problem_of(request.predicate, seen, self.evaluations.clock) or ""
         return edited
 
-    async def check(self, name: str, by: By, predicate: str | None) -> CheckedPredicate:
+    async def check(self, name: str, by: Bearer, predicate: str | None) -> CheckedPredicate:
         """Return what another predicate would be worth now; nothing is changed.
 
         Args:
@@ -233,26 +232,26 @@ class Watchers:
             problem = problem_of(predicate, seen, self.evaluations.clock) or ""
         return CheckedPredicate(predicate=predicate, note=problem, latest=values_json(seen))
 
-    async def pause(self, name: str, by: By) -> WatcherSummary:
+    async def pause(self, name: str, by: Bearer) -> WatcherSummary:
         """Watch no more until it is resumed."""
         async with self._changing(name, by, "paused") as (row, assign):
             assign(self._after(row, "pause").stored())
         return self._shown(row)
 
-    async def snooze(self, name: str, by: By, *, seconds: float) -> WatcherSummary:
+    async def snooze(self, name: str, by: Bearer, *, seconds: float) -> WatcherSummary:
         """Suspend a watcher for some time; values are seen meanwhile."""
         async with self._changing(name, by, "snoozed", keeps=True) as (row, assign):
             until = now() + timedelta(seconds=seconds)
             assign(self._after(row, "snooze").stored(until))
         return self._shown(row)
 
-    async def resume(self, name: str, by: By) -> WatcherSummary:
+    async def resume(self, name: str, by: Bearer) -> WatcherSummary:
         """Go on with a watcher that was paused, snoozed or has failed."""
         async with self._changing(name, by, "resumed") as (row, assign):
             assign({**self._after(row, "resume").stored(), "note": ""})
         return self._shown(row)
 
-    async def remove(self, name: str, by: By) -> None:
+    async def remove(self, name: str, by: Bearer) -> None:
         """Delete a watcher and its history."""
         row = self._get(name, by)
         by.user.require_writer()
@@ -263,10 +262,10 @@ class Watchers:
         for row in [row for row in self.rows.values() if row.owner == user]:
             await self._remove(row)
 
-    async def _approval(self, by: By) -> dict[str, str | None]:
-        token = await self.registry.authority.get(by.token)
+    async def _approval(self, by: Bearer) -> dict[str, str | None]:
+        token = await self.registry.authority.get(by.claims.jti)
         through = token.subject if token.kind == "device" else None
-        return {"approved_by": by.token, "approver": by.user.id, "approved_through": through}
+        return {"approved_by": by.claims.jti, "approver": by.user.id, "approved_through": through}
 
     async def _remove(self, row: WatcherRow) -> None:
         async with self._one:
@@ -278,7 +277,7 @@ class Watchers:
             await self.recordings.keep(self.rows.values())
         await self.evaluations.announcer.gone(row)
 
-    async def run(self, name: str, by: By) -> DecisionEntry:
+    async def run(self, name: str, by: Bearer) -> DecisionEntry:
         """Evaluate a watcher now, and return the decision and the actions.
 
         Raises:
@@ -297,7 +296,7 @@ class Watchers:
     async def test(
         self,
         name: str,
-        by: By,
+        by: Bearer,
         *,
         since: float | None = None,
         capture: str = "",
@@ -335,11 +334,11 @@ class Watchers:
             report = await decide(report, row, sources, self.evaluations)
         return report
 
-    def of(self, by: By) -> list[WatcherSummary]:
+    def of(self, by: Bearer) -> list[WatcherSummary]:
         """Return the watchers that a person sees, the oldest first."""
-        return [self._shown(row) for row in self.rows.values() if by.may_see(row)]
+        return [self._shown(row) for row in self.rows.values() if _may_see(row, by)]
 
-    async def show(self, name: str, by: By) -> WatcherWithHistory:
+    async def show(self, name: str, by: Bearer) -> WatcherWithHistory:
         """Return a watcher with its history, newest first."""
         row = self._get(name, by)
         history = readable(
@@ -409,7 +408,7 @@ class Watchers:
 
     @asynccontextmanager
     async def _changing(
-        self, name: str, by: By, change: str, *, is_new: bool = False, keeps: bool = False
+        self, name: str, by: Bearer, change: str, *, is_new: bool = False, keeps: bool = False
     ) -> AsyncIterator[tuple[WatcherRow, Callable[[Mapping[str, Any]], None]]]:
         """Change a watcher, have the engine follow it as it then is, and publish what was done.
 
@@ -454,10 +453,10 @@ class Watchers:
         phase = phase_of(row, watched.phase if watched is not None else Phase.PAUSED)
         return requested(row.name, phase, trigger)
 
-    def _get(self, name: str, by: By) -> WatcherRow:
+    def _get(self, name: str, by: Bearer) -> WatcherRow:
         row = self.rows.get(name) or self.rows.get(watcher_id(name or "-"))
-        if row is None or not by.may_see(row):
-            own = [each.name for each in self.rows.values() if by.may_see(each)]
+        if row is None or not _may_see(row, by):
+            own = [each.name for each in self.rows.values() if _may_see(each, by)]
             raise NotFound(
                 "there is no watcher {name!r}{nearest}",
                 name=name,
@@ -466,7 +465,7 @@ class Watchers:
             )
         return row
 
-    def _checked(self, request: WatcherRequest, by: By, row: WatcherRow | None = None) -> list[Json]:
+    def _checked(self, request: WatcherRequest, by: Bearer, row: WatcherRow | None = None) -> list[Json]:
         """Check what is asked for, of a watcher that there is; return the calls as they are stored."""
         known = () if row is None else sources_of(row).values()
         for source in request.topics.values():
@@ -493,3 +492,7 @@ class Watchers:
         """Return the present values of the topics; those that are not followed yet are asked for."""
         await asyncio.gather(*(self.feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
         return self.engine.seen(Watched(row, sources_of(row), None, None))
+
+
+def _may_see(row: WatcherRow, by: Bearer) -> bool:
+    return by.is_admin or row.owner == by.user.id

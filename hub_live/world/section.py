@@ -8,6 +8,7 @@ from typing import Final
 from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Prompt, render_name
 from agent_core.search.words import naming_words, query_terms
+from agent_core.times import ago
 from contracts.wire import Json
 from hub_agent.prompt import Asked, PromptPart
 from hub_live.world.thing import Thing
@@ -28,7 +29,6 @@ _ALL: Final = 40
 _TOKEN: Final = re.compile(r"[\w.:%+#-]{1,24}")
 """A state that is a word or a number. Others are texts, which may be anybody's, and stand in no prompt."""
 _UNIT: Final = re.compile(r"[^\s\"<>&\[\]]{1,12}")
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 async def world_part(world: World, asked: Asked) -> PromptPart | None:
@@ -109,7 +109,7 @@ def _parts(thing: Thing) -> Iterator[str]:
     if thing.unit and _UNIT.fullmatch(thing.unit):
         yield f" {thing.unit}"
     if thing.age_s is not None:
-        yield f", {_ago(thing.age_s)}"
+        yield f", {ago(thing.age_s)}"
 
 
 def _state(state: Json) -> str:
@@ -125,10 +125,3 @@ def _state(state: Json) -> str:
         case str():
             return "a text"
     return "several values"
-
-
-def _ago(age_s: float) -> str:
-    size, unit = next(
-        (each for each in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")) if age_s >= each[0]), (1, "s")
-    )
-    return f"{age_s // size:.0f} {unit} ago"

@@ -136,6 +136,9 @@ async def test_the_list_is_filtered_and_read_page_by_page(home: Home) -> None:
         assert await turns("") == ["t4", "t3", "t2", "t1", "t0"]
         assert await turns("conversation=c1") == ["t3", "t1"]
         assert await turns("outcome=failed") == []
+        refused = (await client.get("/api/turns?outcome=foo")).json()["detail"]
+        assert "'failed'" in refused
+        assert "'running'" in refused
         assert await turns("outcome=answered&since=1h&limit=1") == ["t4"]
         assert await turns("since=2999-01-01") == []
         assert await turns("since=1960-01-01&limit=1") == ["t4"]

@@ -124,7 +124,7 @@ def test_a_device_that_is_offline_is_named_with_the_alternatives(home):
     with pytest.raises(CallError) as refused:
         home.directory.find_connected("kitchen_radio", "MediaSkill", "set_volume")
     assert refused.value.code is ErrorCode.OFFLINE
-    assert refused.value.message.startswith("Kitchen radio is offline, last seen 0 seconds ago")
+    assert refused.value.message.startswith("Kitchen radio is offline, last seen 0 s ago")
     assert refused.value.hint == "MediaSkill.set_volume is also on tv"
 
 

@@ -156,4 +156,4 @@ def test_no_schema_and_no_state_of_a_device_breaks_a_page() -> None:
     assert [shown_value(way, each) for each in states] == ["up", None, None, None]
     assert [shown_value(level, each) for each in (3, 10**30, "3")] == [3, None, None]
     assert short({"blob": "lamp", "bytes": "many"}) == "blob lamp, bytes many"
-    assert short({"blob": "image/png", "bytes": 1200}) == "image/png, 1,200 bytes"
+    assert short({"blob": "image/png", "bytes": 1200}) == "image/png, 1.2 kB"

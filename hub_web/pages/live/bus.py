@@ -16,6 +16,7 @@ from hub_live.topics.tree import ShownTopic, TreeEvent
 from hub_web import limits
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
+from hub_web.parts.files import size
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import (
     Words,
@@ -114,7 +115,7 @@ class _Row:
         self._pin.set_visibility(state is not None and state.last.retained)
         if state is None:
             return
-        self._value.set(_size(state.last) if state.last.cut else short(state.value))
+        self._value.set(size(state.last.bytes) if state.last.cut else short(state.value))
         self._rate.set(_rate(state.last))
         if len(state.numbers) >= limits.LEAST_POINTS:
             label = text("the last values of {topic}", topic=state.topic)
@@ -353,7 +354,7 @@ class _Topic:
             with row():
                 if last.retained:
                     badge(text("retained"), "accent", icon="push_pin")
-                badge(_size(last))
+                badge(size(last.bytes))
                 if rate := _rate(last):
                     badge(rate)
             count = text.count(
@@ -414,10 +415,6 @@ def _clock(at: datetime) -> str:
     if there.date() == datetime.now(view.zone).date():
         return there.strftime("%H:%M:%S")
     return view.at(at)
-
-
-def _size(last: ShownTopic) -> str:
-    return text("{n} bytes", n=text.number(last.bytes))
 
 
 def _rate(last: ShownTopic) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from hub_agent.calls.confirmations import ConfirmationNeeded
 from hub_live.topics.operations import PublishBody
 from hub_server.http.skills import publish as send_message
+from hub_web.parts.files import size
 from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.layout import code, facts, note, problem
 from hub_web.texts import text
@@ -67,7 +68,7 @@ async def _is_meant(message: PublishBody, broker: str) -> bool:
                 text("Broker"): broker,
                 text("Topic"): message.topic,
                 text("Kept by the broker"): kept,
-                text("Size"): text("{n} bytes", n=text.number(len(message.payload.encode()))),
+                text("Size"): size(len(message.payload.encode())),
             }
         )
         problem(

@@ -13,7 +13,7 @@ from contracts.text import shortened
 from contracts.topics import check_filter, is_exact
 from hub_live.topics.tree import ShownTopic
 from hub_web import limits
-from hub_web.texts import text
+from hub_web.parts.files import size
 
 _ENVELOPE: Final = frozenset({"v", "kind", "sig", "epoch", "connection", "seq", "hub_session"})
 
@@ -204,7 +204,7 @@ def number_in(value: Any) -> float | None:
 def short(value: Any) -> str:
     """Return a value on one line, without what every message of the bus has."""
     if isinstance(value, dict) and set(value) == {"blob", "bytes"} and isinstance(value["bytes"], int):
-        return f"{value['blob']}, {text('{n} bytes', n=text.number(value['bytes']))}"
+        return f"{value['blob']}, {size(value['bytes'])}"
     if isinstance(value, dict) and "value" in value and not isinstance(value["value"], dict | list):
         return f"{_plain(value['value'])} {value.get('unit') or ''}".strip()
     if isinstance(value, dict):

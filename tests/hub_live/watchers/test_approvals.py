@@ -6,7 +6,7 @@ import os
 import pytest
 
 from hub_live.watchers.decisions.approved import ApprovedCall
-from hub_live.watchers.definition import By
+from hub_registry.access.bearer import Bearer
 from tests.forkserver import COMMAND
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import FeedSkill
@@ -176,7 +176,7 @@ async def test_what_was_approved_through_a_device_ends_with_the_device(
     home, registry = watching.home, watching.home.hub.registry
     phone = await home.device("Phone", FeedSkill())
     await watching.add(predicate="disk > 95")
-    through = By(registry.admin, registry.authority.check(phone.token).jti, may_confirm=True, of_all=True)
+    through = Bearer(registry.authority.check(phone.token), registry.admin, may_confirm=True)
     digest = (await watching.show())["digest"]
     await home.hub.live.watchers.approve("full", through, digest)
     await watching.disk(96)
