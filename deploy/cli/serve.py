@@ -51,6 +51,7 @@ _WARNING = (
     "tokens and answers included, and can act with them. Use --lan, unless something else protects\n"
     "that network."
 )
+_FREE = "default %(default)s; 0 for any free one"
 _TOKEN_VARIABLE = "HUB_DEVICE_TOKEN"  # noqa: S105  the name of a variable
 
 
@@ -356,6 +357,18 @@ def _enrolment_token(file: str | None) -> "SecretStr | None":
     return SecretStr(given.strip()) if given.strip() else None
 
 
+def _add_port(parser: Parser, flag: str, *, text: str, default: int | None = None) -> None:
+    parser.add_argument(flag, type=port, metavar="N", default=default, help=text)
+
+
+def _add_insecure(parser: Parser) -> None:
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow an unencrypted connection, to a hub that runs with --insecure-lan",
+    )
+
+
 def add_lan(parser: Parser) -> None:
     """Add the options of other machines."""
     choice = parser.add_mutually_exclusive_group()
@@ -381,19 +394,8 @@ def add_trust(parser: Parser) -> None:
 
 def add_listeners(parser: Parser) -> None:
     """Add the listeners of a broker."""
-    parser.add_argument(
-        "--mqtts-port",
-        type=port,
-        metavar="N",
-        default=BROKER_PORTS["mqtts"],
-        help="with --lan; default %(default)s; 0 for any free one",
-    )
-    parser.add_argument(
-        "--ws-port",
-        type=port,
-        metavar="N",
-        help="also accept MQTT over WebSocket on this port; 0 for any free one",
-    )
+    _add_port(parser, "--mqtts-port", default=BROKER_PORTS["mqtts"], text=f"with --lan; {_FREE}")
+    _add_port(parser, "--ws-port", text="also accept MQTT over WebSocket on this port; 0 for any free one")
 
 
 def add_up_arguments(parser: Parser) -> None:
@@ -405,28 +407,15 @@ def add_up_arguments(parser: Parser) -> None:
         "example mqtt://127.0.0.1:1883",
     )
     add_trust(parser)
-    parser.add_argument(
-        "--http-port",
-        type=port,
-        metavar="N",
-        default=HTTP_PORT,
-        help="default %(default)s; 0 for any free one",
-    )
-    parser.add_argument(
+    _add_port(parser, "--http-port", default=HTTP_PORT, text=_FREE)
+    _add_port(
+        parser,
         "--mqtt-port",
-        type=port,
-        metavar="N",
-        help="default: port of [broker] in strawberry.toml, else 1883, or the next free one where another "
+        text="default: port of [broker] in strawberry.toml, else 1883, or the next free one where another "
         "program uses it; 0 for any free one",
     )
     add_lan(parser)
-    parser.add_argument(
-        "--https-port",
-        type=port,
-        metavar="N",
-        default=HTTPS_PORT,
-        help="with --lan; default %(default)s; 0 for any free one",
-    )
+    _add_port(parser, "--https-port", default=HTTPS_PORT, text=f"with --lan; {_FREE}")
     add_listeners(parser)
     parser.add_argument("--no-spoke", action="store_true", help="do not run a local spoke")
 
@@ -439,21 +428,9 @@ def add_hub_arguments(parser: Parser) -> None:
         help="default: url of [broker] in strawberry.toml, else the broker of this home",
     )
     add_trust(parser)
-    parser.add_argument(
-        "--http-port",
-        type=port,
-        metavar="N",
-        default=HTTP_PORT,
-        help="default %(default)s; 0 for any free one",
-    )
+    _add_port(parser, "--http-port", default=HTTP_PORT, text=_FREE)
     add_lan(parser)
-    parser.add_argument(
-        "--https-port",
-        type=port,
-        metavar="N",
-        default=HTTPS_PORT,
-        help="with --lan; default %(default)s; 0 for any free one",
-    )
+    _add_port(parser, "--https-port", default=HTTPS_PORT, text=f"with --lan; {_FREE}")
 
 
 def add_spoke_arguments(parser: Parser) -> None:
@@ -464,11 +441,7 @@ def add_spoke_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--hub-key", metavar="F", help="fingerprint of the hub's key, printed by 'devices add'"
     )
-    parser.add_argument(
-        "--insecure",
-        action="store_true",
-        help="allow an unencrypted connection, to a hub that runs with --insecure-lan",
-    )
+    _add_insecure(parser)
     parser.add_argument(
         "--skills",
         metavar="DIR",
@@ -504,10 +477,6 @@ def register_spoke(parser: Parser) -> None:
     )
     command.add_argument("--name", help="display name of this device; default: the host name")
     command.add_argument("--hub-key", metavar="F", help="expected fingerprint of the hub's key")
-    command.add_argument(
-        "--insecure",
-        action="store_true",
-        help="allow an unencrypted connection, to a hub that runs with --insecure-lan",
-    )
+    _add_insecure(command)
     command = actions.add_parser("run", run=run_spoke)
     add_spoke_arguments(command)

@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Watchers:
-    """Makes, approves, changes and shows watchers. A person has their own; see `By.of_all`."""
+    """Makes, approves, changes and shows watchers. A person has their own, an admin all."""
 
     store: WatcherStore
     engine: Engine

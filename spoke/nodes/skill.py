@@ -14,7 +14,8 @@ from chat.tasks import open_tasks
 from identity.files import write_private
 from spoke import limits
 from spoke.nodes.manifest import is_node_name
-from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
+from spoke.nodes.node import NodeStatus
+from spoke.nodes.supervision import Nodes, open_nodes
 
 
 class NodesSkill(Skill):

@@ -14,9 +14,10 @@ import pytest
 
 from agent_core.skills.skill import SkillContext, attach
 from contracts.errors import CallError
+from spoke.nodes.node import NodeStatus
 from spoke.nodes.processes import TOO_FAST
 from spoke.nodes.skill import NodesSkill
-from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
+from spoke.nodes.supervision import Nodes, open_nodes
 from tests.hub_registry.spokes import eventually
 from tests.spoke.samples.conftest import RecordingSink
 
