@@ -53,6 +53,8 @@ MAX_QUESTION_SHOWN: Final = 160
 MOST_CELLS: Final = 20_000
 """Of tables; they are filled up with empty ones, which take 10 µs each."""
 CHARS_PER_CELL: Final = 50
+MOST_HIGHLIGHTED: Final = 4_000
+"""Characters of code that gets colours: the worst of those tried took 100 ms."""
 MAX_TIMELINE_DEPTH: Final = 5
 LEAST_SHARE: Final = 0.004
 TIMELINE_TICKS: Final = 4

@@ -101,7 +101,25 @@
       return { code: "unreachable" };
     });
 
+  addEventListener("click", async ({ target }) => {
+    const button = target.closest?.(".sb-copy");
+    if (!button) return;
+    await navigator.clipboard.writeText(button.nextElementSibling.innerText);
+    button.firstChild.textContent = "check";
+    setTimeout(() => (button.firstChild.textContent = "content_copy"), 2_000);
+  });
+  if (!window.speechSynthesis) document.documentElement.classList.add("sb-mute");
+
   window.strawberry = {
+    // Reads a text aloud by the browser's own voice; asked again while it speaks, it stops.
+    speak(text) {
+      const { speaking } = speechSynthesis;
+      speechSynthesis.cancel();
+      if (speaking) return;
+      const said = new SpeechSynthesisUtterance(text);
+      said.lang = document.documentElement.lang;
+      speechSynthesis.speak(said);
+    },
     // The hub of a backup has a key of its own, and knows no session of this one.
     expectAnotherHub() {
       identity = " ";

@@ -61,6 +61,12 @@ def test_markdown_is_rendered() -> None:
     assert '<a href="https://example.org" rel="noopener noreferrer" target="_blank">' in shown
     assert 'href="/devices/lamp"' in shown
     assert "<td>1</td>" in shown
+    tasks = rendered("- [x] milk\n- [ ] <b>eggs\n\n```py\nlight = 'on'  # <b>\n```")
+    assert tasks.count('<input type="checkbox" disabled') == 2
+    assert 'aria-label="done" checked> milk' in tasks
+    assert 'class="sb-hl-s1"' in tasks
+    assert 'aria-label="Copy the code"' in tasks
+    assert "<b>" not in tasks
 
 
 @pytest.mark.parametrize(
@@ -69,6 +75,7 @@ def test_markdown_is_rendered() -> None:
         f"{'|a' * 40}\n{'|-' * 40}\n{'||' * 1_000}\n" + "|\n" * 1_600,
         f"> {'|a' * 40}\n> {'|-' * 40}\n" + "> |\n" * 1_600,
         f"[a]:\n/{'x' * 5_000}\n\n" + "[a]" * 5_000,
+        "```yaml\n" + "*" * 30_000 + "\n```",
     ],
 )
 def test_no_markdown_grows_without_bound(text: str) -> None:

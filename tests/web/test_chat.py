@@ -38,8 +38,12 @@ ANSWER = (
 | front | unlocked |
 | garden | locked |
 
-```
-wide = """
+- [x] front
+- [ ] garden
+
+```python
+def wide():  # all of it
+    return "no", """
     + "1, " * 99
     + """
 ```

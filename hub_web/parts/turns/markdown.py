@@ -2,28 +2,50 @@
 
 import html
 import re
+from functools import lru_cache
 from typing import Final
 
 from markdown_it import MarkdownIt
 from nicegui import ui
 
 from hub_web import limits
+from hub_web.texts import text as text_of_page
 
 _LINK: Final = re.compile(r"^(https?:|mailto:|/(?!/)|#)", re.IGNORECASE)
 """Addresses that a link may have; anything else, such as ``javascript:``, is shown as text."""
 _RULE: Final = " \t|:->*+.)0123456789"
 """Of the line below the head of a table, also in a list or a quotation."""
 _SCROLLING: Final = re.compile(r"<(pre|table)>")
+_TASK: Final = re.compile(r"<li>(\s*<p>)?\[([ xX])\] ")
+_LANGUAGES: Final = frozenset(
+    {"bash", "css", "html", "ini", "javascript", "json", "python", "sql", "toml", "yaml"}
+)
+_ALIASES: Final = {"js": "javascript", "py": "python", "sh": "bash", "shell": "bash", "yml": "yaml"}
 
 
 def _renderer() -> MarkdownIt:
-    made = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True})
+    options = {"html": False, "linkify": False, "breaks": True, "highlight": _highlighted}
+    made = MarkdownIt("commonmark", options)
     made.enable(["table", "strikethrough"])
     made.validateLink = lambda url: bool(_LINK.match(url.strip()))  # type: ignore[method-assign]
     # Images of other origins would tell that a text is read, and what their address holds.
     made.add_render_rule("image", _image)
     made.add_render_rule("link_open", _link)
     return made
+
+
+@lru_cache(maxsize=200)
+def _highlighted(code: str, language: str, attributes: str) -> str:
+    """Return the HTML of code in colours; empty where its language is not known, or it is long."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
+
+    name = _ALIASES.get(language.lower(), language.lower())
+    if name not in _LANGUAGES or len(code) > limits.MOST_HIGHLIGHTED:
+        return ""
+    lexer = get_lexer_by_name(name, stripnl=False, ensurenl=False)
+    return str(highlight(code, lexer, HtmlFormatter(nowrap=True, classprefix="sb-hl-")))
 
 
 def _image(self: object, tokens: list, index: int, options: object, env: object) -> str:  # type: ignore[type-arg]
@@ -57,8 +79,22 @@ def _cells(text: str) -> int:
 def rendered(text: str) -> str:
     """Return the HTML of a text: no HTML of its own, no images, links only to the web and to our pages."""
     made = str((_MARKDOWN if _cells(text) <= limits.MOST_CELLS else _PLAIN).render(text))
+    made = _TASK.sub(_task, made)
+    copy = html.escape(text_of_page("Copy the code"), quote=True)
+    icon = '<i class="material-icons" aria-hidden="true">content_copy</i>'
+    button = f'<button type="button" class="sb-copy" aria-label="{copy}">{icon}</button>'
+    made = made.replace("<pre>", f'<div class="sb-code">{button}<pre>').replace("</pre>", "</pre></div>")
     # What is too wide scrolls by itself, for a keyboard as well.
     return _SCROLLING.sub(r'<\1 tabindex="0">', made)
+
+
+def _task(item: re.Match[str]) -> str:
+    is_done = item[2] != " "
+    label = html.escape(text_of_page("done") if is_done else text_of_page("not done"), quote=True)
+    checked = " checked" if is_done else ""
+    return (
+        f'<li class="sb-task">{item[1] or ""}<input type="checkbox" disabled aria-label="{label}"{checked}> '
+    )
 
 
 class Markdown(ui.html):

@@ -408,7 +408,11 @@ class TurnBox:
                 ):
                     _tool(icon, label, view.showing(partial(act, self))).classes("sb-again")
                 _tool("content_copy", text("Copy the answer"), self._copy)
+                _tool("volume_up", text("Read aloud"), self._speak).classes("sb-speak")
                 _tool("timeline", text("Where the time went"), lambda: view.go(f"/turns/{self.turn}"))
+
+    def _speak(self) -> None:
+        ui.run_javascript(f"strawberry.speak(getHtmlElement({self._answer.id}).innerText)")
 
     def _copy(self) -> None:
         ui.clipboard.write(self._answer.source)
