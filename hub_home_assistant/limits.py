@@ -17,7 +17,6 @@ EXPOSED_LOOK_S: Final = 60.0
 """Of entities without a unique id, Home Assistant does not report that they are exposed or withheld."""
 CONNECT_S: Final = 10.0
 DISCOVERY_S: Final = 2.0
-DISCOVERY_ANSWER_MS: Final = 2_000
 MAX_ANNOUNCED: Final = 16
 """Anything in the network can announce a Home Assistant."""
 ANSWER_S: Final = 30.0

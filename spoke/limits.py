@@ -6,8 +6,6 @@ from typing import Final
 
 DISCOVERY_S: Final = 3.0
 """Hubs answer within a second; a busy wireless network drops a query now and then."""
-DISCOVERY_ANSWER_MS: Final = 2_000
-"""Limit for one hub to answer with its address."""
 MAX_SUGGESTIONS: Final = 64
 """Upper bound, because anything on the network can announce hubs."""
 MAX_CARD_BYTES: Final = 65_536

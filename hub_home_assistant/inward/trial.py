@@ -1,10 +1,9 @@
 """First contact with a Home Assistant: found in the local network, and tried with a token."""
 
-import asyncio
+from zeroconf import InterfaceChoice, IPVersion
+from zeroconf.asyncio import AsyncServiceInfo
 
-from zeroconf import Error, InterfaceChoice, IPVersion, ServiceStateChange, Zeroconf
-from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
-
+from bus.announcements import look_for
 from contracts.addresses import bracketed
 from contracts.answers.system import FoundHomeAssistant, HomeAssistantTrial
 from contracts.errors import LinkError
@@ -38,21 +37,9 @@ async def look_around(
     Raises:
         LinkError: If the network cannot be used.
     """
-    heard: dict[str, None] = {}
-
-    def hear(zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        if state_change is not ServiceStateChange.Removed and len(heard) < limits.MAX_ANNOUNCED:
-            heard[name] = None
-
     try:
-        async with AsyncZeroconf(interfaces=interfaces) as network:
-            async with AsyncServiceBrowser(network.zeroconf, _SERVICE, handlers=[hear]):
-                await asyncio.sleep(within_s)
-            infos = [AsyncServiceInfo(_SERVICE, name) for name in heard]
-            await asyncio.gather(
-                *(info.async_request(network.zeroconf, limits.DISCOVERY_ANSWER_MS) for info in infos)
-            )
-    except (OSError, Error) as error:
+        infos = await look_for(_SERVICE, listen_s=within_s, most=limits.MAX_ANNOUNCED, interfaces=interfaces)
+    except OSError as error:
         raise LinkError(
             "cannot look for Home Assistant in the network: {reason}", reason=str(error)
         ) from None

@@ -93,5 +93,10 @@ class _Progress:
                         text("{name} asks to join, from {address}", name=each.name, address=each.source),
                     )
                     view.button(text("Enter its code"), enter_code, icon="pin", kind="primary")
+                    view.button(text("Refuse"), partial(self._refuse, each.code), kind="danger")
             if not came and not waiting:
                 dot("plain", text("Waiting for a device that asks to join …"))
+
+    async def _refuse(self, code: str) -> None:
+        await view.api(joining.refuse, code)
+        await self._show()

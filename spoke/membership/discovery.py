@@ -3,12 +3,12 @@
 Only ``strawberry spoke join`` without an address loads this module and its library.
 """
 
-import asyncio
 from dataclasses import dataclass
 
-from zeroconf import Error, InterfaceChoice, IPVersion, ServiceStateChange, Zeroconf
-from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+from zeroconf import InterfaceChoice, IPVersion
+from zeroconf.asyncio import AsyncServiceInfo
 
+from bus.announcements import look_for
 from contracts import addresses
 from contracts.errors import ConfigError
 from spoke import limits
@@ -46,35 +46,15 @@ async def look_around(
     Raises:
         ConfigError: If the network cannot be used.
     """
-    heard: dict[str, None] = {}
-
-    def hear(zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        if state_change is ServiceStateChange.Removed:
-            heard.pop(name, None)
-        elif len(heard) < limits.MAX_SUGGESTIONS:
-            heard[name] = None
-
     try:
-        async with AsyncZeroconf(interfaces=interfaces) as network:
-            async with AsyncServiceBrowser(network.zeroconf, addresses.DNS_SD_SERVICE, handlers=[hear]):
-                await asyncio.sleep(listen_s)
-            infos = [info for name in heard if (info := _named(name)) is not None]
-            await asyncio.gather(
-                *(info.async_request(network.zeroconf, limits.DISCOVERY_ANSWER_MS) for info in infos)
-            )
+        infos = await look_for(
+            addresses.DNS_SD_SERVICE, listen_s=listen_s, most=limits.MAX_SUGGESTIONS, interfaces=interfaces
+        )
     except OSError as error:
         raise ConfigError(
             f"cannot look for hubs on the network: {error.strerror or error}", hint="Add the hub's address."
         ) from None
     return sorted({found for info in infos if (found := _suggestion(info)) is not None})
-
-
-def _named(name: str) -> AsyncServiceInfo | None:
-    """Return the query for a name; None for a name that no hub can have."""
-    try:
-        return AsyncServiceInfo(addresses.DNS_SD_SERVICE, name)
-    except Error:
-        return None
 
 
 def _suggestion(info: AsyncServiceInfo) -> Suggestion | None:

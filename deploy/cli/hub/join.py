@@ -61,7 +61,8 @@ def _instructions(code: "JoinCode") -> str:
         f"This device asks to join the hub at {code.hub_url}.\n\n"
         f"  code         {code.code}\n"
         f"  fingerprint  {code.fingerprint}\n\n"
-        f"On the hub, run:  strawberry devices approve {code.code}\n"
+        "Type the code on the hub's page Devices, with 'Enter a code'. Or run on the hub:\n"
+        f"  strawberry devices approve {code.code}\n"
         "Approve only if it shows the same fingerprint. The code is valid for "
         f"{round(code.expires_in_s / 60)} minutes. Ctrl-C gives up."
     )
