@@ -3,7 +3,9 @@
 The same commit gives the same bytes.
 """
 
+import base64
 import gzip
+import hashlib
 import io
 import os
 import shutil
@@ -11,7 +13,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
+
+from man import pages
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,6 +37,7 @@ def build(target: Path) -> list[Path]:
         (archive,) = Path(empty).glob("*.tar.gz")
         (wheel,) = Path(empty).glob("*.whl")
         _normalise(archive, int(epoch))
+        _add_manual(wheel)
         return [Path(shutil.move(each, target / each.name)) for each in (wheel, archive)]
 
 
@@ -39,6 +45,27 @@ def _time_of_commit() -> str:
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     return asked.stdout.strip() or "315619200"  # a zip file knows no time before 1980
+
+
+def _add_manual(wheel: Path) -> None:
+    """Add the man pages, which pip puts into share/man of the environment."""
+    name = wheel.name.rpartition("-py3")[0]
+    with zipfile.ZipFile(wheel) as old:
+        entries = [(each, old.read(each)) for each in old.infolist()]
+    when, record = entries[0][0].date_time, f"{name}.dist-info/RECORD"
+    lines = []
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as new:
+        for info, content in entries:
+            if info.filename != record:
+                new.writestr(info, content)
+        for file, page in sorted(pages().items()):
+            info = zipfile.ZipInfo(f"{name}.data/data/share/man/man1/{file}", when)
+            info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            digest = base64.urlsafe_b64encode(hashlib.sha256(page.encode()).digest()).decode().rstrip("=")
+            lines.append(f"{info.filename},sha256={digest},{len(page.encode())}\n")
+            new.writestr(info, page)
+        (last,) = ((info, content) for info, content in entries if info.filename == record)
+        new.writestr(last[0], last[1] + "".join(lines).encode())
 
 
 def _normalise(archive: Path, epoch: int) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from deploy import limits
 from deploy.certificate import provide_certificate
 from deploy.cli.client import find_nearest, hub_of
 from deploy.cli.terminal.asking import is_sure
+from deploy.cli.terminal.colours import BAD, GOOD, coloured
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
@@ -54,7 +56,8 @@ def doctor(options: argparse.Namespace) -> int:
     for check in examine(home, ask=ask, elsewhere=options.hub is not None):
         checks.append(check)
         if not options.json:
-            print(visible(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}"))
+            mark = coloured("ok  ", GOOD, sys.stdout) if check.ok else coloured("FAIL", BAD, sys.stdout)
+            print(f"{mark}  {visible(f'{check.check}: {check.detail}')}")
             if check.hint:
                 print(visible(f"      {fitting(check.hint)}"))
     if options.support is not None:

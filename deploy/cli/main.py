@@ -22,6 +22,7 @@ from pathlib import Path
 
 from contracts.errors import StrawberryError
 from deploy.cli.commands import make_parser
+from deploy.cli.terminal.colours import BAD, coloured
 from deploy.cli.terminal.parser import USAGE_ERROR
 from deploy.logs.terminal import discard_output, visible
 
@@ -54,6 +55,8 @@ def _run(words: Sequence[str]) -> int:
         parser.print_help(sys.stderr)
         return USAGE_ERROR
     options = parser.parse_args(words, argparse.Namespace(json=False, debug=False))
+    if "no_colour" in options:
+        os.environ["NO_COLOR"] = "1"  # rich and the programs that a command starts know it, too
     try:
         code = options.run(options) or 0
         sys.stdout.flush()  # here, where a reader that is gone is no error
@@ -74,7 +77,7 @@ def _failed(options: argparse.Namespace, message: str, hint: str) -> int:
     """Print the error that is being handled, with what to do about it; return the exit code."""
     if options.debug:
         traceback.print_exc()
-    print(visible(f"strawberry: {message}"), file=sys.stderr)
+    print(f"{coloured('strawberry', BAD, sys.stderr)}: {visible(message)}", file=sys.stderr)
     if hint:
         from deploy.update.installation import fitting
 

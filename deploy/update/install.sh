@@ -221,6 +221,11 @@ case $action in
         keep_two
         printf '%s' "$extras" >"$root/extras"
         ln -sf "$root/current/bin/strawberry" "$links/strawberry"
+        # Where man looks for the programs of this directory.
+        pages=${links%/*}/share/man/man1
+        if [ -d "$root/current/share/man/man1" ] && mkdir -p "$pages" 2>/dev/null; then
+            for page in "$root"/current/share/man/man1/strawberry*; do ln -sf "$root/current/share/man/man1/${page##*/}" "$pages/"; done
+        fi
         ;;
 esac
 case $from in "$package") touch "$root/from-index" ;; ?*) rm -f "$root/from-index" ;; esac

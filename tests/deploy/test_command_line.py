@@ -2,6 +2,8 @@
 
 import argparse
 import asyncio
+import importlib.util
+import io
 import json
 import os
 import signal
@@ -13,11 +15,15 @@ from pathlib import Path
 import pytest
 
 from bus.ports import listen
-from deploy.cli.commands import make_parser
+from contracts.errors import ConfigError
+from deploy.cli.client import whole_id
+from deploy.cli.commands import COMMANDS, make_parser
 from deploy.cli.main import main
 from deploy.cli.terminal.asking import typed_unseen
+from deploy.cli.terminal.colours import BAD, coloured
 from identity.files import only_one
 from tests.deploy.strawberry import environment_of, run
+from tests.requirements import require
 
 NOBODY = "mqtt://127.0.0.1:9"
 """Where no broker listens; on the usual port one may."""
@@ -122,6 +128,41 @@ def test_without_a_command_the_commands_are_shown(environment: dict[str, str]) -
     assert (group.returncode, asked.returncode, group.stderr) == (2, 0, asked.stdout)
     done = run(environment, "watchers", "add", "door", "Tell me when it opens.")
     assert (done.returncode, "--topic NAME=TOPIC" in done.stderr) == (1, True)
+
+
+def test_the_help_has_each_command_in_one_group() -> None:
+    shown = [line.split()[0] for line in make_parser([]).format_help().splitlines() if line.startswith("  ")]
+    assert [name for name in COMMANDS if shown.count(name) != 1] == []
+
+
+def test_bash_completes_commands_and_options(environment: dict[str, str]) -> None:
+    require(importlib.util.find_spec("shtab") is not None, "shtab is not installed: make setup")
+    script = run(environment, "completion", "bash").stdout
+    for words, wanted in ((["tok"], "tokens"), (["tokens", "revoke", "--y"], "--yes")):
+        typed = f"COMP_WORDS=(strawberry {' '.join(words)}); COMP_CWORD={len(words)}; _shtab_strawberry"
+        shell = ["bash", "-c", f'{script}\n{typed}\necho "${{COMPREPLY[@]}}"']
+        assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout.split() == [wanted]
+
+
+def test_colours_are_for_terminals_whose_person_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    assert coloured("FAIL", BAD, terminal) == "FAIL"
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    for name, value, has in (("TERM", "xterm", True), ("NO_COLOR", "1", False)):
+        monkeypatch.setenv(name, value)
+        assert ("\x1b" in coloured("FAIL", BAD, terminal)) is has
+
+
+def test_the_beginning_of_an_id_is_enough_and_several_are_named() -> None:
+    known = ["c0ffee01", "c0ffee02", "ab12cd34"]
+    assert [whole_id(each, known) for each in ("ab12", "ab", "c0ffee01", "lamp")] == [
+        "ab12cd34",
+        "ab",
+        "c0ffee01",
+        "lamp",
+    ]
+    with pytest.raises(ConfigError, match="c0ffee01, c0ffee02"):
+        whole_id("c0ffee", known)
 
 
 @pytest.mark.parametrize("words", [["chat"], ["exec", "-"], ["devices", "list"]])

@@ -82,7 +82,7 @@ class Hub:
                 return 200, {"id": "c1"}
             case "":
                 return 200, self.known[:limit]
-            case "/c1":
+            case "/c1" | "/c1c1c1":
                 return 200, {"id": "c1", "title": None, "exchanges": EXCHANGES[-limit:]}
             case _:
                 return 404, {"code": "not_found", "detail": "there is none", "hint": "Look."}
@@ -139,9 +139,11 @@ def test_a_conversation_is_shown_with_who_answered(hub: Hub, environment: dict[s
     assert json.loads(last.stdout) == {"id": "c1", "exchanges": list(EXCHANGES[-2:])}
     unknown = run(environment, "history", "c/2", "--hub", hub.url)
     assert (unknown.returncode, unknown.stderr) == (1, "strawberry: there is none\n  Look.\n")
-    assert "c begins several: c1, c0" in run(environment, "history", "c", "--hub", hub.url).stderr
+    hub.known = [{**KNOWN[0], "id": "c1c1c1"}, {**KNOWN[1], "id": "c1c1c0"}]
+    several = run(environment, "history", "c1c1", "--hub", hub.url).stderr
+    assert "c1c1 begins several: c1c1c1, c1c1c0" in several
     hub.known.pop()
-    assert run(environment, "history", "c", "--hub", hub.url).stdout == SHOWN
+    assert run(environment, "history", "c1c1", "--hub", hub.url).stdout == SHOWN
 
 
 @pytest.mark.parametrize("words", [("--continue",), ("--conversation", "c1")])

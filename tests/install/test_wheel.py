@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.cli.commands import COMMANDS
 from tests.docs.test_documents import blocks_of
 from tests.e2e.house import PATIENCE_S, wait_for
 from tests.install.conftest import ROOT, build
@@ -47,7 +48,10 @@ def test_wheel_and_source_archive_have_the_files_of_the_packages_and_no_others(t
     (tmp_path / "tree" / "deploy" / "container" / "left.pyc").touch()
     wheel, archive = build(tmp_path / "dist", tree=tmp_path / "tree")
     expected = {name for name in tracked if name.startswith(_FOLDERS)}
-    assert {each for each in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in each} == expected
+    files = {each for each in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in each}
+    manual = {each for each in files if ".data/data/share/man/man1/strawberry" in each}
+    assert files - manual == expected
+    assert len(manual) == len(COMMANDS) + 1
     with tarfile.open(archive) as opened:
         names = {each.name.partition("/")[2] for each in opened if each.isfile()}
     assert {each for each in names if each.startswith(_FOLDERS)} == expected

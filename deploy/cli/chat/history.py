@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
-from deploy.cli.client import HubClient, api, nearest_of
+from deploy.cli.client import HubClient, api, nearest_of, whole_id
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.parser import Parser, positive
@@ -49,11 +49,8 @@ def history(options: argparse.Namespace) -> int:
 
 
 def _whole(client: HubClient, given: str) -> str:
-    """Return the id among the latest ones that begins so; what is none of them as it is given."""
-    begun = [each.id for each in conversations(client, limit=100) if each.id.startswith(given)]
-    if len(begun) > 1 and given not in begun:
-        raise ConfigError(f"{given} begins several: {', '.join(begun[:5])}", hint="Type more of it.")
-    return begun[0] if len(begun) == 1 else given
+    """Return the id among the latest ones that begins so."""
+    return whole_id(given, [each.id for each in conversations(client, limit=100)])
 
 
 def _rename(client: HubClient, options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import Final
 from contracts.answers.record import TurnPage, TurnShown, TurnSummary
 from contracts.text import shortened
 from deploy import limits
-from deploy.cli.client import api, hub_of
+from deploy.cli.client import api, hub_of, whole_id
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import cell, moment, table
@@ -22,7 +22,8 @@ def turns(options: argparse.Namespace) -> None:
     """
     client, output = hub_of(options), Output(options.json)
     if options.id is not None:
-        turn = client.get(api("turns", options.id), TurnShown)
+        latest = client.get(api("turns", limit=100), TurnPage).turns
+        turn = client.get(api("turns", whole_id(options.id, [each.turn for each in latest])), TurnShown)
         output.result(turn, text="\n".join(_lines(turn)))
         return
     path = api("turns", limit=options.limit, outcome=options.outcome, since=options.since)
@@ -89,7 +90,7 @@ def _time(ms: float | None) -> str:
 def register_turns(parser: Parser) -> None:
     """Declare 'strawberry turns'."""
     parser.runs(turns, hub=True)
-    parser.add_argument("id", nargs="?", help="the turn")
+    parser.add_argument("id", nargs="?", help="the turn; the beginning of its ID is enough")
     parser.add_argument("--limit", type=positive, metavar="N", help="how many of the latest; default 50")
     parser.add_argument("--outcome", help="only those that ended so, such as failed or running")
     parser.add_argument("--since", metavar="TIME", help="a duration such as 2h or 7d, or a time")

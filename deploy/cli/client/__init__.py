@@ -2,6 +2,7 @@
 
 from deploy.cli.client.finding import find_hub, find_nearest, find_spoke, hub_of, is_local_spoke, nearest_of
 from deploy.cli.client.http import HubClient, NeedsConfirmation, api
+from deploy.cli.client.ids import whole_id
 
 __all__ = [
     "HubClient",
@@ -13,4 +14,5 @@ __all__ = [
     "hub_of",
     "is_local_spoke",
     "nearest_of",
+    "whole_id",
 ]

@@ -7,7 +7,7 @@ from functools import partial
 
 from contracts.answers.people import TokenAnswer, TokenSummary
 from contracts.errors import ConfigError, Forbidden, NotFound
-from deploy.cli.client import HubClient, api, hub_of
+from deploy.cli.client import HubClient, api, hub_of, whole_id
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.parser import Parser, days
@@ -81,9 +81,11 @@ def _others(client: HubClient) -> list[TokenSummary]:
 
 
 def _found(token: str, known: list[TokenSummary]) -> list[TokenSummary]:
-    return [each for each in known if each.jti == token] or [
-        each for each in known if each.name == token and each.kind == "user" and _is_valid(each)
-    ]
+    named = [each for each in known if each.name == token and each.kind == "user" and _is_valid(each)]
+    if named and all(each.jti != token for each in known):
+        return named
+    jti = whole_id(token, [each.jti for each in known])
+    return [each for each in known if each.jti == jti]
 
 
 def _is_valid(token: TokenSummary) -> bool:
@@ -125,5 +127,7 @@ def register_tokens(parser: Parser) -> None:
         "--all", action="store_true", help="tokens of all people and devices, also revoked and expired ones"
     )
     command = actions.add_parser("revoke", run=revoke, hub=True)
-    command.add_argument("token", help="its name, or its id as 'tokens list' shows it")
+    command.add_argument(
+        "token", help="its name, or its id as 'tokens list' shows it, of which the beginning is enough"
+    )
     command.add_argument("--yes", action="store_true", help="do not ask")

@@ -13,6 +13,7 @@ from contracts.errors import ConfigError, NotFound
 from contracts.wire import Json
 from deploy.cli.client import hub_of
 from deploy.cli.resources import add_declared
+from deploy.cli.terminal.colours import has_colours
 from deploy.cli.terminal.output import Output, note, screen_width
 from deploy.cli.terminal.parser import Parser, positive
 from deploy.logs.terminal import visible
@@ -96,7 +97,7 @@ def _drawn(lines: Lines) -> str:
     # Beside the plot stand the labels of its axis.
     figure.width, figure.height = max(20, (screen_width() or _SCREEN[0]) - 20), _SCREEN[1]
     figure.color_mode = "names"
-    figure.with_colors = sys.stdout.isatty()
+    figure.with_colors = has_colours(sys.stdout)
     figure.x_label, figure.y_label = "time", "value"
     moments = [at for line in lines.values() for at, _ in line]
     if min(moments) == max(moments):

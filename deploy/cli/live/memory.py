@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 from contracts.answers.live import ShownEntry
 from contracts.answers.system import ShownPrompt
-from deploy.cli.client import hub_of
+from deploy.cli.client import hub_of, whole_id
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note
@@ -35,8 +35,10 @@ def search(options: argparse.Namespace) -> None:
 def forget(options: argparse.Namespace) -> int:
     """Forget an entry for good."""
     client, which = hub_of(options), " ".join(options.entry)
+    entries = client.get("/api/memory", list[ShownEntry])
+    which = whole_id(which, [each.id for each in entries])
     if not options.yes:
-        wanted, entries = which.casefold(), client.get("/api/memory", list[ShownEntry])
+        wanted = which.casefold()
         found = [each for each in entries if wanted in (each.id, each.text.casefold())]
         found = found or [each for each in entries if wanted in each.text.casefold()]
         # Of none or of several, the hub says what is near.
@@ -71,6 +73,6 @@ def register_memory(parser: Parser) -> None:
     command = actions.add_parser("search", run=search, hub=True)
     command.add_argument("query", metavar="WORD", nargs="+", help="what to look for")
     command = actions.add_parser("forget", run=forget, hub=True)
-    command.add_argument("entry", nargs="+", help="its id, or a part of its text")
+    command.add_argument("entry", nargs="+", help="its id or the beginning of it, or a part of its text")
     command.add_argument("--yes", action="store_true", help="do not ask")
     add_declared(actions, "memory")

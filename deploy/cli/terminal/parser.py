@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from contracts.errors import ConfigError
 from deploy.cli.terminal.asking import secret_in
+from deploy.cli.terminal.colours import BAD, coloured
 from deploy.logs.terminal import visible
 
 Run: TypeAlias = Callable[[argparse.Namespace], int | None]
@@ -116,6 +117,13 @@ class Parser(argparse.ArgumentParser):
         shared.add_argument(
             "--debug", action="store_true", default=unset, help="show tracebacks and debug logs"
         )
+        shared.add_argument(
+            "--no-colour",
+            "--no-color",
+            action="store_true",
+            default=unset,
+            help="no colours, as with NO_COLOR",
+        )
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and where help is if that does not name it, and end with code 2."""
@@ -123,11 +131,11 @@ class Parser(argparse.ArgumentParser):
             if pattern.fullmatch(message):
                 message = pattern.sub(words, message)
                 break
-        commands = self._commands()
+        commands = self.commands()
         if commands is not None and message == f"{commands.metavar} is missing":
             self.print_help(sys.stderr)
             self.exit(USAGE_ERROR)
-        print(visible(f"{self.prog}: {message}"), file=sys.stderr)
+        print(f"{coloured(self.prog, BAD, sys.stderr)}: {visible(message)}", file=sys.stderr)
         if "did you mean" not in message:
             print(visible(f"  '{self.prog} --help' lists what there is."), file=sys.stderr)
         self.exit(USAGE_ERROR)
@@ -135,7 +143,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and refuse what is left over here, where the options of the command are known."""
         words = sys.argv[1:] if args is None else list(args)
-        if self._commands() is not None and words and words[0].startswith("--"):
+        if self.commands() is not None and words and words[0].startswith("--"):
             # Else its value would be taken for a command.
             self._check_option(words[0], "; the options of a command come after it")
         known, unknown = super().parse_known_args(words, namespace)
@@ -159,7 +167,8 @@ class Parser(argparse.ArgumentParser):
         # Not an ArgumentError: that would put the metavar in front.
         self.error(f"unknown {kind} {value!r}{meant}")
 
-    def _commands(self) -> "argparse._SubParsersAction[Any] | None":
+    def commands(self) -> "argparse._SubParsersAction[Any] | None":
+        """Return the action that holds the commands below this one, if it is a group."""
         actions = (each for each in self._actions if isinstance(each, argparse._SubParsersAction))
         return next(actions, None)
 

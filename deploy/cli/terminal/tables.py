@@ -1,12 +1,14 @@
 """Tables for people: as wide as the terminal, times relative to now."""
 
 import json
+import sys
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from deploy import limits
+from deploy.cli.terminal.colours import HEADING, coloured
 from deploy.logs.terminal import visible
 
 _GAP: Final = "  "
@@ -32,7 +34,9 @@ def table(rows: Sequence[Sequence[str]], columns: Sequence[str], *, width: int |
         for line in range(max(map(len, cells))):
             parts = [cell[line] if line < len(cell) else "" for cell in cells]
             padded = (part + " " * (size - _width(part)) for part, size in zip(parts, widths, strict=True))
-            lines.append(_GAP.join(padded).rstrip())
+            text = _GAP.join(padded).rstrip()
+            is_heading = row is headings and width is not None
+            lines.append(coloured(text, HEADING, sys.stdout) if is_heading else text)
     return "\n".join(lines)
 
 
