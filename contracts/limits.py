@@ -24,6 +24,11 @@ MAX_SPAN_NAME: Final = 200
 # What people and skills call things.
 
 MAX_LABEL: Final = 64
+MAX_LABELLED: Final = 129
+"""Characters of ``method.argument``."""
+MOST_LABELS: Final = 1_000
+"""Of a skill in one language: 256 methods with a few arguments each."""
+MOST_LABEL_LANGUAGES: Final = 20
 MAX_HOME_CARD_ID: Final = 300
 MOST_HOME_CARDS: Final = 2_000
 """A home has at most 1,000 things on the page; those of devices that are away for a while are kept."""

@@ -15,6 +15,11 @@ _MOST: Final = 12
 class HelpSkill(HubSkill):
     """What a person can say to this home."""
 
+    labels = {
+        "de": {"HelpSkill": "Hilfe", "help": "Was kann ich sagen?"},
+        "en": {"help": "What can I say?"},
+    }
+
     def __init__(self, sentences: Sentences) -> None:
         self._sentences = sentences
 

@@ -178,6 +178,7 @@ def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkil
             device_agnostic=getattr(instance, "device_agnostic", False),
             area=getattr(instance, "area", None),
             thing=owner.kind if issubclass(owner, Skill) else None,
+            labels=getattr(owner, "labels", {}) if issubclass(owner, Skill) else {},
             methods=[method.contract for method in methods.values()],
             homeassistant=getattr(instance, "homeassistant", {}),
         )

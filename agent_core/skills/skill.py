@@ -188,6 +188,8 @@ class Skill:
         area: Where the skill acts, if that is not where the device stands.
         kind: What it is to everyday sentences ("turn on the light"), where its methods do not show it: light,
             switch, fan, cover, lock, climate, media_player, vacuum, lawn_mower, scene, timer, list, weather.
+        labels: By language, what people call the skill, its methods, arguments, states and values, where the
+            name itself does not say it: ``{"de": {"LampSkill": "Lampe", "turn_on": "Einschalten"}}``.
         concurrency: How many calls of this skill run at the same time; further ones wait.
         homeassistant: By method or state, what it is in Home Assistant, beyond what follows from its name:
             ``{"set_level": {"component": "number", "unit": "%"}}``; see ``docs/home-assistant.md``.
@@ -197,6 +199,7 @@ class Skill:
     device_agnostic: ClassVar[bool] = False
     area: ClassVar[str | None] = None
     kind: ClassVar[str | None] = None
+    labels: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     concurrency: ClassVar[int] = 8
     homeassistant: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     Settings: ClassVar[type[BaseModel] | None] = None

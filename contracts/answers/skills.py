@@ -97,7 +97,7 @@ class SkillBody(Strict):
     doc: str
     device_agnostic: bool
     methods: list[MethodBody]
-    labels: dict[str, dict[str, str]] = {}
+    labels: dict[str, dict[str, str]]
 
 
 class MethodsBody(Strict):

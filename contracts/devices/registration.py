@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from contracts import limits
 from contracts.names import MethodName, SkillName, Token
 from contracts.wire import Json, Part, Wire, shown_digest
 
@@ -18,6 +19,16 @@ MAX_SCHEMA: int = 64 * 1024
 Language = Annotated[str, Field(max_length=35)]
 """A language tag (BCP 47); the RFC asks for room for 35 characters."""
 
+
+Label = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=limits.MAX_LABEL,
+        pattern="^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+$",
+    ),
+]
+"""A name for people on one line, whose letters stand in the order in which they are written."""
 
 Component = Literal[
     "binary_sensor", "button", "event", "light", "none", "number", "select", "sensor", "switch"
@@ -136,6 +147,8 @@ class Registration(Wire):
         device_agnostic: Whether any device that has the skill serves as well as another.
         area: Where the skill acts, if that is not where the device stands.
         thing: What it is to everyday sentences, as ``light``; None where the rule decides.
+        labels: By language, what people call the skill, its methods, arguments, states and values;
+            ``method.argument`` is the argument of one method.
         homeassistant: By method or property, what it is in Home Assistant, where the owner exposes it.
     """
 
@@ -146,4 +159,14 @@ class Registration(Wire):
     area: Annotated[str, Field(max_length=200)] | None = None
     thing: Annotated[str, Field(pattern=r"^[a-z_]{1,32}$")] | None = None
     methods: Annotated[list[Method], Field(max_length=MAX_METHODS)]
+    labels: Annotated[
+        dict[
+            Language,
+            Annotated[
+                dict[Annotated[str, Field(max_length=limits.MAX_LABELLED)], Label],
+                Field(max_length=limits.MOST_LABELS),
+            ],
+        ],
+        Field(max_length=limits.MOST_LABEL_LANGUAGES),
+    ] = {}
     homeassistant: Annotated[dict[Token, Appearance], Field(max_length=MAX_METHODS)] = {}

@@ -21,6 +21,16 @@ _READ: Final = "The assistant asks this for a person, after it has read what dev
 class AgentSkill(HubSkill):
     """Agents beside the assistant: specialists with instructions, files and tools of their own."""
 
+    labels = {
+        "de": {
+            "AgentSkill": "Assistenten",
+            "list_agents": "Alle Assistenten",
+            "ask": "Fragen",
+            "agent": "Assistent",
+        },
+        "en": {"AgentSkill": "Assistants"},
+    }
+
     def __init__(self, ask: Ask, agents: Agents, running: Turns, *, hub_id: str, most: int) -> None:
         self._ask = ask
         self._agents = agents

@@ -84,6 +84,32 @@ class HomeAssistantSkill(HubSkill):
     garages, or changes many entities asks the user first.
     """
 
+    labels = {
+        "de": {
+            "HomeAssistantSkill": "Home Assistant",
+            "get_state": "Zustand",
+            "get_history": "Verlauf",
+            "measure": "Messwerte",
+            "open_cover": "Öffnen",
+            "close_cover": "Schließen",
+            "operate": "Bedienen",
+            "check_states": "Zustände prüfen",
+            "call_service": "Dienst aufrufen",
+            "floor": "Stockwerk",
+            "domain": "Art",
+            "service": "Dienst",
+            "data": "Daten",
+        },
+        "en": {
+            "HomeAssistantSkill": "Home Assistant",
+            "get_state": "State",
+            "get_history": "History",
+            "open_cover": "Open",
+            "close_cover": "Close",
+            "domain": "Kind",
+        },
+    }
+
     kind = HOME_KIND
 
     def __init__(

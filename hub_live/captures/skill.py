@@ -18,6 +18,26 @@ from hub_live.captures.spec import CaptureSpec
 class CaptureSkill(HubSkill):
     """Records what arrives on topics into files."""
 
+    labels = {
+        "de": {
+            "CaptureSkill": "Aufzeichnungen",
+            "save_stream": "Aufzeichnen",
+            "list_captures": "Alle Aufzeichnungen",
+            "stop_capture": "Aufzeichnung beenden",
+            "topics": "Topics",
+            "path": "Datei",
+            "format": "Format",
+            "link": "Verbindung",
+            "zstd": "Komprimiert",
+            "capture": "Aufzeichnung",
+        },
+        "en": {
+            "CaptureSkill": "Captures",
+            "save_stream": "Record",
+            "zstd": "Compressed",
+        },
+    }
+
     def __init__(self, captures: Captures) -> None:
         self._captures = captures
 

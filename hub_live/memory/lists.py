@@ -15,6 +15,17 @@ SHOPPING: Final = "Shopping list"
 class ListSkill(HubSkill):
     """Lists of the household: for shopping, to do, to pack. Everybody at home sees them."""
 
+    labels = {
+        "de": {
+            "ListSkill": "Listen",
+            "add_item": "Auf die Liste",
+            "remove_item": "Von der Liste",
+            "read_list": "Vorlesen",
+            "item": "Eintrag",
+        },
+        "en": {"ListSkill": "Lists"},
+    }
+
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 

@@ -20,6 +20,26 @@ class BusSkill(HubSkill):
     light/kitchen.
     """
 
+    labels = {
+        "de": {
+            "BusSkill": "Werte und Nachrichten",
+            "latest": "Letzter Wert",
+            "history": "Verlauf",
+            "publish": "Veröffentlichen",
+            "filter": "Filter",
+            "payload": "Inhalt",
+            "link": "Verbindung",
+            "retain": "Behalten",
+            "qos": "Zustellung",
+            "query": "Abfragen",
+        },
+        "en": {
+            "BusSkill": "Values and messages",
+            "latest": "Last value",
+            "qos": "Delivery",
+        },
+    }
+
     def __init__(self, values: BusValues) -> None:
         self._values = values
 

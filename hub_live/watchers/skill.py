@@ -52,6 +52,51 @@ def _left(timer: TimerSummary) -> TimeLeft:
 class WatcherSkill(HubSkill):
     """Watchers: keep an eye on values and notify or act. Timers and reminders."""
 
+    labels = {
+        "de": {
+            "WatcherSkill": "Wächter und Timer",
+            "create_watcher": "Wächter anlegen",
+            "list": "Alle Wächter",
+            "show": "Ansehen",
+            "resume": "Fortsetzen",
+            "run": "Jetzt ausführen",
+            "timers": "Alle Timer",
+            "timer": "Timer",
+            "cancel_timer": "Timer löschen",
+            "cancel_all_timers": "Alle Timer löschen",
+            "add_to_timer": "Timer verlängern",
+            "timer_status": "Wie lange noch?",
+            "remind_at": "Erinnern um",
+            "day": "Tag",
+            "snooze": "Ruhen lassen",
+            "test": "Ausprobieren",
+            "set_timer": "Timer stellen",
+            "remind_in": "Erinnern in",
+            "remind": "Erinnern",
+            "instruction": "Auftrag",
+            "topics": "Topics",
+            "every_s": "Alle (Sekunden)",
+            "on_change": "Bei Änderung",
+            "actions": "Aktionen",
+            "schedule": "Zeitplan",
+            "predicate": "Prädikat",
+            "dry_run": "Nur zur Probe",
+            "then": "Danach",
+            "capture": "Aufzeichnung",
+            "model": "Modell",
+            "at": "Um",
+            "every": "Alle",
+            "missed": "Wenn verpasst",
+        },
+        "en": {
+            "WatcherSkill": "Watchers and timers",
+            "every_s": "Every (seconds)",
+            "dry_run": "Only try",
+            "timer_status": "Time left",
+            "missed": "If missed",
+        },
+    }
+
     def __init__(self, watchers: Watchers, timers: Timers, *, household: Household) -> None:
         self._watchers = watchers
         self._timers = timers

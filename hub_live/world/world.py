@@ -182,6 +182,11 @@ class World:
 class WorldSkill(HubSkill):
     """What there is in the home, and how it is now: devices, areas, lights, sensors, states, nodes."""
 
+    labels = {
+        "de": {"WorldSkill": "Zuhause", "get_world": "Nachsehen", "kind": "Art"},
+        "en": {"WorldSkill": "Home", "get_world": "Look up"},
+    }
+
     def __init__(self, world: World) -> None:
         self._world = world
 

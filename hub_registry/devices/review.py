@@ -31,15 +31,15 @@ it, and an ``approved`` one comes before both.
 """
 
 SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "CalculatorSkill": ("bd714dd6fa209b20d204bdb1e8b58be80b16e3d861586671759fe933c70f812c",),
-    "TimeSkill": ("754c09f33918df11f953d89ccaea077769667c727907b05067d85248405b22c5",),
-    "LampSkill": ("76127d59f72402553f582bfd477e20083efcde4a8fb7a746c7b711a833dacc38",),
-    "MediaSkill": ("8d28057e207e6f65dbcf2afa28028bc8fdcb57f56fa1bdb9c0ba0bd41146bb4b",),
-    "NotesSkill": ("49e326fb861e1a24251e94218081840e696eb8e327c820fac81fd5cd7ac949bc",),
-    "SystemSkill": ("0566f3a20ed9fb6dc3d85f82064fff54641025e5093fe9f5847202ad1d8fa0e0",),
-    "GpioSkill": ("d13d40a7dc0d7f55beb08b9ec0ba3610633baf30342aeb8b493b602d0f61553d",),
-    "SerialSkill": ("62b95c7ca038011e14fc5ebd4b2b174f3366075541449d035409850c55c40963",),
-    "CameraSkill": ("597384c4e17b0190141c314997cf7ebfb3a7a3ae079188d95e58a29e4bcaefc9",),
+    "CalculatorSkill": ("f0eea7728ee1e9dbfa95dc8171192d48eb870fce8847b6eb26f68ed6c090f8a0",),
+    "TimeSkill": ("b5182ee28c559678fcb874d105f1f70cbd76acbc1b6cd855f174d2308ee33d40",),
+    "LampSkill": ("1dfaf1f0d5a05aea640614c34e6e4b1b2cd9786873a0063cfe7c1195e5ce5657",),
+    "MediaSkill": ("b861ce0982d7e93693d2e60b57107f0a20437d98b9eb5dea33a4ff419f600707",),
+    "NotesSkill": ("b3e9969c6344b6c5d543b77e9613e9326c01cf713279a2dcfcdd5b8760721df5",),
+    "SystemSkill": ("97c3232e57f5821e42212c6b53d3a95858bf8c18b9cf02c3761315e46605a85c",),
+    "GpioSkill": ("c203ac1c97982b8f8196179d7e6da590815d4c13caa2aed9585bc8ee1bf410a8",),
+    "SerialSkill": ("a57d62fd74149a6348ab031d3c1dcc5f94de52ffbaa1fc2c3ef074fc820c3c6e",),
+    "CameraSkill": ("30ccf2c2ff25f2039176f00f932b3bbb4e876837050c3504e78ac8684906b0ed",),
 }
 """Digests of the samples that come with Strawberry, by skill, those of earlier releases included.
 

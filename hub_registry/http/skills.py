@@ -185,6 +185,7 @@ def _body(entry: DeviceEntry, skill: RegisteredSkill, methods: list[Method]) -> 
         skill=skill.name,
         doc=skill.registration.doc,
         device_agnostic=skill.device_agnostic,
+        labels=skill.registration.labels,
         methods=[_method(each, f"devices.{entry.key}.{skill.name}.{each.name}") for each in methods],
     )
 

@@ -316,6 +316,7 @@ class _Board:
                     doc="",
                     device_agnostic=False,
                     methods=[],
+                    labels={},
                 )
             if device in devices and (its or self._acts(found)):
                 name = f"{device}.{skill}"

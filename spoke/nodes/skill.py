@@ -21,6 +21,30 @@ from spoke.nodes.supervision import Nodes, open_nodes
 class NodesSkill(Skill):
     """Programs that run on this device: start, stop, restart and build them, and read their logs."""
 
+    labels = {
+        "de": {
+            "NodesSkill": "Programme",
+            "list_nodes": "Alle Programme",
+            "start_node": "Starten",
+            "stop_node": "Stoppen",
+            "restart_node": "Neu starten",
+            "build_node": "Bauen",
+            "get_logs": "Protokoll",
+            "follow_logs": "Protokoll mitlesen",
+            "after": "Nach",
+        },
+        "en": {
+            "NodesSkill": "Programs",
+            "list_nodes": "All programs",
+            "start_node": "Start",
+            "stop_node": "Stop",
+            "restart_node": "Restart",
+            "build_node": "Build",
+            "get_logs": "Log",
+            "follow_logs": "Follow the log",
+        },
+    }
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._stack = AsyncExitStack()

@@ -7,6 +7,17 @@ from spoke import Skill, skill_method
 class CalculatorSkill(Skill):
     """Works out arithmetic exactly, which language models do not."""
 
+    labels = {
+        "de": {
+            "CalculatorSkill": "Rechner",
+            "calculate": "Rechnen",
+            "expression": "Rechnung",
+        },
+        "en": {
+            "expression": "Calculation",
+        },
+    }
+
     device_agnostic = True
 
     @skill_method(read_only=True, timeout_s=5)

@@ -9,6 +9,20 @@ from spoke import Skill, skill_method
 class TimeSkill(Skill):
     """Date and time, in any time zone."""
 
+    labels = {
+        "de": {
+            "TimeSkill": "Uhrzeit",
+            "until": "Zeit bis",
+            "moment": "Zeitpunkt",
+            "find_time_zones": "Zeitzonen suchen",
+            "containing": "Mit den Buchstaben",
+        },
+        "en": {
+            "until": "Time until",
+            "containing": "With the letters",
+        },
+    }
+
     device_agnostic = True
 
     @skill_method(read_only=True)

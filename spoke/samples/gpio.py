@@ -21,6 +21,18 @@ Seconds = Annotated[float, Field(gt=0, le=60), Unit("s")]
 class GpioSkill(Skill):
     """The pins of this computer that have a name: outputs to turn on and off, and inputs such as buttons."""
 
+    labels = {
+        "de": {
+            "GpioSkill": "Pins",
+            "pins": "Pins",
+            "pulse": "Kurz einschalten",
+        },
+        "en": {
+            "GpioSkill": "Pins",
+            "pulse": "Switch on briefly",
+        },
+    }
+
     class Settings(BaseModel):
         """Names of pins by their BCM numbers; a pin without a name is never touched."""
 

@@ -42,6 +42,15 @@ class LampStatus:
 class LampSkill(Skill):
     """A virtual lamp: on, off, brightness and colour."""
 
+    labels = {
+        "de": {
+            "LampSkill": "Lampe",
+        },
+        "en": {
+            "color": "Colour",
+        },
+    }
+
     def __init__(self) -> None:
         self._status = LampStatus()
         self._lock = threading.Lock()

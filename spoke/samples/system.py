@@ -93,6 +93,19 @@ class Machine:
 class SystemSkill(Skill):
     """Machine, load, memory, disk, processes and uptime of the device."""
 
+    labels = {
+        "de": {
+            "SystemSkill": "Computer",
+            "machine_info": "Über dieses Gerät",
+            "processes": "Laufende Programme",
+            "order_by": "Sortiert nach",
+        },
+        "en": {
+            "SystemSkill": "Computer",
+            "machine_info": "About this device",
+        },
+    }
+
     def __init__(self) -> None:
         self._ended = threading.Event()
         self._publisher = threading.Thread(target=self._publish, name="system states", daemon=True)

@@ -79,6 +79,9 @@ def test_a_lamp_is_switched_on_a_phone(page_of: Visit, picture: Picture, lamp_de
     )
     # Also where the page was open already.
     expect(page.get_by_text("Tea", exact=True)).to_be_visible()
+    german = page_of(locale="de-DE").open("/")
+    expect(german.get_by_role("switch", name=f"Lampe, {lamp_device}")).to_be_checked()
+    expect(german.get_by_role("slider", name="Helligkeit")).to_be_visible()
     picture_each_way(page_of, picture, "/", "home", "Tea")
     visitor.house.ask("/api/skills/call", {**lamp, "method": "turn_off"})
     expect(switch).not_to_be_checked()

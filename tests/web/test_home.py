@@ -29,6 +29,8 @@ def test_a_person_arranges_their_home_and_finds_it_so_again(page_of: Visit, pict
     # The keyboard stays where it was.
     expect(page.get_by_role("button", name="Remove from favourites: Reading lamp")).to_be_focused()
     page.get_by_role("button", name="Hide: Notes").click()
+    # What is pressed while the page is made again is gone.
+    expect(page.get_by_role("button", name="Show: Notes")).to_be_focused()
     first = page.get_by_role("toolbar").nth(1)
     name = first.get_attribute("aria-label")
     first.get_by_role("button", name="Move down").click()

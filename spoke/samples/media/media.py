@@ -21,6 +21,21 @@ _VOLUME = {"en": "The volume is {result}.", "de": "Die Lautstärke ist {result}.
 class MediaSkill(Skill):
     """Controls media players: music and film players, and browsers that play."""
 
+    labels = {
+        "de": {
+            "MediaSkill": "Medien",
+            "list_players": "Wiedergabegeräte",
+            "change_volume": "Lauter",
+            "turn_down": "Leiser",
+            "player": "Wiedergabegerät",
+        },
+        "en": {
+            "list_players": "Players",
+            "change_volume": "Louder",
+            "turn_down": "Quieter",
+        },
+    }
+
     @skill_method(read_only=True)
     async def list_players(self) -> list[Player]:
         """List the players that run, and whether they play."""

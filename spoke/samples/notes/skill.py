@@ -20,6 +20,19 @@ class NoteSummary:
 class NotesSkill(Skill):
     """Notes of the household: short texts with a title, one file each."""
 
+    labels = {
+        "de": {
+            "NotesSkill": "Notizen",
+            "add": "Neue Notiz",
+            "append": "Anfügen",
+            "list_notes": "Alle Notizen",
+        },
+        "en": {
+            "add": "New note",
+            "list_notes": "All notes",
+        },
+    }
+
     concurrency = 1
 
     @skill_method()
