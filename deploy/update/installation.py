@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -39,6 +40,15 @@ _FROM_INDEX: Final[Mapping[Kind, str]] = {
     "pipx": f"pipx upgrade {PACKAGE}",
     "uv": f"uv tool upgrade {PACKAGE}",
 }
+_EXTRAS: Final[Mapping[Kind, str]] = {
+    "script": "sh install.sh --from WHEEL --extras {extras}",
+    "checkout": "{python} -m pip install -e '{checkout}[{extras}]'",
+    "pipx": "pipx install --force '{source}[{extras}]'",
+    "uv": "uv tool install --force '{source}[{extras}]'",
+    "uv pip": "uv pip install --python {python} '{source}[{extras}]'",
+    "pip": "{python} -m pip install '{source}[{extras}]'",
+}
+"""What adds an extra; the others have what they need, or are built again."""
 _ABOUT: Final[Mapping[Kind, str]] = {
     "script": "by install.sh",
     "app": "as an app of Home Assistant",
@@ -105,13 +115,34 @@ def script_root(prefix: Path) -> Path | None:
 
 
 def fitting(hint: str, prefix: Path = Path(sys.prefix)) -> str:
-    """Return a hint with the command that adds an extra to an installation by ``install.sh``."""
-    root = script_root(prefix)
-    if root is None:
-        return hint
-    there = (root / "extras").read_text("utf-8") if (root / "extras").exists() else ""
-    command = rf"sh install.sh --from WHEEL --extras {there}{',' if there else ''}\1"
-    return re.sub(rf"pip install '{PACKAGE}\[(\w+)\]'", command, hint)
+    """Return a hint with the commands as they are typed where this installation is.
+
+    A hint names the program ``strawberry`` and adds an extra by ``pip install 'strawberry-home[EXTRA]'``.
+    """
+    installed = find_installation(prefix)
+    form = _EXTRAS.get(installed.kind)
+    if form is not None:
+        extras = installed.extras.strip("[]")
+        if installed.root is not None and (installed.root / "extras").exists():
+            extras = (installed.root / "extras").read_text("utf-8")
+        already = f"{extras}," if extras else ""
+        source = "./WHEEL" if installed.from_file else PACKAGE
+        values = {"python": _quoted(sys.executable), "source": source, "checkout": SCRIPT.parents[2]}
+        hint = re.sub(
+            rf"pip install '{PACKAGE}\[(\w+)\]'",
+            lambda found: form.format(extras=f"{already}{found[1]}", **values),
+            hint,
+        )
+    return re.sub(r"'strawberry (?=[a-z])", lambda _: f"'{program(installed)} ", hint)
+
+
+def program(installed: Installation) -> str:
+    """Return how this program is called in the shell that it was started from."""
+    if installed.kind == "container":
+        return "docker compose exec hub strawberry"
+    called = Path(sys.argv[0])
+    is_found = shutil.which("strawberry") is not None
+    return "strawberry" if is_found or called.name != "strawberry" else _quoted(str(called.absolute()))
 
 
 def find_installation(

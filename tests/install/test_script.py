@@ -22,6 +22,7 @@ from deploy.update.installation import (
     fitting,
     is_newer,
 )
+from tests.install.conftest import ROOT
 from tests.requirements import require
 
 pytestmark = pytest.mark.slow
@@ -245,7 +246,7 @@ def test_the_same_release_is_no_newer_one() -> None:
     assert not is_newer("0.1.0", "0.1.0")
 
 
-def test_each_kind_of_installation_is_recognised(tmp_path: Path) -> None:
+def test_each_kind_of_installation_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_installation(tmp_path, {"STRAWBERRY_CONTAINER": "1"}).kind == "container"
     assert find_installation(tmp_path, {"STRAWBERRY_CONTAINER": "app"}).kind == "app"
     assert find_installation(tmp_path, {}).kind == "checkout"
@@ -256,7 +257,13 @@ def test_each_kind_of_installation_is_recognised(tmp_path: Path) -> None:
     assert find_installation(root / "versions" / "1", {}).root == root
     (root / "extras").write_text("sandbox")
     hint = "Install speech: pip install 'strawberry-home[voice]'"
-    assert fitting(hint, tmp_path) == hint
+    assert f"-m pip install -e '{ROOT}[voice]'" in fitting(hint, tmp_path)
+    monkeypatch.setenv("STRAWBERRY_CONTAINER", "1")
+    assert fitting("Run 'strawberry up'.", tmp_path) == "Run 'docker compose exec hub strawberry up'."
+    monkeypatch.delenv("STRAWBERRY_CONTAINER")
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "bin" / "strawberry")])
+    monkeypatch.setenv("PATH", "")
+    assert fitting("Run 'strawberry up'.", tmp_path) == f"Run '{tmp_path}/bin/strawberry up'."
     expected = "Install speech: sh install.sh --from WHEEL --extras sandbox,voice"
     assert fitting(hint, root / "versions" / "1") == expected
 
