@@ -197,6 +197,8 @@ MAX_SLOT_CHOICES: Final = 8
 """Deeper or with more choices, a schema counts as free text, so that looking takes no time."""
 MAX_SPOKEN: Final = 100
 """Characters of a value that a person says."""
+MAX_QUESTION: Final = 200
+"""Characters of a call in words; a longer one is shown by its arguments."""
 
 # Sentences of `home-assistant-intents`, matched by hassil in a thread.
 

@@ -28,6 +28,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "not answered": "I will not do that without a yes.",
         "failed": "Sorry, that did not work: {reason}.",
         "confirm": "{given}Shall I run {method} on {device}? Say yes, do it, or no.",
+        "question": "{question} On {device}. Say yes, do it, or no.",
         "with": "With {arguments}: ",
         "cut": " and more",
         "no_model": "No model can answer right now, and that is no sentence that works without one.",
@@ -38,6 +39,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "not answered": "Ohne ein Ja mache ich das nicht.",
         "failed": "Das hat leider nicht geklappt.",
         "confirm": "{given}Soll ich {method} auf {device} ausführen? Sag ja bitte, mach das, oder nein.",
+        "question": "{question} Auf {device}. Sag ja bitte, mach das, oder nein.",
         "with": "Mit {arguments}: ",
         "cut": " und mehr",
         "no_model": "Gerade kann kein Modell antworten, und ohne eines geht dieser Satz nicht.",
@@ -136,6 +138,8 @@ def _code(error: StrawberryError) -> str:
 
 def question(wanted: ConfirmationWanted, language: str) -> str:
     """Return the question whether a call may be made; no argument comes after its method and device."""
+    if words := wanted.questions.get(_primary(language)):
+        return phrase("question", language, question=spoken(words), device=spoken(wanted.device_name))
     arguments = [f"{_name(name)} {_value(value)}" for name, value in wanted.arguments.items()]
     said = ", ".join(arguments[: limits.MOST_ARGUMENTS_SPOKEN])
     if wanted.cut or len(arguments) > limits.MOST_ARGUMENTS_SPOKEN:

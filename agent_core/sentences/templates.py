@@ -99,7 +99,7 @@ def compile_template(text: str, method: Method) -> Template:
         BadTemplate: If it cannot be parsed, can be said in too many ways, has too few literal words, has a
             slot that is no parameter, or leaves a parameter open that the method needs.
     """
-    sentence = _parsed(text)
+    sentence = parsed(text)
     parts = _parts(sentence.expression)
     if any(isinstance(part, RuleReference) for part in parts):
         raise BadTemplate("{text!r}: rules in angle brackets are not known here", text=text)
@@ -121,7 +121,7 @@ def compile_template(text: str, method: Method) -> Template:
         raise BadTemplate("{text!r} has more than one empty alternative in the same brackets", text=text)
     properties = method.parameters.get("properties", {})
     slots = {reference.slot_name for reference in references}
-    if slots != _slots(text):
+    if slots != slots_of(text):
         raise BadTemplate("{text!r} has a brace in a slot or in its words", text=text)
     unknown = sorted(slots - set(properties))
     if unknown:
@@ -186,14 +186,14 @@ def free_sentences(method: Method) -> list[tuple[str, str]]:
         (language, text)
         for language, texts in method.sentences.items()
         for text in texts
-        if not all(map(is_closed, _slots(text)))
+        if not all(map(is_closed, slots_of(text)))
     ]
 
 
 def spoken_sentence(text: str, method: Method) -> SpokenSentence:
     """Return a template that was compiled, for speech to text."""
     properties = method.parameters.get("properties", {})
-    slots = {slot: _spoken_slot(properties.get(slot), method.parameters) for slot in sorted(_slots(text))}
+    slots = {slot: _spoken_slot(properties.get(slot), method.parameters) for slot in sorted(slots_of(text))}
     return SpokenSentence(text=text, slots=slots)
 
 
@@ -208,7 +208,7 @@ def short_texts(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(value for value in values if 0 < len(value) <= limits.MAX_SPOKEN)[:MAX_NAMES]
 
 
-def _slots(text: str) -> set[str]:
+def slots_of(text: str) -> set[str]:
     """Return the slots of a template without parsing it; `compile_template` refuses any other reading."""
     return {slot.partition(":")[2] or slot for slot in _SLOT.findall(text)}
 
@@ -228,7 +228,7 @@ def _is_closed(schema: Json, root: Mapping[str, Json], depth: int) -> bool:
     return {"integer", "number", "boolean", "null"}.issuperset(kinds)
 
 
-def _parsed(text: str) -> Sentence:
+def parsed(text: str) -> Sentence:
     if len(text) > limits.MAX_TEMPLATE:
         raise BadTemplate(
             "{text!r}… is longer than {most} characters", text=text[:60], most=limits.MAX_TEMPLATE

@@ -244,6 +244,7 @@ class CallToConfirm(Part):
 
     Attributes:
         summary: First sentence of the method's documentation, as it was approved.
+        questions: The call in words by language, with all of its arguments; empty where there are none.
         arguments: The real ones, by name.
     """
 
@@ -251,6 +252,7 @@ class CallToConfirm(Part):
     device_name: str
     method: str
     summary: str = ""
+    questions: dict[str, str] = {}
     arguments: dict[str, Json]
 
 

@@ -12,6 +12,7 @@ from agent_core.gateway.protocol import ToolCall
 from agent_core.schemas.arguments import arguments_digest, check_arguments
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import find_target
+from agent_core.sentences.questions import questions_of
 from agent_core.sentences.responses import response_text
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls, all_shown
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
@@ -111,6 +112,7 @@ class DirectCalls:
                 device_name=target.device_name,
                 method=f"{target.skill}.{target.method.name}",
                 summary=target.method.summary,
+                questions=questions_of(target.method, arguments),
                 arguments=all_shown(arguments, error),
             )
             token = self.confirmations.issue(_act(asking, target, arguments))

@@ -114,6 +114,8 @@ async def call_by_form(form: SchemaForm, skill: SkillBody, method: MethodBody) -
 
 def as_question(asked: CallToConfirm) -> str:
     """Return what a call that a person must confirm does, as a question; empty where that is not known."""
+    if question := asked.questions.get(LANGUAGE.get()):
+        return escaped(question)
     summary = shortened(escaped(asked.summary).rstrip("."), limits.MAX_QUESTION_SHOWN)
     return f"{summary}?" if summary else ""
 
@@ -125,18 +127,36 @@ def show_call(asked: CallToConfirm, *, secret: Collection[str] = (), cut: bool =
         secret: Arguments that are not shown.
         cut: Whether the arguments are not whole.
     """
+    is_said = bool(asked.questions.get(LANGUAGE.get())) and not secret
     with ui.element("dl").classes("sb-facts"):
-        for name, value in asked.arguments.items():
-            said = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-            Words("dt", escaped(name))
-            Words("dd", "••••••" if name in secret else escaped(said, keep="\n"), "sb-mono")
-        if cut:
-            Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
+        # All arguments are in the question; as they are sent, they are one click behind.
+        if not is_said:
+            _show_arguments(asked, secret=secret, cut=cut)
         # Below the arguments, which are of any length: nothing in them can hide these.
         Words("dt", text("Device"))
         Words("dd", escaped(asked.device_name), "sb-strong")
-        Words("dt", text("Action"))
-        Words("dd", escaped(asked.method), "sb-strong sb-mono")
+        if not is_said:
+            _show_method(asked)
+    if is_said:
+        with ui.element("details").classes("sb-more"):
+            Words("summary", text("What exactly is called"))
+            with ui.element("dl").classes("sb-facts"):
+                _show_arguments(asked, secret=secret, cut=cut)
+                _show_method(asked)
+
+
+def _show_arguments(asked: CallToConfirm, *, secret: Collection[str], cut: bool) -> None:
+    for name, value in asked.arguments.items():
+        said = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        Words("dt", escaped(human(name)))
+        Words("dd", "••••••" if name in secret else escaped(said, keep="\n"), "sb-mono")
+    if cut:
+        Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
+
+
+def _show_method(asked: CallToConfirm) -> None:
+    Words("dt", text("Action"))
+    Words("dd", escaped(asked.method), "sb-strong sb-mono")
 
 
 def show_result(answer: CallResult) -> None:

@@ -6,8 +6,9 @@ import pytest
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.matching import OutOfSteps, Steps
-from agent_core.sentences.sentence_turn import run_sentence
+from agent_core.sentences.questions import questions_of
 from agent_core.sentences.templates import compile_template, spoken_sentence
+from agent_core.tools.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
 from contracts.devices.registration import Method, MethodFlags
@@ -337,6 +338,27 @@ def test_speech_to_text_gets_the_words_of_a_definition_and_of_an_optional_value(
     said.parameters["properties"]["how"]["anyOf"] = [words, {"type": "null"}]
     sentence = spoken_sentence("tidy the {room} {how}", said)
     assert [each.values for each in sentence.slots.values()] == [("kitchen", "hall")] * 2
+
+
+@pytest.mark.parametrize(
+    ("template", "arguments", "question"),
+    [
+        (
+            "unlock [the] {door} door for {n} minute[s]",
+            {"door": "front", "n": 5},
+            "Unlock the front door for 5 minutes?",
+        ),
+        ("(open|unlock) {door} [for {n} minutes]", {"door": "it", "n": 2.5}, "Open it for 2.5 minutes?"),
+        ("unlock {door} now", {"door": "front", "n": 5}, None),
+        ("unlock {door} for {n}", {"door": "x" * 200, "n": 5}, None),
+        ("unlock {door} for {n}", {"door": "a\nb", "n": 5}, None),
+        ("unlock {door} for {n}", {"door": ["a"], "n": 5}, None),
+    ],
+)
+def test_a_call_is_asked_about_in_the_words_that_say_all_of_it(
+    template: str, arguments: dict[str, Json], question: str | None
+) -> None:
+    assert questions_of(method("unlock", template), arguments).get("en") == question
 
 
 def test_examples_can_be_said() -> None:

@@ -22,7 +22,9 @@ from spoke import Skill, skill_method
 class LockSkill(Skill):
     """Locks doors."""
 
-    @skill_method(confirm=True)
+    @skill_method(
+        confirm=True, sentences={"en": ["unlock [the] {door} door for {minutes} minute[s]"]}
+    )
     def unlock(self, door: str, minutes: int = 5) -> str:
         """Unlock a door for some minutes."""
         with Path(__file__).with_name("journal.txt").open("a") as file:
@@ -79,12 +81,15 @@ def test_a_call_is_confirmed_with_its_real_arguments(
     picture(page, "chat-empty")
     _say(page, "Unlock the front door, please")
     card = page.get_by_role("alertdialog")
-    expect(card.get_by_role("heading")).to_have_text("Unlock a door for some minutes?")
+    expect(card.get_by_role("heading")).to_have_text("Unlock the front door for 5 minutes?")
     expect(card).to_contain_text("front")
-    expect(card).to_contain_text("Door Pi")
-    # Device and method come last, where no argument can push them away.
-    expect(card.locator("dt")).to_have_text(["door", "minutes", "Device", "Action"])
     expect(card.get_by_role("button", name="No", exact=True)).to_be_focused()
+    expect(card).to_contain_text("Door Pi")
+    card.get_by_text("What exactly is called").click()
+    # The method comes last, where no argument can push it away.
+    expect(card.locator("dt")).to_have_text(["Device", "Door", "Minutes", "Action"])
+    card.get_by_text("What exactly is called").click()
+    card.get_by_role("button", name="No", exact=True).focus()
     expect(page.get_by_role("link", name="Unlock the front door")).to_be_visible()
     picture(page, "chat-confirmation")
     assert door.journal() == []

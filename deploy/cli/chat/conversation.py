@@ -198,6 +198,8 @@ class Conversation:
             if event.get("lasting"):
                 allow = f"strawberry skills allow devices.{event['device']}.{event['method']}"
                 note(f"Its author does not say what it does. '{allow}' stops this question.")
+            if question := event.get("questions", {}).get("en"):
+                note(question)
             approve = agreed(call_question(called, event["arguments"], cut=bool(event.get("cut"))))
             if not approve:
                 note("Not confirmed.")

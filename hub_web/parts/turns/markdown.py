@@ -83,7 +83,7 @@ def rendered(text: str) -> str:
     copy = html.escape(text_of_page("Copy the code"), quote=True)
     icon = '<i class="material-icons" aria-hidden="true">content_copy</i>'
     button = f'<button type="button" class="sb-copy" aria-label="{copy}">{icon}</button>'
-    made = made.replace("<pre>", f'<div class="sb-code">{button}<pre>').replace("</pre>", "</pre></div>")
+    made = made.replace("<pre>", f'<div class="sb-block">{button}<pre>').replace("</pre>", "</pre></div>")
     # What is too wide scrolls by itself, for a keyboard as well.
     return _SCROLLING.sub(r'<\1 tabindex="0">', made)
 

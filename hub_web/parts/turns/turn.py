@@ -26,7 +26,7 @@ from hub_server.http.turns import show as show_turn
 from hub_web import limits
 from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
-from hub_web.parts.calls import as_question, show_call
+from hub_web.parts.calls import as_question, human, show_call
 from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
@@ -429,4 +429,5 @@ def _called(step: Step) -> str:
         "search_skills": text("Looks for skills"),
         "describe_function": text("Reads how a skill is used"),
     }
-    return known.get(step.name, step.name)
+    *path, method = step.name.split(".")
+    return known.get(step.name) or (human(method) if path else step.name)

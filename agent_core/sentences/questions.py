@@ -1,0 +1,68 @@
+"""A call as a question to a person: the declared sentence of its method that says just these arguments."""
+
+import re
+from collections.abc import Mapping
+
+from hassil import Alternative, Group, ListReference, Permutation, TextChunk
+
+from agent_core import limits
+from agent_core.sentences.templates import BadTemplate, parsed, slots_of
+from contracts.devices.registration import Method
+from contracts.wire import Json
+
+
+def questions_of(method: Method, arguments: Mapping[str, Json]) -> dict[str, str]:
+    """Return the questions by language, as ``{"en": "Unlock the front door for 5 minutes?"}``.
+
+    A language has none where no sentence of the method has all arguments, or one is too long to be said.
+    """
+    said = {name: _said(value) for name, value in arguments.items() if value is not None}
+    if not all(said.values()):
+        return {}
+    made: dict[str, str] = {}
+    for language, texts in method.sentences.items():
+        for text in texts:
+            if slots_of(text) == said.keys() and (question := _question(text, said)):
+                made[language] = question
+                break
+    return made
+
+
+def _question(text: str, said: Mapping[str, str]) -> str:
+    try:
+        words = re.sub(r"\s+", " ", _filled(parsed(text).expression, said)).strip()
+    except BadTemplate:
+        return ""
+    return f"{words[:1].upper()}{words[1:]}?" if 0 < len(words) <= limits.MAX_QUESTION else ""
+
+
+def _filled(expression: object, said: Mapping[str, str]) -> str:
+    """Return what is said: of alternatives the first one with a value in it, else the first one."""
+    match expression:
+        case TextChunk():
+            return expression.original_text
+        case ListReference():
+            return said[expression.slot_name]
+        case Alternative():
+            ways = [_filled(item, said) for item in expression.items]
+            with_value = [way for way, item in zip(ways, expression.items, strict=True) if _has_value(item)]
+            return next(iter((*with_value, *filter(None, ways))), "")
+        case Permutation():
+            return " ".join(_filled(item, said).strip() for item in expression.items)
+        case Group():
+            return "".join(_filled(item, said) for item in expression.items)
+    return ""
+
+
+def _has_value(expression: object) -> bool:
+    if isinstance(expression, Group):
+        return any(map(_has_value, expression.items))
+    return isinstance(expression, ListReference)
+
+
+def _said(value: Json) -> str:
+    """Return a value as it is said; empty where it cannot be."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= limits.MAX_SPOKEN and text.isprintable() else ""
