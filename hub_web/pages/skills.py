@@ -11,7 +11,7 @@ from hub_registry.http.skills import describe_skill, list_methods, search_skills
 from hub_server.http.sentences import CallOfSentence, SentenceTried
 from hub_server.http.sentences import attempt as attempt_sentence
 from hub_web import limits
-from hub_web.pages.device import method_row
+from hub_web.pages.devices.device import method_row
 from hub_web.parts.calls import call, flag_legend, flags, show_result
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Words, as_json, badge, card, code, empty, heading, note, refilled, row, stack

@@ -235,6 +235,7 @@ GET    /chat                                            amg
 GET    /chat/{conversation}                             amg   annas
 GET    /devices                                         amg
 GET    /devices/{name}                                  amg   annas
+GET    /first-steps                                     a
 GET    /home-assistant                                  a
 GET    /memory                                          amg
 GET    /models                                          a

@@ -1,18 +1,16 @@
 """One device: how it is, what it may, its skills run by forms, its settings and its programs."""
 
 import difflib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby, islice
 
 from nicegui import ui
 
 from contracts.answers.devices import DeviceAnswer, Item
-from contracts.answers.live import NodeSummary
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.claims import DeviceScope
 from contracts.errors import CallError, StrawberryError
-from hub_live import nodes
 from hub_live.events.kinds import NodeData
 from hub_live.world import operations as world
 from hub_registry.devices.devices import DeviceChange
@@ -29,17 +27,16 @@ from hub_registry.http.skills import list_methods
 from hub_registry.http.users import list_users
 from hub_web import limits
 from hub_web.api import part
-from hub_web.pages.devices import load_words, place_and_owner, state_of
+from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
+from hub_web.pages.devices.programs import Programs
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
-    Tone,
     Words,
     actions,
     badge,
     card,
-    code,
     dot,
     empty,
     facts,
@@ -47,11 +44,9 @@ from hub_web.parts.layout import (
     heading,
     icon_button,
     note,
-    problem,
     refilled,
     row,
     stack,
-    table,
 )
 from hub_web.parts.plots import plot
 from hub_web.parts.times import lasting
@@ -77,7 +72,6 @@ class _Device:
         self._shape: object = None
         self._folds: dict[str, ui.element] = {}
         self._refresh = one_at_a_time(self._read)
-        self._show_nodes = one_at_a_time(self._read_nodes)
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""
@@ -345,10 +339,10 @@ class _Device:
         if "NodesSkill" in skills:
             if not self._programs.default_slot.children:
                 with self._programs, card(text("Programs"), icon="terminal"):
-                    self._nodes = ui.element("div")
+                    self._show_programs = Programs(self._device.id).show
                 # One that ends by itself is an event of its owner's.
-                view.on_event(NodeData, lambda _: self._show_nodes())
-            await self._show_nodes()
+                view.on_event(NodeData, lambda _: self._show_programs())
+            await self._show_programs()
 
     def _skill(self, skill: SkillBody) -> ui.element:
         methods = {each.name: each for each in skill.methods}
@@ -368,94 +362,6 @@ class _Device:
                     continue
                 method_row(skill, method)
         return fold
-
-    # -- its programs -----------------------------------------------------------------------------
-
-    async def _read_nodes(self) -> None:
-        found = await view.api(nodes.list_nodes, self._device.id)
-        with refilled(self._nodes):
-            for each in found.problems:
-                problem(each.problem)
-            if not found.nodes and not found.problems:
-                note(text("No programs: a folder with a node.yaml makes one."))
-                return
-            columns = [text("Program"), text("State"), text("Health"), text("Restarts"), ""]
-            healths = {
-                "healthy": text("works"),
-                "unhealthy": text("does not work"),
-                "unknown": text("not known"),
-            }
-            table(
-                columns,
-                [
-                    [
-                        node.name,
-                        partial(_node_state, node),
-                        healths.get(node.health, node.health),
-                        str(node.restarts or 0),
-                        partial(self._node, node),
-                    ]
-                    for node in found.nodes
-                ],
-                label=text("Programs"),
-            )
-
-    def _node(self, node: NodeSummary) -> None:
-        words = {
-            "start": text("Start"),
-            "stop": text("Stop"),
-            "restart": text("Restart"),
-            "build": text("Build"),
-        }
-
-        def act(action: str) -> Callable[[], Awaitable[None]]:
-            async def run() -> None:
-                await view.api(nodes.act, node.device, node.name, action)
-                await self._show_nodes()
-
-            return run
-
-        with row():
-            running = node.state in ("running", "waiting")
-            for action, label in words.items():
-                if action == "build" and not node.buildable:
-                    continue
-                if action in (("start",) if running else ("stop", "restart")) or (
-                    node.protected and action != "start"
-                ):
-                    continue
-                view.button(label, act(action))
-            view.button(text("Log"), partial(self._log, node), icon="subject", kind="flat")
-
-    async def _log(self, node: NodeSummary) -> None:
-        name = node.name
-        with view.dialog(text("Log of {name}", name=name), wide=True, close=text("Close")):
-            place = ui.element("div")
-
-            async def read() -> None:
-                most = limits.MOST_NODE_LINES
-                lines = (await view.api(nodes.show_lines, node.device, name, lines=most)).lines
-                with refilled(place):
-                    if lines:
-                        code("\n".join(lines), label=text("Log of {name}", name=name))
-                    else:
-                        note(text("It has written nothing yet."))
-
-            await read()
-            view.button(text("Read again"), read, icon="refresh")
-
-
-def _node_state(node: NodeSummary) -> None:
-    states: dict[str, tuple[str, Tone]] = {
-        "running": (text("running"), "good"),
-        "waiting": (text("is started again"), "warn"),
-        "stopped": (text("stopped"), "plain"),
-        "failed": (text("failed"), "bad"),
-        "broken": (text("to be mended"), "bad"),
-    }
-    badge(*states.get(node.state, (node.state, "plain")))
-    if node.reason:
-        Words("p", text.message(node.reason), "sb-muted sb-small")
 
 
 def method_row(skill: SkillBody, method: MethodBody) -> None:
