@@ -26,6 +26,7 @@ PARTS: Final = {
     "command_line": "from typing to the request",
     "start": "strawberry up, and mistakes that keep it from starting",
     "search": "search_skills",
+    "sentences": "everyday sentences beside plain hassil",
     "registry": "a thousand spokes",
     "captures": "ten thousand messages a second into a file",
     "spoke": "one headless spoke",

@@ -78,7 +78,9 @@ def allowed_sentence(
             return matched if matches(allow, matched.target.path) else None
         case SentenceChoice():
             calls = tuple(call for call in matched.calls if matches(allow, call.target.path))
-            return SentenceChoice(calls) if len(calls) > 1 else next(iter(calls), None)
+            # What was only near to a sentence stays a question, also where it has one meaning.
+            is_question = len(calls) > 1 or (matched.said and calls)
+            return replace(matched, calls=calls) if is_question else next(iter(calls), None)
     return None
 
 

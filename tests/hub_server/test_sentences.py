@@ -1,5 +1,8 @@
 """Sentences follow what the devices are and have."""
 
+import pytest
+
+from agent_core import limits
 from agent_core.skills.skill import Skill, skill_method
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import LampSkill
@@ -77,3 +80,36 @@ async def test_each_user_is_understood_in_the_own_language(home: Home) -> None:
         other = await client.post("/api/chat", json={"message": "turn on the lamp"})
         assert other.json()["mode"] == "sentence"  # the other languages of the home are tried
     assert lamp.level == 100
+
+
+class PumpSkill(Skill):
+    """A pump whose author says what is at stake."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    @skill_method(destructive=True)
+    def turn_on(self) -> str:
+        """Empty the pool."""
+        self.runs += 1
+        return "empty"
+
+    @skill_method(confirm=True)
+    def turn_off(self) -> str:
+        """Stop it."""
+        self.runs -= 1
+        return "off"
+
+
+async def test_an_exact_sentence_is_a_persons_own_act_and_a_near_one_is_asked(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INTENT_WAIT_S", 60.0)  # a busy machine is no reason to fail
+    pump = PumpSkill()
+    await home.device("Garden", pump)
+    assert await say(home, "please turn on the pmup") == "Did you mean: please turn on the pump?"
+    assert pump.runs == 0
+    await say(home, "please turn on the pump")
+    assert pump.runs == 1
+    assert "I need a yes" in await say(home, "turn off the pump")
+    assert pump.runs == 1
