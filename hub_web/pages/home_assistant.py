@@ -32,12 +32,12 @@ class _HomeAssistant:
 
     async def open(self) -> None:
         """Build the page."""
-        self._place = stack().classes("sb-parts").props("aria-live=polite")
-        self._show(await view.api(look))
         if (await view.api(show_system)).home_assistant is None:
             with card(text("Use what is in Home Assistant"), icon="lightbulb"):
                 note(text("The assistant then uses the lights, heaters and sensors that you have there."))
                 HomeAssistantForm(self._reload)
+        self._place = stack().classes("sb-parts").props("aria-live=polite")
+        self._show(await view.api(look))
 
     async def _reload(self) -> None:
         view.go("/home-assistant")

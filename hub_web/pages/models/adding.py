@@ -14,7 +14,7 @@ from hub_server.system import models as operations
 from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, TriedModel
 from hub_web.parts.files import size
 from hub_web.parts.forms import choice, refuse, text_field
-from hub_web.parts.layout import Words, actions, dot, heading, note, problem, refilled, row, stack
+from hub_web.parts.layout import Words, actions, dot, heading, note, problem, refilled, stack
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
 from hub_web.view import view
@@ -115,9 +115,9 @@ class Adding:
             with refilled(self._rest):
                 await self._second(provider, (address.value or "").strip() or None)
 
-        with row():
-            hint = text("Ollama on another machine: for example http://192.168.1.5:11434")
-            address = text_field(text("Address of Ollama"), asked, hint=hint).classes("sb-grow")
+        hint = text("Ollama on another machine: for example http://192.168.1.5:11434")
+        address = text_field(text("Address of Ollama"), asked, hint=hint)
+        with actions():
             view.button(text("Look again"), look, icon="refresh")
 
     def _entry(self) -> ModelEntry:
