@@ -92,7 +92,7 @@ class _Steps:
         asked = await view.api(list_conversations, 1)
 
         async def build() -> None:
-            MessageBox(text("What can you do?"), None if asked else self.show)
+            MessageBox(text("Who are you, and what is your job here?"), None if asked else self.show)
 
         return "chat", text("Try it"), bool(asked), build
 

@@ -60,7 +60,7 @@ class _Models:
                 self._list()
                 if was_empty:
                     with card(text("Try it now"), icon="chat_bubble_outline"):
-                        MessageBox(text("What can you do?"))
+                        MessageBox(text("Who are you, and what is your job here?"))
             else:
                 self._first_steps()
 
