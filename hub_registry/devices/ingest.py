@@ -63,6 +63,9 @@ class _Sender:
     unread: deque[_Payload] = field(default_factory=deque)
 
 
+_Handle = Callable[[Entry, _Sender, Message, dict[str, str]], None]
+
+
 class Ingest:
     """Takes in statuses, heartbeats and registrations, one message at a time.
 
@@ -161,13 +164,7 @@ class Ingest:
         for listener in tuple(self._listeners):
             listener(change)
 
-    def _take(
-        self,
-        message: Message,
-        row: topics.Topic[Any],
-        most_bytes: int,
-        handle: Callable[[Entry, _Sender, Message, dict[str, str]], None],
-    ) -> None:
+    def _take(self, message: Message, row: topics.Topic[Any], most_bytes: int, handle: _Handle) -> None:
         named = message.topic.split("/")[1]
         if not message.payload:
             # An empty payload clears what the broker retains, and never the database.
@@ -181,11 +178,7 @@ class Ingest:
             self._complain_of_bug(named, message.topic, error)
 
     def _check_and_handle(
-        self,
-        message: Message,
-        row: topics.Topic[Any],
-        most_bytes: int,
-        handle: Callable[[Entry, _Sender, Message, dict[str, str]], None],
+        self, message: Message, row: topics.Topic[Any], most_bytes: int, handle: _Handle
     ) -> None:
         values = row.match(message.topic)
         entry = self._directory.get(values["device"]) if values else None
