@@ -94,6 +94,11 @@ class Engine:
             for gap in self.feed.gaps(link):
                 self._miss(watched, gap)
         now = time.time()
+        if is_new:
+            row.pending = ""
+        elif row.pending:
+            watched.rises = 1
+            watched.plan(now, occasion=row.pending)
         if watched.heard or evaluator is not None:
             self._new_value(watched, now)
         elif watched.on_interval:
@@ -145,6 +150,7 @@ class Engine:
             rises = watched.rises - bool(watched.row.then and watched.row.done)
             if rises > 0 and watched.row.armed:  # it is over
                 await self.evaluations.announcer.failure(watched.row, watched.occasion, "the hub was stopped")
+                watched.row.pending = ""
             elif rises > 0:
                 # It fires, and counts, when the hub has started again.
                 watched.row.armed, watched.row.fired = True, watched.row.fired - rises
@@ -340,6 +346,9 @@ class Engine:
                 values=values,
             )
             watched.plan(at, occasion=occasion)
+            if verdict.momentary:  # after a crash it would not be true again
+                row.pending = occasion
+                self._unsaved[row.name] = row
         elif watched.rises or row.then:
             pass
         elif verdict.truth is False or watched.is_settled:

@@ -26,6 +26,7 @@ class WatcherRow(Table, table=True):
         approver: Id of the person who did that.
         approved_through: Id of the device that this token was of; None for a person's own.
         armed: Whether it fires when its predicate is true next: that was false since it last fired.
+        pending: For what a momentary predicate fired and nothing is decided yet; a crash does not lose it.
         done: What was done since the predicate was last false; none of it is done again before that.
         next_at: When a schedule comes next.
     """
@@ -55,6 +56,7 @@ class WatcherRow(Table, table=True):
     snoozed_until: datetime | None = Field(default=None, sa_type=Moment)
     actions_per_hour: int | None = None
     armed: bool = True
+    pending: str = Field(default="", sa_type=PhraseColumn)
     done: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
     fired: int = 0
     evaluations: int = 0

@@ -221,6 +221,7 @@ CREATE TABLE watcher (
     approver VARCHAR,
     approved_through VARCHAR,
     armed BOOLEAN DEFAULT 1 NOT NULL,
+    pending VARCHAR DEFAULT '' NOT NULL,
     "then" JSON DEFAULT '[]' NOT NULL,
     step INTEGER,
     step_at VARCHAR(24)

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from sqlalchemy import Table, bindparam
 from sqlmodel import Session, col, delete, func, select
 
-from contracts.errors import Conflict
+from contracts.errors import Conflict, StorageError
 from hub_live import limits
 from hub_live.watchers.decisions.kinds import GAP, KINDS
 from hub_live.watchers.tables import DecisionRow, WatcherRow
@@ -72,6 +72,9 @@ class WatcherStore:
 
     async def record(self, row: WatcherRow, entry: DecisionRow) -> None:
         """Add an entry to the history of a watcher, and write the watcher, in one transaction."""
+        pending = row.pending
+        if entry.decision != GAP.name:
+            row.pending = ""
         changed, added = _bound(row), entry.model_dump(exclude={"id"})
         count = self._recorded[row.name] = self._recorded.get(row.name, 0) + 1
         prunes = count % limits.HISTORY_PRUNED == 1
@@ -91,7 +94,11 @@ class WatcherStore:
             session.exec(delete(DecisionRow).where(mine, col(DecisionRow.id).not_in(kept)))
             return id_
 
-        entry.id = await self._store.write(work)
+        try:
+            entry.id = await self._store.write(work)
+        except StorageError:
+            row.pending = pending
+            raise
         if entry.id is not None and KINDS[entry.decision].is_decision:
             self.last[row.name] = entry
 

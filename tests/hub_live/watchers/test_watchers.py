@@ -1,7 +1,10 @@
 """Watchers: proposed, approved, fired once, bounded to what was approved, and honest about what they did."""
 
+import shutil
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.phases import Phase
 from hub_live.watchers.tables import DecisionRow, WatcherRow
+from hub_registry.storage.restoring import copy_database
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says
@@ -437,6 +441,44 @@ async def test_an_alarm_that_could_not_be_recorded_or_decided_before_the_hub_sto
             "the disk is full",
         ]
         assert (await watching.show("level"))["fired"] == 1
+
+
+async def test_a_change_that_a_killed_hub_had_not_decided_is_decided_once_after_its_start(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    topic = "users/admin/events/level"
+    watched = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me."}
+    model.script = script(Hangs())
+    killed = tmp_path / "killed"
+    async with (
+        open_home(tmp_path / "home", model_url=model.base_url) as home,
+        home.client() as client,
+    ):
+        await client.post("/api/watchers", json={**watched, "name": "moved", "predicate": "changed(level)"})
+        await home.hub.live.feed.settled()
+        for level in (1, 10):
+            await client.post("/api/bus/publish", json={"topic": topic, "payload": level, "link": "bus"})
+        database = tmp_path / "home" / "hub" / "hub.db"
+
+        def is_stored() -> bool:
+            with closing(sqlite3.connect(database)) as connection:
+                return bool(connection.execute("SELECT pending FROM watcher").fetchone()[0])
+
+        await eventually(is_stored)
+        # As the disk is when the hub is killed now.
+        shutil.copytree(tmp_path / "home", killed, ignore=shutil.ignore_patterns("hub.db*", "lock"))
+        copy_database(database, killed / "hub" / "hub.db")
+    model.script = script(decides("notify"))
+    for _ in range(2):
+        async with open_home(killed, model_url=model.base_url) as home, home.client() as client:
+            watching = Watching(home, None, None, client)
+
+            async def told(watching: Watching = watching) -> bool:
+                return bool(await watching.notes())
+
+            await eventually(told)
+            assert len(await watching.notes()) == 1
+            assert (await watching.show("moved"))["fired"] == 1
 
 
 async def test_all_approved_calls_that_the_model_chooses_are_made_in_order_and_once(
