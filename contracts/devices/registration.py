@@ -31,7 +31,19 @@ Label = Annotated[
 """A name for people on one line, whose letters stand in the order in which they are written."""
 
 Component = Literal[
-    "binary_sensor", "button", "event", "light", "none", "number", "select", "sensor", "switch"
+    "binary_sensor",
+    "button",
+    "climate",
+    "cover",
+    "event",
+    "fan",
+    "light",
+    "lock",
+    "none",
+    "number",
+    "select",
+    "sensor",
+    "switch",
 ]
 """What Home Assistant may show a member of a skill as."""
 
@@ -114,10 +126,17 @@ class Appearance(Part):
         component: ``none`` for nothing at all.
         icon: A name of Material Design Icons: ``mdi:play``.
         state: The property that shows the present value.
-        on: The method that switches on, without arguments; ``off`` the other way.
-        set: The method that sets the value, which is its one argument.
+        on: The method that switches on, opens a cover or locks, without arguments; ``off`` the other way.
+        stop: The method that stops a cover.
+        set: The method that sets the value, which is its one argument: the position of a cover, the target of
+            a thermostat.
         brightness: Of a light, the property that shows it; ``set_brightness`` is the method that sets it.
-        least: The range of a number, or up to ``most`` the scale of a brightness.
+        color: Of a light, as ``#rrggbb``; ``set_color`` likewise.
+        speed: Of a fan; ``set_speed`` likewise.
+        mode: Of a thermostat; ``set_mode`` likewise.
+        current: Of a thermostat, the property that shows what it measures.
+        least: The range of a number, or up to ``most`` the scale of a brightness or speed.
+        options: Of a select, or the modes of a thermostat.
     """
 
     component: Component | None = None
@@ -128,9 +147,17 @@ class Appearance(Part):
     state: Token | None = None
     on: MethodName | None = None
     off: MethodName | None = None
+    stop: MethodName | None = None
     set: MethodName | None = None
     brightness: Token | None = None
     set_brightness: MethodName | None = None
+    color: Token | None = None
+    set_color: MethodName | None = None
+    speed: Token | None = None
+    set_speed: MethodName | None = None
+    mode: Token | None = None
+    set_mode: MethodName | None = None
+    current: Token | None = None
     least: Annotated[float, Field(allow_inf_nan=False)] | None = None
     most: Annotated[float, Field(allow_inf_nan=False)] | None = None
     step: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

@@ -81,7 +81,7 @@ async def open_outward(
             registry.directory, exposures, home, settings.discovery, version, place, tasks
         )
         parts = HubParts(registry, ask, events, publishing)
-        publishing.extend = parts.extend
+        publishing.extend, publishing.url = parts.extend, registry.settings.url
         commands = Commands(registry, manager, publishing)
         outward.publishing, outward.parts = publishing, parts
         for sample in feed.known(topics.STATE.filter()):

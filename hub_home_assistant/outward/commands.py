@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
 
 from pydantic_core import from_json
 
@@ -21,12 +22,24 @@ from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_home_assistant import limits
-from hub_home_assistant.outward.configs import Command, is_number
+from hub_home_assistant.outward.configs import COLOR, Command, is_number
 from hub_home_assistant.outward.publishing import Publishing
 from hub_home_assistant.outward.rules import parameter
 from hub_registry.registry import Registry
 
 _log = logging.getLogger(__name__)
+
+
+_SWITCHED: Final = {"ON": "on", "OFF": "off"}
+_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "button": {"PRESS": "press"},
+    "cover": {"OPEN": "on", "CLOSE": "off", "STOP": "stop"},
+    "fan": _SWITCHED,
+    "light": _SWITCHED,
+    "lock": {"LOCK": "on", "UNLOCK": "off"},
+    "switch": _SWITCHED,
+}
+"""By component, the call that a payload means."""
 
 
 class Commands:
@@ -96,6 +109,7 @@ class Commands:
             self._refuse(topic, error)
         except Exception:  # noqa: BLE001  one command must not end the hub
             _log.exception("the command on %.200s failed", topic)
+            self._publishing.show_problem(topic, StrawberryError("the hub failed; its log says more"))
         finally:
             self._slots.give_back(key)
 
@@ -114,6 +128,15 @@ class Commands:
         entry = self._registry.directory.get(device)
         if exposure is None or entry is None:
             raise Forbidden("it is not exposed any more")
+        opening = {
+            command.entity.calls[each].name for each in command.entity.opening & command.entity.calls.keys()
+        }
+        if method in opening and not self._publishing.exposures.names(command.path):
+            raise Forbidden(
+                "{path} is exposed only with its device, so it cannot be opened from Home Assistant",
+                path=command.path,
+                hint="Expose it by its own name.",
+            )
         user = await self._registry.accounts.get(exposure.user)
         directory = self._registry.directory.seen_by(user.id)
         target = on_device(directory.find_on(entry, command.entity.skill, method))
@@ -122,6 +145,7 @@ class Commands:
         await self._manager.call(actor, SkillCall(target, arguments), origin=Origin(token=HOME_ASSISTANT))
 
     def _refuse(self, topic: str, error: StrawberryError) -> None:
+        self._publishing.show_problem(topic, error)
         log = _log.warning if self._complaints.take(topic) else _log.debug
         log("Home Assistant asked for %.200s: %s", topic, error)
 
@@ -136,24 +160,28 @@ def read_command(command: Command, text: str) -> tuple[str, dict[str, Json]]:
     Raises:
         InvalidMessage: If the payload is none that Home Assistant sends to this entity.
     """
-    entity = command.entity
-    calls: Mapping[str, str] = {verb: method.name for verb, method in entity.calls.items()}
-    if command.verb == "press" and text == "PRESS":
-        return calls["press"], {}
+    entity, verb = command.entity, command.verb
+    calls: Mapping[str, str] = {field: method.name for field, method in entity.calls.items()}
+    field = _WORDS.get(entity.component, {}).get(text, "") if verb in ("press", "set") else ""
+    if verb == "set_mode" and verb not in calls:
+        field = "" if text not in (entity.appearance.options or ()) else "off" if text == "off" else "on"
+    if field in calls:
+        return calls[field], {}
     value: Json = text
-    if command.verb == "set_brightness" or entity.component == "number":
+    if verb in ("set_brightness", "set_speed") or (
+        entity.component in ("number", "cover", "climate") and verb == "set"
+    ):
         with suppress(ValueError):
             value = from_json(text)
         if not is_number(value):
             raise InvalidMessage(f"{text[:40]!r} is no number")
         value = int(value) if value == int(value) else value
-    elif entity.component in ("switch", "light") and text in ("ON", "OFF"):
-        if text.lower() in calls:
-            return calls[text.lower()], {}
+    elif verb == "set" and entity.component in ("switch", "light") and text in ("ON", "OFF"):
         value = text == "ON"
-    elif entity.component != "select" or text not in (entity.appearance.options or ()):
+    elif not (verb == "set_color" and COLOR.fullmatch(text)) and (
+        (entity.component != "select" and verb != "set_mode") or text not in (entity.appearance.options or ())
+    ):
         raise InvalidMessage(f"{text[:40]!r} is nothing that can be set here")
-    verb = "set_brightness" if command.verb == "set_brightness" else "set"
     only = parameter(entity.calls[verb]) if verb in calls else None
     if only is None:
         raise InvalidMessage("nothing can be set here")

@@ -10,11 +10,27 @@ from typing import Any, Final, Literal
 from contracts import topics
 from contracts.answers.system import Discovery
 from contracts.wire import Json
-from hub_home_assistant.outward.rules import Entity
+from hub_home_assistant.outward.rules import COVERS, MODES, Entity
 
 MAX_STATE: Final = 255
 """Characters of a state; a longer one is refused."""
 ON: Final = {True: "ON", False: "OFF"}
+NOTHING: Final = "\x00"
+"""In a configuration, a null that has to be sent."""
+_RGB: Final = (
+    "{{ value[1:3] | int(base=16) }},{{ value[3:5] | int(base=16) }},{{ value[5:7] | int(base=16) }}"
+)
+COLOR: Final = re.compile(r"#[0-9a-f]{6}", re.IGNORECASE)
+_TEXTS: Final[Mapping[str, Mapping[Json, str]]] = {
+    "cover": {
+        True: "open",
+        False: "closed",
+        **{each: each for each in ("open", "closed", "opening", "closing")},
+    },
+    "lock": {True: "LOCKED", False: "UNLOCKED", "locked": "LOCKED", "unlocked": "UNLOCKED"},
+    "climate/mode": {True: "heat", False: "off", "on": "heat", **{each: each for each in MODES}},
+}
+"""What a component shows for the values of properties."""
 _LARGEST: Final = sys.float_info.max
 
 # Home Assistant refuses an entity with a class that it does not know. Newer versions, such as 2025.11, also
@@ -87,6 +103,7 @@ _CLASSES: Final = {
     "switch": frozenset({"outlet", "switch"}),
     "button": frozenset({"identify", "restart", "update"}),
     "event": frozenset({"button", "doorbell", "motion"}),
+    "cover": frozenset(COVERS),
 }
 _TOTALS: Final = frozenset({"date", "energy", "enum", "gas", "monetary", "timestamp", "volume", "water"})
 """Classes of which a value is no measurement at a moment."""
@@ -118,12 +135,12 @@ class Command:
 
     Attributes:
         path: By which it must be shown: a device's id, the skill, and the member.
-        verb: ``press``, ``set`` for the value of the entity, or ``set_brightness``.
+        verb: ``press`` for words such as ``OPEN``, else the field of the method that takes the value.
     """
 
     path: str
     entity: Entity
-    verb: Literal["press", "set", "set_brightness"]
+    verb: Literal["press", "set", "set_brightness", "set_color", "set_speed", "set_mode"]
 
 
 Handler = Callable[[str], None]
@@ -154,7 +171,9 @@ class Announcement:
         Args:
             lasting: Whether it is available while the device is not.
         """
-        known = {key: value for key, value in config.items() if value is not None}
+        known = {
+            key: None if value == NOTHING else value for key, value in config.items() if value is not None
+        }
         words = re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_") or name.lower()
         wished = f"{self.place.device if self.place.device != 'hub' else 'strawberry'}_{words}"
         unique = {
@@ -185,11 +204,12 @@ class Announcement:
         shows, orders = self.place.topic("state", name), self.place.topic("set", name)
         class_ = _class_of(component, given.device_class, given.unit)
         config: dict[str, Json] = {"icon": given.icon, "device_class": class_}
-        if component != "button":
+        if component not in ("button", "climate"):
             config["state_topic"] = shows
-        if component not in ("sensor", "binary_sensor", "event"):
+        if component not in ("sensor", "binary_sensor", "event", "climate"):
             config["command_topic"] = orders
-            self.commands[orders] = Command(path, entity, "press" if component == "button" else "set")
+            has_words = component in ("button", "cover", "lock")
+            self.commands[orders] = Command(path, entity, "press" if has_words else "set")
         match component:
             case "sensor":
                 config["unit_of_measurement"] = given.unit
@@ -206,15 +226,70 @@ class Announcement:
                 config["options"] = given.options
             case "event":
                 config["event_types"] = [entity.name]
-            case "light" if "set_brightness" in entity.calls:
-                config["brightness_state_topic"] = f"{shows}/brightness"
-                config["brightness_command_topic"] = f"{orders}/brightness"
-                config["brightness_scale"] = max(1, int(given.most or 100))
-                self.commands[f"{orders}/brightness"] = Command(path, entity, "set_brightness")
-                self._show(f"{shows}/brightness", text_of("number", entity.brightness), assumed)
+            case "light":
+                if "set_brightness" in entity.calls:
+                    config |= self._part("brightness", path, entity, assumed)
+                    config["brightness_scale"] = max(1, int(given.most or 100))
+                if "set_color" in entity.calls:
+                    config |= self._part("color", path, entity, assumed, config="rgb")
+                    config["rgb_command_template"] = "{{ '#%02x%02x%02x' | format(red, green, blue) }}"
+                    config["rgb_value_template"] = _RGB
+            case "cover":
+                for field, word in (("on", "open"), ("off", "close"), ("stop", "stop")):
+                    # Home Assistant takes none for "cannot".
+                    config |= {} if field in entity.calls else {f"payload_{word}": NOTHING}
+                if is_number(entity.value) or "set" in entity.calls:
+                    config |= self._part("position", path, entity, assumed, field="state", verb="set")
+                    config["position_topic"] = config.pop("position_state_topic")
+                    del config["state_topic"]
+                    if "position_command_topic" in config:
+                        config["set_position_topic"] = config.pop("position_command_topic")
+            case "fan" if "set_speed" in entity.calls:
+                config |= self._part("speed", path, entity, assumed, config="percentage")
+                config |= {"speed_range_min": 1, "speed_range_max": max(1, int(given.most or 100))}
+            case "climate":
+                config |= self._part("target", path, entity, assumed, "state", "set", config="temperature")
+                config |= self._part("mode", path, entity, assumed)
+                config |= {"modes": given.options, "temperature_unit": (given.unit or "C")[-1]}
+                config |= {"min_temp": given.least, "max_temp": given.most, "temp_step": given.step}
+                if given.current is not None:
+                    shown = f"{shows}/current"
+                    config["current_temperature_topic"] = shown
+                    self._show(shown, text_of("number", entity.values.get("current")), assumed)
         self.add(component, name, entity.label, **config)
-        if component not in ("button", "event"):
+        if component not in ("button", "event", "climate"):
             self._show(shows, text_of(component, entity.value), assumed)
+
+    def _part(
+        self,
+        part: str,
+        path: str,
+        entity: Entity,
+        assumed: Mapping[str, bytes],
+        field: str = "",
+        verb: Any = "",
+        *,
+        config: str = "",
+    ) -> dict[str, Json]:
+        """Add the topics of a further value of an entity; return its part of the configuration.
+
+        Args:
+            field: Of the appearance, which names the property that shows the value; as ``part``.
+            verb: The call that sets it; ``set_`` with the part.
+            config: What Home Assistant calls it; as ``part``.
+        """
+        verb, name = verb or f"set_{part}", entity.object
+        shows, orders = (f"{self.place.topic(kind, name)}/{part}" for kind in ("state", "set"))
+        text = text_of(f"{entity.component}/{part}", entity.values.get(field or part))
+        made: dict[str, Json] = {f"{config or part}_state_topic": shows}
+        is_switched = part == "mode" and "on" in entity.calls
+        if verb in entity.calls or is_switched:
+            made[f"{config or part}_command_topic"] = orders
+            self.commands[orders] = Command(path, entity, verb)
+        elif part == "mode":
+            text = "heat"
+        self._show(shows, text, assumed)
+        return made
 
     def _show(self, topic: str, text: str | None, assumed: Mapping[str, bytes]) -> None:
         if text is not None:
@@ -260,12 +335,19 @@ def is_number(value: Json) -> bool:
 
 def text_of(component: str, value: Json) -> str | None:
     """Return a value as the state of an entity, or None where it cannot be one."""
+    if (texts := _TEXTS.get(component)) is not None:
+        key = value.lower() if isinstance(value, str) else value
+        return texts.get(key) if isinstance(key, (str, bool)) else None
+    if component == "light/color":
+        return value.lower() if isinstance(value, str) and COLOR.fullmatch(value) else None
+    if "/" in component:
+        return json.dumps(value) if is_number(value) else None
     match value:
         case None:
             return None
         case bool() if component != "sensor":
             return ON[value]
-        case str() if component in ("switch", "light", "binary_sensor"):
+        case str() if component in ("switch", "light", "fan", "binary_sensor"):
             return {"on": "ON", "off": "OFF"}.get(value.lower())
         case dict():
             # A node, for example, is an object with its state; what is played, one with a title.

@@ -19,10 +19,10 @@ from contracts.answers.system import Discovery
 from contracts.devices.presence import State
 from contracts.errors import Disconnected, InvalidMessage, StrawberryError
 from contracts.rates import complaint_limit
-from contracts.wire import rfc3339
+from contracts.wire import Json, rfc3339
 from hub_agent.bus.home_link import HomeLink
 from hub_home_assistant import limits
-from hub_home_assistant.outward.configs import ON, Announcement, Command, Handler, Place
+from hub_home_assistant.outward.configs import MAX_STATE, ON, Announcement, Command, Handler, Place
 from hub_home_assistant.outward.exposures import Exposures
 from hub_home_assistant.outward.rules import Entity, entities_of, object_name
 from hub_live.topics import Sample
@@ -45,6 +45,7 @@ class Publishing:
         place: Gives the place of a device.
         tasks: Owns the events that are being sent.
         extend: Adds what belongs to the hub itself, and no skill, to its announcement.
+        url: Where other machines find the hub's pages; None where only this one does.
         status: What Home Assistant last said of itself since this start: ``online``, ``offline``, or nothing.
         commands: What listens on each command topic.
     """
@@ -57,6 +58,7 @@ class Publishing:
     place: Callable[[str], Place]
     tasks: asyncio.TaskGroup
     extend: Callable[[Announcement], None] = lambda _: None
+    url: str | None = None
     status: str = ""
     commands: dict[str, Command | Handler] = field(default_factory=dict)
 
@@ -64,6 +66,7 @@ class Publishing:
         self._values: defaultdict[tuple[str, str], dict[str, State | None]] = defaultdict(dict)
         self._events: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._assumed: dict[str, bytes] = {}
+        self._problems: dict[str, str] = {}
         self._made: dict[str, Announcement] = {}
         self._sent: dict[str, bytes] = {}
         self._areas: dict[str, str | None] = {}
@@ -190,6 +193,15 @@ class Publishing:
             self._assumed[topic.replace("/set/", "/state/", 1)] = text.encode()
             self.refresh(command.path.partition(".")[0])
 
+    def show_problem(self, topic: str, error: StrawberryError) -> None:
+        """Show on its device that a command failed: Home Assistant does not learn it otherwise."""
+        command = self.commands.get(topic)
+        if isinstance(command, Command):
+            device = command.path.partition(".")[0]
+            text = f"{command.entity.label}: {error.message}. {error.hint}".strip()
+            self._problems[device] = text[:MAX_STATE]
+            self.refresh(device)
+
     async def run(self) -> None:
         """Publish changes as they come, until cancelled."""
         while True:
@@ -213,7 +225,8 @@ class Publishing:
         everything, changed = self._all, self._changed
         self._all, self._changed = False, set()
         devices = {entry.id for entry in self.directory.entries()} | {HUB}
-        for device in devices | self._made.keys() if everything else changed:
+        # The hub first: others are behind it.
+        for device in sorted(devices | self._made.keys() if everything else changed, key=HUB.__ne__):
             made = self._announced(device) if device in devices else None
             if made is None:
                 self._made.pop(device, None)
@@ -252,6 +265,9 @@ class Publishing:
         place = self.place(device)
         origin = {"name": "Strawberry", "sw_version": self.version}
         described = {"identifiers": [place.node], "manufacturer": "Strawberry"}
+        if self.url is not None:
+            page = "" if device == HUB else f"/devices/{device}"
+            described["configuration_url"] = f"{self.url.rstrip('/')}{page}"
         if device == HUB:
             described |= {"name": "Strawberry", "model": "Hub", "sw_version": self.version}
             made = Announcement(place, described, origin)
@@ -264,12 +280,18 @@ class Publishing:
         described |= {"name": entry.display_name, "model": "Spoke"}
         given = {"sw_version": entry.version, "suggested_area": entry.device.area}
         described |= {key: value for key, value in given.items() if value}
+        hub = Announcement(self.place(HUB), {}, origin)
+        self.extend(hub)
+        if hub.components:
+            described["via_device"] = hub.place.node
         made = Announcement(place, described, origin)
         for path, entity in self.entities_of(entry):
             if self.is_shown(entry, path, entity):
                 made.add_entity(entity, self._assumed)
         if made.components or self.exposures.find(device) is not None:
             _add_presence(made, entry)
+            if made.commands:
+                _add_diagnostic(made, "problem", "Last problem", self._problems.get(device), icon="mdi:alert")
             return made
         return None
 
@@ -364,3 +386,20 @@ def _add_presence(made: Announcement, entry: Entry) -> None:
             device_class="timestamp",
             entity_category="diagnostic",
         )
+    heartbeat = entry.heartbeat
+    if heartbeat is not None:
+        load = None if heartbeat.load is None else round(heartbeat.load * 100)
+        of: dict[str, Json] = {"state_class": "measurement", "enabled_by_default": False}
+        _add_diagnostic(made, "load", "Processor load", load, unit_of_measurement="%", icon="mdi:chip", **of)
+        memory = None if heartbeat.memory_mb is None else round(heartbeat.memory_mb)
+        as_size: dict[str, Json] = {"unit_of_measurement": "MiB", "device_class": "data_size", **of}
+        _add_diagnostic(made, "memory", "Memory", memory, **as_size)
+        as_time: dict[str, Json] = {"unit_of_measurement": "s", "device_class": "duration", **of}
+        _add_diagnostic(made, "uptime", "Uptime", round(heartbeat.uptime_s), **as_time)
+
+
+def _add_diagnostic(made: Announcement, name: str, label: str, value: Json, **config: Json) -> None:
+    shown = made.place.topic("state", name)
+    if value is not None:
+        made.states[shown] = str(value).encode()
+    made.add("sensor", name, label, state_topic=shown, entity_category="diagnostic", **config)

@@ -6,7 +6,7 @@ event. A pair of methods has that of the first.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,42 @@ BRIGHTNESS: Final = {"set_brightness": "brightness", "dim": "brightness", "set_l
 """Methods that make a pair a light, with the property that shows it."""
 LIGHT_WORDS: Final = frozenset({"lamp", "lamps", "light", "lights", "bulb"})
 """Words in the name of a skill that make a pair a light."""
+COLOR: Final = "set_color"
+"""The method of a light that sets its colour, from ``#rrggbb``."""
+FAN_WORDS: Final = frozenset({"fan", "fans", "ventilator"})
+"""Words in the name of a skill that make a pair a fan."""
+SPEED: Final = {"set_speed": "speed", "set_percentage": "percentage"}
+"""Methods that make a pair a fan, with the property that shows it."""
+COVER_PAIRS: Final = (
+    ("open", "close"),
+    ("open_cover", "close_cover"),
+    ("move_up", "move_down"),
+    ("roll_up", "roll_down"),
+)
+"""Methods without arguments that open and close a cover, beside ``open_blind`` and its like. ``close`` of a
+skill in Python is the end of that skill."""
+POSITIONS: Final = ("position", "is_open", "open", "state")
+"""Properties that show how far a cover is open."""
+LOCKED: Final = ("locked", "is_locked", "state")
+TARGETS: Final = ("set_target_temperature", "set_temperature")
+"""Methods that make a skill a thermostat."""
+MODES: Final = ("off", "heat", "cool", "heat_cool", "auto", "dry", "fan_only")
+"""Home Assistant's modes of a thermostat; others are refused there."""
+DOORS: Final = frozenset({"door", "garage", "gate"})
+"""Classes of covers that are opened only where the owner names the entity."""
+COVERS: Final = (
+    "awning",
+    "blind",
+    "curtain",
+    "damper",
+    "door",
+    "garage",
+    "gate",
+    "shade",
+    "shutter",
+    "window",
+)
+"""Device classes of covers, by a word in the name of the skill."""
 SETTER: Final = "set_"
 """What a method begins with that sets the property of that name; its one argument says what it is."""
 ICONS: Final = {
@@ -55,8 +91,21 @@ ICONS: Final = {
 }
 """Of methods and properties. Home Assistant has no media player over MQTT: a player is what its remote has,
 buttons, a number and a switch, with a sensor of what it plays."""
-_METHODS: Final = ("on", "off", "set", "set_brightness")
-_PROPERTIES: Final = ("state", "brightness")
+_SETTERS: Final = ("set", "set_brightness", "set_color", "set_speed", "set_mode")
+_ACTIONS: Final = ("press", "on", "off", "stop")
+_METHODS: Final = ("on", "off", "stop", *_SETTERS)
+_PROPERTIES: Final = ("state", "brightness", "color", "speed", "mode", "current")
+_NEEDED: Final = {
+    "switch": ({"on", "off"}, {"set"}),
+    "light": ({"on", "off"}, {"set"}),
+    "fan": ({"on", "off"},),
+    "cover": ({"on", "off"}, {"off"}),
+    "lock": ({"on"},),
+    "climate": ({"set"},),
+    "number": ({"set"},),
+    "select": ({"set"},),
+}
+"""By component, the fields of which one group must name methods."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +116,18 @@ class Entity:
         name: Of the member of the skill.
         appearance: With all that is known; ``component`` is never None.
         calls: The methods that it calls, by the field of the appearance that names them, or ``press``.
-        value: What it shows at present, where that is known.
+        values: By the field of the appearance that names the property, what it shows at present.
     """
 
     skill: str
     name: str
     appearance: Appearance
     calls: Mapping[str, Method]
-    value: Json = None
-    brightness: Json = None
+    values: Mapping[str, Json]
+
+    @property
+    def value(self) -> Json:
+        return self.values.get("state")
 
     @property
     def component(self) -> Component:
@@ -90,8 +142,21 @@ class Entity:
         """Return the name that people read."""
         if self.appearance.name is not None:
             return self.appearance.name
-        what = "" if self.name in ("turn_on", "switch_on") else _words(self.name.removeprefix(SETTER))
+        is_whole = self.component in ("climate", "cover", "fan", "lock")
+        what = (
+            ""
+            if is_whole or self.name in ("turn_on", "switch_on")
+            else _words(self.name.removeprefix(SETTER))
+        )
         return f"{_words(self.skill.removesuffix('Skill'))} {what.lower()}".strip()
+
+    @property
+    def opening(self) -> frozenset[str]:
+        """Return which of its calls let somebody in: they need an exposure of this entity by its name."""
+        if self.component == "lock":
+            return frozenset({"off"})
+        is_door = self.component == "cover" and self.appearance.device_class in DOORS
+        return frozenset({"on", "set"}) if is_door else frozenset()
 
     @property
     def only_by_name(self) -> bool:
@@ -99,7 +164,7 @@ class Entity:
 
         What can lose something, and buttons that only read: their result would be seen nowhere.
         """
-        flags = [method.flags for method in self.calls.values()]
+        flags = [method.flags for field, method in self.calls.items() if field not in self.opening]
         reads = self.component == "button" and all(each.read_only for each in flags)
         return reads or any(each.destructive for each in flags)
 
@@ -157,7 +222,17 @@ def _of_methods(
     skill: str, methods: Mapping[str, Method], used: set[str], states: Mapping[str, State]
 ) -> Iterator[tuple[str, Appearance]]:
     taken = set(used)
-    is_lamp = not LIGHT_WORDS.isdisjoint(_words(skill).lower().split())
+    words = _words(skill).lower().split()
+    is_lamp, is_fan = not LIGHT_WORDS.isdisjoint(words), not FAN_WORDS.isdisjoint(words)
+    free = {name: each for name, each in methods.items() if name not in taken}
+    for made in (
+        _cover(words, free, states),
+        _lock(free, states),
+        None if is_lamp else _climate(free, states),
+    ):
+        if made is not None:
+            taken |= _named(made)
+            yield made.on or made.set or made.off or "", made
     for on, off in PAIRS:
         if not {on, off} <= methods.keys() - taken or any(
             methods[each].parameters.get("required") for each in (on, off)
@@ -166,9 +241,17 @@ def _of_methods(
         taken |= {on, off}
         shows = next((each for each in (on, *ON_STATES) if each in states), None)
         dims = next((each for each in BRIGHTNESS if each in methods.keys() - taken), None)
-        if on in ("turn_on", "switch_on") and (dims is not None or is_lamp):
+        colors = COLOR if COLOR not in taken and _takes(methods, COLOR, "string") else None
+        blows = next((each for each in SPEED if each in methods.keys() - taken), None)
+        turns = on in ("turn_on", "switch_on")
+        if turns and not is_lamp and (blows is not None or is_fan):
+            taken |= {blows} if blows else set()
+            most = (parameter(methods[blows]) or ("", {}))[1].get("maximum", 100) if blows else None
+            made = Appearance(component="fan", on=on, off=off, state=shows, most=most, set_speed=blows)
+            yield on, made.model_copy(update={"speed": SPEED[blows]} if blows else {})
+        elif turns and (dims or colors or is_lamp):
             scale = (parameter(methods[dims]) or ("", {}))[1] if dims else {}
-            taken |= {dims} if dims else set()
+            taken |= {each for each in (dims, colors) if each}
             yield (
                 on,
                 Appearance(
@@ -178,6 +261,8 @@ def _of_methods(
                     state=shows,
                     set_brightness=dims,
                     brightness=BRIGHTNESS[dims] if dims else None,
+                    set_color=colors,
+                    color="color" if colors else None,
                     most=scale.get("maximum", 100) if dims else None,
                 ),
             )
@@ -186,6 +271,80 @@ def _of_methods(
     for name, method in methods.items():
         if name not in taken and (made := _of_method(name, method, states)) is not None:
             yield name, made
+
+
+def _cover(words: list[str], methods: Mapping[str, Method], states: Mapping[str, State]) -> Appearance | None:
+    pairs = (*COVER_PAIRS, *((f"open_{each}", f"close_{each}") for each in COVERS if each != "window"))
+    found = next(
+        (each for each in pairs if each[1] in methods and _takes_nothing(methods, *each, "stop")), None
+    )
+    if found is None:
+        return None
+    on, off = found
+    kinds = [*words, off.rpartition("_")[2]]
+    if on not in methods and set(COVERS).isdisjoint(kinds):
+        return None
+    position = "set_position" if _takes(methods, "set_position", "integer", "number") else None
+    return Appearance(
+        component="cover",
+        device_class=next((each for each in kinds if each in COVERS), None),
+        on=on if on in methods else None,
+        off=off,
+        stop="stop" if "stop" in methods else None,
+        set=position,
+        state=_first(POSITIONS, states) or POSITIONS[0],
+    )
+
+
+def _lock(methods: Mapping[str, Method], states: Mapping[str, State]) -> Appearance | None:
+    if "lock" not in methods or not _takes_nothing(methods, "lock", "unlock"):
+        return None
+    unlock = "unlock" if "unlock" in methods else None
+    return Appearance(component="lock", on="lock", off=unlock, state=_first(LOCKED, states) or LOCKED[0])
+
+
+def _climate(methods: Mapping[str, Method], states: Mapping[str, State]) -> Appearance | None:
+    target = next((each for each in TARGETS if _takes(methods, each, "integer", "number")), None)
+    if target is None or not methods.keys().isdisjoint({*BRIGHTNESS, COLOR}):
+        return None
+    measured = _first(("current_temperature", "temperature"), states)
+    if target == "set_temperature" and measured == "temperature" and "target_temperature" not in states:
+        measured = None  # what is set has that name
+    shown = "target_temperature" if measured or target != "set_temperature" else "temperature"
+    schema = (parameter(methods[target]) or ("", {}))[1]
+    options = (parameter(methods["set_mode"]) or ("", {}))[1].get("enum") if "set_mode" in methods else None
+    modes = options if options and set(MODES).issuperset(map(str, options)) else None
+    on, off = next((each for each in PAIRS[:2] if {*each} <= methods.keys()), (None, None))
+    if modes or not _takes_nothing(methods, on or "", off or ""):
+        on = off = None
+    return Appearance(
+        component="climate",
+        on=on,
+        off=off,
+        set=target,
+        state=shown,
+        current=measured,
+        set_mode="set_mode" if modes else None,
+        mode="mode" if modes else _first((on or "", *ON_STATES), states) or ON_STATES[0],
+        options=modes or (["off", "heat"] if on else ["heat"]),
+        least=schema.get("minimum", 5),
+        most=schema.get("maximum", 35),
+        step=1 if schema.get("type") == "integer" else 0.5,
+        unit=states[shown].unit if shown in states else None,
+    )
+
+
+def _first(names: Iterable[str], states: Mapping[str, State]) -> str | None:
+    return next((each for each in names if each in states), None)
+
+
+def _takes_nothing(methods: Mapping[str, Method], *names: str) -> bool:
+    return not any(methods[each].parameters.get("required") for each in names if each in methods)
+
+
+def _takes(methods: Mapping[str, Method], name: str, *types: str) -> bool:
+    only = parameter(methods[name]) if name in methods else None
+    return only is not None and only[1].get("type") in types and "enum" not in only[1]
 
 
 def _of_method(name: str, method: Method, states: Mapping[str, State]) -> Appearance | None:
@@ -245,13 +404,11 @@ def _entity(
     if any(each not in methods for each in named.values()):
         return None
     calls = {each: methods[value] for each, value in named.items()}
-    takes_none = [calls[each] for each in ("press", "on", "off") if each in calls]
-    takes_one = [calls[each] for each in ("set", "set_brightness") if each in calls]
+    takes_none = [calls[each] for each in _ACTIONS if each in calls]
+    takes_one = [calls[each] for each in _SETTERS if each in calls]
     if any(each.parameters.get("required") for each in takes_none) or not all(map(parameter, takes_one)):
         return None
-    if component in ("switch", "light") and not ({"on", "off"} <= calls.keys() or "set" in calls):
-        return None
-    if component in ("number", "select") and "set" not in calls:
+    if not any(fields <= calls.keys() for fields in _NEEDED.get(component or "none", (set(),))):
         return None
     property_ = appearance.state or name
     if component in (None, "none") or (
@@ -260,9 +417,9 @@ def _entity(
         return None
     if component == "select" and not appearance.options:
         return None
-    value = states[property_].value if property_ in states else None
-    bright = states.get(appearance.brightness or "")
-    return Entity(skill, name, appearance, calls, value, bright.value if bright is not None else None)
+    shows = {"state": property_, **{each: getattr(appearance, each) for each in _PROPERTIES[1:]}}
+    values = {each: states[of].value for each, of in shows.items() if of in states}
+    return Entity(skill, name, appearance, calls, values)
 
 
 def _words(name: str) -> str:

@@ -1,6 +1,8 @@
 """Skills of a device for the tests beside Home Assistant: they keep what was done and tell their state."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from agent_core.skills.skill import Skill, SkillContext, attach, skill_method
 from bus.link import Link, Message
@@ -125,6 +127,118 @@ class PlayerSkill(Skill):
     def erase(self) -> None:
         """Erase all music."""
         self.did.append("erased")
+
+
+class BlindSkill(Skill):
+    """A blind of a window."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    @skill_method(idempotent=True)
+    def open_blind(self) -> None:
+        """Open it."""
+        self.set_position(100)
+
+    @skill_method(idempotent=True)
+    def close_blind(self) -> None:
+        """Close it."""
+        self.set_position(0)
+
+    @skill_method(idempotent=True)
+    def stop(self) -> None:
+        """Stop it."""
+        self.did.append("stop")
+        raise RuntimeError("the motor does not answer")
+
+    @skill_method(idempotent=True)
+    def set_position(self, percent: int) -> None:
+        """Move it."""
+        self.did.append(f"position {percent}")
+        self.state("position", percent)
+
+
+class DoorSkill(Skill):
+    """The lock of a door."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    @skill_method(idempotent=True)
+    def lock(self) -> None:
+        """Lock it."""
+        self.did.append("lock")
+        self.state("locked", True)
+
+    @skill_method(destructive=True)
+    def unlock(self) -> None:
+        """Unlock it."""
+        self.did.append("unlock")
+        self.state("locked", False)
+
+
+class ThermostatSkill(Skill):
+    """A heating."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def tell(self) -> None:
+        self.state("temperature", 19.5, unit="°C")
+        self.state("target_temperature", 20.0, unit="°C")
+        self.state("mode", "auto")
+
+    def set_temperature(self, degrees: Annotated[float, Field(ge=7, le=28)]) -> None:
+        """Set the target."""
+        self.did.append(f"target {degrees:g}")
+        self.state("target_temperature", degrees, unit="°C")
+
+    def set_mode(self, mode: Literal["off", "heat", "auto"]) -> None:
+        """Set the mode."""
+        self.did.append(mode)
+        self.state("mode", mode)
+
+
+class CeilingFanSkill(Skill):
+    """A fan with four speeds."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def turn_on(self) -> None:
+        """Start it."""
+        self.did.append("on")
+        self.state("is_on", True)
+
+    def turn_off(self) -> None:
+        """Stop it."""
+        self.did.append("off")
+        self.state("is_on", False)
+
+    def set_speed(self, speed: Annotated[int, Field(ge=0, le=4)]) -> None:
+        """Set how fast it is."""
+        self.did.append(f"speed {speed}")
+        self.state("speed", speed)
+
+
+class StripLightSkill(Skill):
+    """A light with colours."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def turn_on(self) -> None:
+        """Switch it on."""
+        self.state("is_on", True)
+
+    def turn_off(self) -> None:
+        """Switch it off."""
+        self.state("is_on", False)
+
+    def set_color(self, color: str) -> None:
+        """Set the colour."""
+        self.did.append(color)
+        self.state("color", color)
 
 
 def hosted(device: Device, *skills: Skill, directory: Any) -> None:

@@ -1,5 +1,6 @@
 """This home in a real Home Assistant."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -10,10 +11,21 @@ from typing import Any
 import pytest
 
 from bus.link import LinkSettings, Message
+from contracts import topics
 from contracts.addresses import broker_endpoint
+from contracts.devices.presence import Heartbeat
 from hub_agent.settings import BusKind, HomeLinkSettings
 from tests.home_assistant.server import HomeAssistant
-from tests.home_assistant.skills import DeskLampSkill, PlayerSkill, hosted
+from tests.home_assistant.skills import (
+    BlindSkill,
+    CeilingFanSkill,
+    DeskLampSkill,
+    DoorSkill,
+    PlayerSkill,
+    StripLightSkill,
+    ThermostatSkill,
+    hosted,
+)
 from tests.hub_agent.home import Device, Home, linked, open_home
 from tests.hub_live.watchers.watching import decides
 from tests.hub_registry.spokes import eventually
@@ -144,6 +156,118 @@ async def test_what_is_exposed_appears_and_works_both_ways(
         home.player.emit("rang", {"where": "front"})
         await eventually(lambda: _has(home_assistant, "event.kitchen_player_rang", "where", "front"))
     assert_content(home_assistant)
+
+
+ZIGBEE = {
+    "name": None,
+    "object_id": "cellar_blind",
+    "unique_id": "0x01_cover_zigbee2mqtt",
+    "command_topic": "zigbee2mqtt/Cellar blind/set",
+    "position_topic": "zigbee2mqtt/Cellar blind",
+    "position_template": "{{ value_json.position }}",
+    "set_position_topic": "zigbee2mqtt/Cellar blind/set",
+    "set_position_template": '{ "position": {{ position }} }',
+    "availability": [{"topic": "zigbee2mqtt/bridge/state"}],
+    "device": {
+        "identifiers": ["zigbee2mqtt_0x01"],
+        "name": "Cellar blind",
+        "via_device": "zigbee2mqtt_bridge_0x00",
+        "sw_version": "1",
+    },
+}
+"""A device as Zigbee2MQTT announces it."""
+
+
+async def test_covers_locks_thermostats_fans_and_colours_beside_a_zigbee_device(
+    home_assistant: HomeAssistant, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    blind, door, heating = BlindSkill(), DoorSkill(), ThermostatSkill()
+    fan, strip = CeilingFanSkill(), StripLightSkill()
+    async with AsyncExitStack() as stack:
+        home = await stack.enter_async_context(beside(tmp_path / "home", mosquitto))
+        device = await home.home.device("Hall", blind, door, heating, fan, strip)
+        hosted(device, blind, door, heating, fan, strip, directory=tmp_path / "home")
+        link = await stack.enter_async_context(
+            linked(LinkSettings(urls=(mosquitto.url,), client_id="zigbee2mqtt"))
+        )
+        sent: list[bytes] = []
+        await link.subscribe("zigbee2mqtt/Cellar blind/set", lambda each: sent.append(each.payload))
+        for topic, payload in (
+            ("homeassistant/cover/0x01/cover/config", json.dumps(ZIGBEE)),
+            ("zigbee2mqtt/bridge/state", "online"),
+            ("zigbee2mqtt/Cellar blind", '{"position": 30}'),
+        ):
+            await link.publish(topic, payload.encode(), retain=True, confirmed=True)
+        heating.tell()
+        fan.turn_off()
+        strip.turn_off()
+        await home_assistant.until("cover.cellar_blind", "open")
+        await home.expose("hub.notify")
+        await home.expose("Hall")
+
+        async def does(service: str, entity: str, done: Callable[[], object], **data: Any) -> None:
+            await home_assistant.call(service, entity_id=entity, **data)
+            await eventually(lambda: bool(done()))
+
+        ours = "cover.hall_blind"
+        for each in (ours, "lock.hall_door"):
+            await home_assistant.until(each, "unknown")
+        await does("cover.close_cover", ours, lambda: "position 0" in blind.did)
+        await home_assistant.until(ours, "closed")
+        for each, done in ((ours, lambda: "position 40" in blind.did), ("cover.cellar_blind", lambda: sent)):
+            await does("cover.set_cover_position", each, done, position=40)
+        await does("cover.open_cover", ours, lambda: "position 100" in blind.did)
+        await home_assistant.until(ours, "open")
+        await does("cover.stop_cover", ours, lambda: "stop" in blind.did)
+        await eventually(lambda: _has_problem(home_assistant, "the motor does not answer"))
+        await does("lock.lock", "lock.hall_door", lambda: door.did == ["lock"])
+        await home_assistant.until("lock.hall_door", "locked")
+        await home_assistant.call("lock.unlock", entity_id="lock.hall_door")
+        await eventually(lambda: _has_problem(home_assistant, "Expose it by its own name"))
+        assert door.did == ["lock"]
+        await home.expose("Hall.DoorSkill.lock")
+        await does("lock.unlock", "lock.hall_door", lambda: door.did == ["lock", "unlock"])
+        await home_assistant.until("lock.hall_door", "unlocked")
+
+        thermostat = "climate.hall_thermostat"
+        await home_assistant.until(thermostat, "auto")
+        await does(
+            "climate.set_temperature", thermostat, lambda: "target 22.5" in heating.did, temperature=22.5
+        )
+        await does("climate.set_hvac_mode", thermostat, lambda: "heat" in heating.did, hvac_mode="heat")
+        await home_assistant.until(thermostat, "heat")
+        shown = await home_assistant.attributes(thermostat)
+        assert (shown["current_temperature"], shown["temperature"], shown["max_temp"]) == (19.5, 22.5, 28)
+        await does("fan.turn_on", "fan.hall_ceiling_fan", lambda: "on" in fan.did)
+        await does("fan.set_percentage", "fan.hall_ceiling_fan", lambda: "speed 3" in fan.did, percentage=75)
+        await eventually(lambda: _has(home_assistant, "fan.hall_ceiling_fan", "percentage", 75))
+        light = "light.hall_strip_light"
+        await does("light.turn_on", light, lambda: "#ff0080" in strip.did, rgb_color=[255, 0, 128])
+        await eventually(lambda: _has(home_assistant, light, "rgb_color", [255, 0, 128]))
+
+        await eventually(lambda: _is_behind(home_assistant, "Hall", "Strawberry"))
+        beat = Heartbeat(seq=1, uptime_s=60, load=0.25, memory_mb=80)
+        await device.spoke.link.publish(
+            topics.HEARTBEAT.build(device=device.id), beat.model_dump_json().encode(), retain=True
+        )
+        await home.change(area="Attic")
+
+        async def is_disabled() -> bool:
+            known = await home_assistant.registry()
+            load = known.get("sensor.hall_processor_load")
+            return load is not None and load["disabled_by"] == "integration"
+
+        await eventually(is_disabled)
+    assert_content(home_assistant)
+
+
+async def _is_behind(home_assistant: HomeAssistant, name: str, hub: str) -> bool:
+    devices = await home_assistant.devices()
+    return bool(devices[name]["via_device_id"] == devices[hub]["id"])
+
+
+async def _has_problem(home_assistant: HomeAssistant, text: str) -> bool:
+    return text in str(await home_assistant.state("sensor.hall_last_problem"))
 
 
 @pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
@@ -365,5 +489,6 @@ async def _is_empty(home_assistant: HomeAssistant) -> bool:
     return await home_assistant.devices() == {}
 
 
-async def _has(home_assistant: HomeAssistant, entity: str, key: str, value: str) -> bool:
-    return (await home_assistant.attributes(entity)).get("data", {}).get(key) == value
+async def _has(home_assistant: HomeAssistant, entity: str, key: str, value: object) -> bool:
+    shown = await home_assistant.attributes(entity)
+    return bool(shown.get("data", shown).get(key) == value)

@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -35,7 +36,15 @@ from hub_live.topics import Sample
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
-from tests.home_assistant.skills import DeskLampSkill, PlayerSkill
+from tests.home_assistant.skills import (
+    BlindSkill,
+    CeilingFanSkill,
+    DeskLampSkill,
+    DoorSkill,
+    PlayerSkill,
+    StripLightSkill,
+    ThermostatSkill,
+)
 from tests.home_assistant.test_outward import beside
 from tests.hub_agent.home import linked
 from tests.hub_registry.spokes import eventually
@@ -73,6 +82,101 @@ def test_a_pair_that_dims_is_a_light_and_takes_its_states() -> None:
     [config] = light.components.values()
     assert (config["name"], config["brightness_scale"]) == ("Desk lamp", 100)
     assert config["unique_id"] == "strawberry_89abcdef_kitchen-light-DeskLampSkill-turn_on"
+
+
+@pytest.mark.parametrize(
+    ("skill", "values", "component", "shown", "commands"),
+    [
+        (
+            BlindSkill(),
+            {"position": 30},
+            "cover",
+            {"position": "30"},
+            {
+                ("", "OPEN"): ("open_blind", {}),
+                ("", "CLOSE"): ("close_blind", {}),
+                ("", "STOP"): ("stop", {}),
+                ("position", "40"): ("set_position", {"percent": 40}),
+                ("position", "up"): None,
+                ("", "PRESS"): None,
+            },
+        ),
+        (
+            DoorSkill(),
+            {"locked": True},
+            "lock",
+            {"": "LOCKED"},
+            {("", "LOCK"): ("lock", {}), ("", "UNLOCK"): ("unlock", {}), ("", "OPEN"): None},
+        ),
+        (
+            ThermostatSkill(),
+            {"temperature": 19.5, "target_temperature": 20, "mode": "auto"},
+            "climate",
+            {"current": "19.5", "target": "20", "mode": "auto"},
+            {
+                ("target", "21.5"): ("set_temperature", {"degrees": 21.5}),
+                ("mode", "heat"): ("set_mode", {"mode": "heat"}),
+                ("mode", "cool"): None,
+            },
+        ),
+        (
+            CeilingFanSkill(),
+            {"is_on": False, "speed": 2},
+            "fan",
+            {"": "OFF", "speed": "2"},
+            {("", "ON"): ("turn_on", {}), ("speed", "3"): ("set_speed", {"speed": 3}), ("speed", "x"): None},
+        ),
+        (
+            StripLightSkill(),
+            {"is_on": True, "color": "#FF0010"},
+            "light",
+            {"": "ON", "color": "#ff0010"},
+            {("color", "#00ff00"): ("set_color", {"color": "#00ff00"}), ("color", "url(x)"): None},
+        ),
+    ],
+)
+def test_methods_and_states_that_belong_together_are_one_entity(
+    skill: Skill,
+    values: dict[str, Any],
+    component: str,
+    shown: dict[str, str],
+    commands: dict[tuple[str, str], tuple[str, dict[str, Any]] | None],
+) -> None:
+    found = {
+        name: each for name, each in entities(skill, **values).items() if name not in ("tell", "reached")
+    }
+    [entity] = [each for each in found.values() if each.component == component]
+    others = {each.component for each in found.values()} - {component}
+    assert others <= {"sensor"}, found
+    made = announced(entity)
+    topic = f"strawberry/main/kitchen/{{}}/{entity.object}"
+    assert {
+        each.removeprefix(topic.format("state")).strip("/"): text.decode()
+        for each, text in made.states.items()
+    } == shown
+    for (part, payload), call in commands.items():
+        command = made.commands["/".join(filter(None, (topic.format("set"), part)))]
+        assert isinstance(command, Command)
+        if call is not None:
+            assert read_command(command, payload) == call
+            continue
+        with pytest.raises(InvalidMessage):
+            read_command(command, payload)
+
+
+def test_what_opens_a_door_needs_an_exposure_of_its_own() -> None:
+    class CarSkill(Skill):
+        """A garage."""
+
+        def open_garage(self) -> None:
+            """Open it."""
+
+        def close_garage(self) -> None:
+            """Close it."""
+
+    for skill, opening in ((DoorSkill(), {"off"}), (CarSkill(), {"on", "set"}), (BlindSkill(), set())):
+        [entity] = [each for each in entities(skill).values() if each.component in ("cover", "lock")]
+        assert (entity.opening, entity.only_by_name) == (opening, False)
 
 
 def test_what_asks_is_in_nothing_and_what_can_lose_something_is_only_there_by_name() -> None:
@@ -302,6 +406,17 @@ def parts_of_hub(
     return parts
 
 
+def test_the_hub_has_a_link_to_its_pages() -> None:
+    publishing = parts_of_hub()._publishing
+    nothing: Any = None
+    place = partial(Place.of, "hub-0123456789abcdef", "main")
+    made = Publishing({}, publishing.exposures, nothing, "entity", "1", place, nothing)  # type: ignore[arg-type]
+    made.extend, made.url = parts_of_hub().extend, "https://hub.local:8443/"
+    announced = made._announce("hub")
+    assert announced is not None
+    assert announced.device["configuration_url"] == "https://hub.local:8443"
+
+
 def test_a_device_that_publishes_ever_new_properties_fills_no_memory() -> None:
     nothing: Any = None
     publishing = Publishing({"pc": nothing}, *[nothing] * 6)  # type: ignore[arg-type]
@@ -367,7 +482,7 @@ async def test_another_area_announces_a_device_again_once_and_touches_no_availab
 
     def announced_in(name: str) -> bool:
         configs = [each for topic, each in heard.items() if topic.endswith("/config")]
-        return len(configs) == 4 and all(area(each[-1]) == name for each in configs)
+        return len(configs) == 5 and all(area(each[-1]) == name for each in configs)
 
     async with beside(tmp_path / "home", None) as home, home.home.client() as client:
         asked = {"name": "home_assistant", "home_assistant": True}
