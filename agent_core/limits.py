@@ -221,8 +221,10 @@ MOST_NUMBER_WORDS: Final = 4
 """Words of a number up to 100: ``soixante et onze``."""
 LEAST_CORRECTED: Final = 4
 """Letters of a word that may be misspelt; shorter ones are too near to others."""
+MAX_FORMS: Final = 200
+"""Forms of one word of a template (those of the package have some forty), or of one misspelt utterance."""
 MAX_CORRECTIONS: Final = 8
-"""Ways in which an utterance may have been meant; with more it is guessing."""
+"""Ways of meaning a misspelt utterance that are tried, those with the fewest other words first."""
 MAX_EXAMPLES: Final = 200
 NEAREST_EXAMPLES: Final = 3
 MAX_INTENT_ANSWER: Final = 2_000

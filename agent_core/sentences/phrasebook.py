@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
+from operator import ne
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,9 @@ from contracts.text import shortened
 from contracts.wire import Json
 
 _ADDITIONS: Final = Path(__file__).parent / "languages"
-_WORD: Final = re.compile(r"[^\W\d_]+")
+_PART: Final = re.compile(r"([^\W\d_]+)|\(([^()\[\]\s]*)\)|\[([^()\[\]\s]*)\]")
+_WORD: Final = re.compile(rf"(?:{_PART.pattern})+")
+"""A word of a template, as ``minute[s]`` or ``dr(i|ü)ck[e]``; its parts: as it is, one of, optional."""
 _SLOT_OR_RULE: Final = re.compile(r"[{<][^{}<>]*[}>]")
 _UNSERVED: Final = ("{timer_command", "{search_query", "{zone")
 """Lists of any words in sentences that nothing here serves."""
@@ -72,20 +75,27 @@ class Phrasebook:
         said = dict.fromkeys((plain, self._with_digits(text), self._with_digits(plain)))
         return [each for each in said if each and each != text]
 
-    def corrected(self, utterance: str, names: Iterable[str]) -> list[str]:
-        """Return an utterance with each unknown word replaced by known ones that differ in a letter."""
+    def corrected(self, utterance: str, names: Iterable[str]) -> list[tuple[int, str]]:
+        """Return an utterance with unknown words replaced by known ones that differ in a letter.
+
+        Each comes with the number of words that were replaced, the fewest first: what is not known may also
+        be free text, which is kept as it was said.
+        """
         known = self._vocabulary | {word for name in names for word in name.split()}
         words = normalized(utterance).split()
         choices: list[list[str]] = []
         for word in words:
             said = spoken(word)
-            if len(said) < limits.LEAST_CORRECTED or said in known or not said.isalpha():
-                choices.append([word])
-                continue
-            near = [each for each in known if abs(len(each) - len(said)) <= 1 and _is_near(said, each)]
-            choices.append(near[: limits.MAX_CORRECTIONS])
-        made = product(*choices) if prod(map(len, choices)) <= limits.MAX_CORRECTIONS else ()
-        return [text for each in made if (text := " ".join(each)) != " ".join(words)]
+            near: list[str] = []
+            if len(said) >= limits.LEAST_CORRECTED and said not in known and said.isalpha():
+                near = sorted(
+                    each for each in known if abs(len(each) - len(said)) <= 1 and _is_near(said, each)
+                )
+            choices.append([word, *near[: limits.MAX_CORRECTIONS]])
+        if prod(map(len, choices)) > limits.MAX_FORMS:
+            return []
+        made = ((sum(map(ne, each, words)), " ".join(each)) for each in product(*choices))
+        return sorted(each for each in made if each[0])[: limits.MAX_CORRECTIONS]
 
     def answer(self, intent: str, key: str, values: Mapping[str, Json]) -> str:
         """Return what is answered to an intent, empty where there is no answer."""
@@ -107,7 +117,7 @@ class Phrasebook:
         return frozenset(
             word.casefold()
             for text in (*self._texts, *self._skipped, *kinds)
-            for word in _WORD.findall(_SLOT_OR_RULE.sub(" ", text))
+            for word in _words(_SLOT_OR_RULE.sub(" ", text))
         )
 
     def _without_politeness(self, text: str) -> str:
@@ -189,6 +199,16 @@ def _texts(data: Mapping[str, Any]) -> list[str]:
         *data["expansion_rules"].values(),
         *(str(each["in"] if isinstance(each, dict) else each) for each in values),
     ]
+
+
+def _words(text: str) -> Iterable[str]:
+    for word in _WORD.finditer(text):
+        parts = [
+            (plain,) if plain else one_of.split("|") if one_of else (*optional.split("|"), "")
+            for plain, one_of, optional in _PART.findall(word[0])
+        ]
+        if prod(map(len, parts)) <= limits.MAX_FORMS:
+            yield from map("".join, product(*parts))
 
 
 def _number_words(language: str) -> dict[str, int]:

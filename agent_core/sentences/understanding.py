@@ -142,13 +142,16 @@ class Understanding:
         except TimeoutError:
             return None
         found: dict[str, SentenceCall] = {}
-        for text in texts:
+        least = 0
+        for replaced, text in texts:
+            if found and replaced > least:
+                break
             match = self._match(said, text, book.language)
             match = match or await self._everyday(said, book, text)
             if isinstance(match, SentenceChoice):
                 return None
             if match is not None:
-                found[text] = match
+                found[text], least = match, replaced
         calls = distinct(found.values())
         if len(calls) != 1:
             return None

@@ -57,6 +57,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Home:
         ("en", "lights off", "pc.LampSkill.turn_off"),
         ("de", "kannst du bitte mal das Licht ausmachen", "pc.LampSkill.turn_off"),
         ("en", "trun off the lmap", "pc.LampSkill.turn_off"),
+        ("es", "descnoectar las lámparas", "pc.LampSkill.turn_off"),
         ("en", "what is the capital of France", None),
         ("en", "tell me a joke about lamps", None),
         ("en", "lamp", None),
@@ -98,6 +99,14 @@ async def test_free_words_go_to_the_device_that_hears_them_and_no_other(home: Ho
     assert isinstance(found, SentenceCall)
     assert found.arguments == {"item": "milk"}
     assert await home.hears("add milk to the shopping list", on="pc") is None
+
+
+async def test_free_words_stay_as_they_were_said_where_another_word_is_misspelt(home: Home) -> None:
+    item = {"item": {"type": "string"}}
+    home.put("pc", "ShoppingListSkill", "add_item", properties=item, needed=1)
+    found = await home.hears("agerga pizza en mi lista de la compra", language="es")
+    assert isinstance(found, SentenceCall)
+    assert found.arguments == {"item": "pizza"}  # and not "pieza", a word that Spanish sentences have
 
 
 async def test_a_timer_without_a_name_is_cancelled(home: Home) -> None:
