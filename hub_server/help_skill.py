@@ -27,8 +27,8 @@ class HelpSkill(HubSkill):
         read_only=True,
         untrusted_output=True,
         responses={
-            "en": "You can say, for example: {result.sentences}. 'strawberry sentences' lists all.",
-            "de": "Du kannst zum Beispiel sagen: {result.sentences}. 'strawberry sentences' zeigt alle.",
+            "en": "You can say, for example: {result.sentences}.",
+            "de": "Du kannst zum Beispiel sagen: {result.sentences}.",
         },
     )
     async def help(self) -> dict[str, Any]:

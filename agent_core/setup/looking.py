@@ -11,6 +11,7 @@ from agent_core.models.ollama import LocalModel, ollama_address, open_ollama
 from agent_core.setup.probe import Probe, probe
 from contracts.errors import GatewayError
 from contracts.phrases import Phrase
+from contracts.validation import validated
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def ollamas_of(home: Path, environment: dict[str, str]) -> list[Model]:
 
 def ollama_at(address: str) -> Model:
     """Return the Ollama at an address in the form of a model of its; which one does not matter."""
-    return Model(ModelEntry(name="ollama", provider="ollama", model="any", base_url=address))
+    given = {"name": "ollama", "provider": "ollama", "model": "any", "base_url": address}
+    return Model(validated(ModelEntry, given))
 
 
 async def ask_ollamas(servers: Sequence[Model]) -> list[FoundOllama]:

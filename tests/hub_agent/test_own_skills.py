@@ -157,7 +157,7 @@ async def test_a_turn_tells_what_it_has_read_and_asks_where_the_skill_wants_it(
 async def test_every_sentence_of_the_hubs_own_skills_can_be_used(home: Home) -> None:
     skills = [expose(skill)[0] for skill in home.hub.live.skills]
     methods = [method.contract for skill in skills for method in skill.methods.values()]
-    assert len([method for method in methods if method.sentences]) > 10
+    assert len([method for method in methods if method.sentences]) >= 5
     assert [problem for method in methods for problem in sentence_problems(method)] == []
 
 
