@@ -218,6 +218,7 @@ PUT    /api/system/home-assistant                       A
 GET    /api/system/skipped                              A
 PUT    /api/system/skipped                              A
 GET    /_strawberry/{digest}/{name}                     *
+GET    /join                                            *
 GET    /login                                           *
 GET    /manifest.webmanifest                            *
 GET    /sw.js                                           *

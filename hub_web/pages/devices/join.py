@@ -22,6 +22,9 @@ from hub_web.view import one_at_a_time, view
 @page("/join", title="Add a device")
 async def join() -> None:
     """Show how a device joins, and admit it."""
+    if not view.is_admin:
+        note(text("An admin of this home adds devices."))
+        return
     lan = await view.api(show_lan)
     _here(lan)
     if lan.url:
