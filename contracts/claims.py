@@ -10,10 +10,11 @@ from contracts.wire import Part
 Audience = Literal["http", "mqtt"]
 """What a token is good for: requests to the hub, or the login on the bus."""
 
-Scope = Literal["register", "chat", "call", "confirm", "admin", "metrics"]
+Scope = Literal["register", "chat", "call", "confirm", "say_yes", "admin", "metrics"]
 SCOPES: Final[tuple[Scope, ...]] = ("register", "chat", "call", "confirm", "admin", "metrics")
-"""``confirm`` answers the questions of the owner's turns; ``admin`` changes devices, logins and tokens, for
-an owner who is an admin; ``metrics`` reads ``/metrics`` and nothing else."""
+"""Those of the owner's own token. ``confirm`` answers the questions of the owner's turns; ``admin`` changes
+devices, logins and tokens, for an owner who is an admin; ``metrics`` reads ``/metrics`` and nothing else.
+``say_yes``, which no token has unless it is named, confirms by the next message of a conversation."""
 DeviceScope = Literal["chat", "call"]
 """What is left to a device: to chat as its owner, and to call skills of other devices directly."""
 DEVICE_SCOPES: Final[tuple[DeviceScope, ...]] = ("chat",)
@@ -31,7 +32,7 @@ def device_scopes(stored: object) -> tuple[DeviceScope, ...]:
 
 
 def _scopes(text: str) -> str:
-    unknown = set(text.split()) - {*SCOPES, *get_args(ClientScope)}
+    unknown = set(text.split()) - {*get_args(Scope), *get_args(ClientScope)}
     if unknown:
         raise ValueError(f"unknown scope: {', '.join(sorted(unknown))}")
     return text

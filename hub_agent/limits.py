@@ -107,3 +107,10 @@ MAX_QUESTION_LISTED: Final = 200
 """Characters of a question in a list."""
 PROMPT_ITEMS: Final = 10
 """Items of a list in the prompt; a skill lists them all."""
+SPOKEN_YES_S: Final = 60.0
+"""How long a question in words waits for its yes: a person who was asked aloud answers at once."""
+MOST_WORD_QUESTIONS: Final = 200
+NAMES_ASKED: Final = 5
+"""Names of what a call changes that are read out in its question."""
+MESSAGE_ASKED: Final = 200
+"""Characters of the message that are repeated in it."""

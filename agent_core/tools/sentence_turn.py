@@ -8,7 +8,7 @@ from agent_core.sentences.responses import failure_text, primary, response_text
 from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.turn import Emit, TurnContext
 from contracts.chat import TextDelta, TurnFinal
-from contracts.errors import CallError
+from contracts.errors import CallError, ErrorCode
 
 
 async def run_sentence(
@@ -41,7 +41,8 @@ async def run_sentence(
         try:
             result = await calls.call(matched.target, [], matched.arguments)
         except CallError as error:
-            text, failed = failure_text(error, language=matched.language), True
+            asked = consent.question if error.code is ErrorCode.NEEDS_CONFIRMATION else ""
+            text, failed = asked or failure_text(error, language=matched.language), not asked
         else:
             method = matched.target.method
             is_declared = matched.language in map(primary, method.responses)

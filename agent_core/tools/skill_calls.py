@@ -62,6 +62,7 @@ class Consent:
 
     Attributes:
         untrusted: Whether text that may be a stranger's is in the turn's context.
+        question: What the person is asked as the answer of the turn, where "yes" is the next message.
         heard: Ids of the devices whose texts the model has read; what destroys something or leaves the home
             needs a yes then, on any other device.
     """
@@ -76,6 +77,7 @@ class Consent:
     ) -> None:
         self._where = where
         self.untrusted = untrusted
+        self.question = ""
         self.heard: set[str] = set()
         self._on_refused = on_refused
         self._confirmer = confirmer

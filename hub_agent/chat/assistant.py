@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -44,6 +44,7 @@ from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import Quotas
 from hub_agent.chat.history import Histories, History, Reader
 from hub_agent.chat.record import ConversationRecord
+from hub_agent.chat.spoken_yes import WordConsent, WordQuestion, WordQuestions
 from hub_agent.prompt import Asked, Prompter
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
@@ -77,6 +78,7 @@ class Assistant:
     trail: AuditTrail
     prompter: Prompter
     agents: Agents
+    words: WordQuestions = field(default_factory=WordQuestions)
 
     async def ask(self, request: ChatRequest, caller: Bearer) -> Turn:
         """See `chat.service.ChatService`.
@@ -98,7 +100,10 @@ class Assistant:
         user = caller.user
         await self.registry.search.catch_up()
         matched = None
-        if agent.acts_on_sentences and not request.steps:
+        confirmed = self.words.take(request, user=user.id, token=caller.claims.jti)
+        if confirmed is not None:
+            matched = allowed_sentence(confirmed.matched, agent.allow)
+        elif agent.acts_on_sentences and not request.steps:
             language = self.prompter.household(user).language
             meant = await self.registry.search.understand(
                 request.message,
@@ -137,7 +142,7 @@ class Assistant:
             # Since it was checked: from here on, a revocation finds the turn.
             raise tokens.revoked()
         if matched is not None:
-            work: TurnWork = partial(self._run_sentence, caller, agent, matched)
+            work: TurnWork = partial(self._run_sentence, caller, agent, matched, confirmed)
             await self.running.open(turn, work, slots=self.quotas.sentence_turns)
         else:
             work = partial(self._run_model, caller, agent) if missing is None else partial(_fail, missing)
@@ -221,10 +226,26 @@ class Assistant:
         return await self.record.recorded_as(caller.user.id, conversation, through=key)
 
     async def _run_sentence(
-        self, asker: Bearer, agent: Agent, matched: SentenceCall | SentenceChoice, turn: Turn
+        self,
+        asker: Bearer,
+        agent: Agent,
+        matched: SentenceCall | SentenceChoice,
+        confirmed: WordQuestion | None,
+        turn: Turn,
     ) -> None:
         caller = self._caller(asker, agent, turn)
         turn.consent = self._consent(turn, caller)
+        in_words = None
+        if (
+            not turn.request.can_confirm
+            and "say_yes" in asker.claims.scopes
+            and isinstance(matched, SentenceCall)
+        ):
+            said = confirmed.said if confirmed is not None else turn.request.message
+            digest = confirmed.digest if confirmed is not None else ""
+            turn.consent = in_words = WordConsent(said, matched.language, confirmed=digest)
+            if confirmed is not None:
+                turn.confirmed_by = turn.token
         await run_sentence(
             matched,
             turn=turn.id,
@@ -234,6 +255,8 @@ class Assistant:
             emit=turn.emit,
             device=turn.device,
         )
+        if in_words is not None and in_words.question and isinstance(matched, SentenceCall):
+            self.words.add(turn, matched, in_words)
 
     async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> None:
         with span("hub", "prompt"):

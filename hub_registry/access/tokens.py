@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, get_args
 
 from pydantic import SecretStr
 from sqlalchemy import text
@@ -17,7 +17,7 @@ from sqlmodel import Session, col, delete, select
 
 from broker.logins import BusLogin
 from contracts.access import Principal
-from contracts.claims import SCOPES, Claims, PrincipalKind, device_scopes
+from contracts.claims import Claims, PrincipalKind, Scope, device_scopes
 from contracts.devices.presence import Revocation
 from contracts.errors import NotFound, PasswordNeeded, StrawberryError, Unauthorized
 from hub_registry import limits
@@ -192,7 +192,7 @@ class TokenAuthority:
                 subject=claims.sub,
                 owner=claims.own,
                 # The order of the table, so that two tokens with the same rights read the same.
-                scopes=[scope for scope in SCOPES if scope in claims.scopes],
+                scopes=[scope for scope in get_args(Scope) if scope in claims.scopes],
                 lifetime_s=lifetime_s,
             )
         )

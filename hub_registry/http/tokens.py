@@ -2,14 +2,14 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 from pydantic import Field
 
 from chat.http.requests import paced
 from chat.operations import ADMIN, Needs, Resource
 from contracts.answers.people import TokenAnswer, TokenSummary
-from contracts.claims import SCOPES, Scope
+from contracts.claims import Scope
 from contracts.devices.joining import DeviceTokens
 from contracts.errors import Conflict, Forbidden, TooManyRequests
 from contracts.rates import TokenBuckets
@@ -85,7 +85,9 @@ async def add_token(
         lifetime_s: A year by default, a century at most.
     """
     check_text(name)
-    if lacking := [scope for scope in scopes if scope not in asking.claims.scopes]:
+    # Who may confirm may let a program do so by words; no session has that by itself.
+    held = asking.claims.scopes | ({"say_yes"} if "confirm" in asking.claims.scopes else set())
+    if lacking := [scope for scope in scopes if scope not in held]:
         raise Forbidden(
             "a token opens no more than the one it is made with, which lacks {scope!r}",
             scope=lacking[0],
@@ -115,7 +117,7 @@ async def add_token(
                 kind="user",
                 subject=asking.user.id,
                 owner=asking.user.id,
-                scopes=[scope for scope in SCOPES if scope in scopes],
+                scopes=[scope for scope in get_args(Scope) if scope in scopes],
                 lifetime_s=lifetime_s or tokens.lifetimes.user_s,
                 name=name,
             )

@@ -22,7 +22,7 @@ from hub_web.view import Show, view
 _LANGUAGES: Final = {"en": "English", "de": "Deutsch"}
 _ROLE_TONES: Final[dict[str, Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}
 _DAY_S: Final = 24 * 60 * 60
-_SCOPES: Final = ("chat", "call", "confirm", "admin", "metrics")
+_SCOPES: Final = ("chat", "call", "confirm", "say_yes", "admin", "metrics")
 
 
 @page("/people", title="People", icon="group", menu=110, width="wide")
@@ -140,7 +140,7 @@ def _token_name(token: TokenSummary) -> None:
 
 
 async def _new_token(show: Show) -> None:
-    allowed = _SCOPES if view.is_admin else _SCOPES[:3]
+    allowed = _SCOPES if view.is_admin else _SCOPES[:4]
 
     async def add() -> None:
         made = await view.api(add_token, name.value.strip(), scopes.value, days.value * _DAY_S)

@@ -113,8 +113,8 @@ def register_tokens(parser: Parser) -> None:
         "--scope",
         action="append",
         default=[],
-        help="what it allows: chat, call, confirm, admin or metrics; may be repeated, or chat,call; default "
-        "chat",
+        help="what it allows: chat, call, confirm, say_yes, admin or metrics; may be repeated, or chat,call; "
+        "default chat",
     )
     command.add_argument(
         "--days",
