@@ -55,7 +55,8 @@ class MadeCall(Phrased):
     """A call of a decision.
 
     Attributes:
-        outcome: ``result``; the code of its error; ``dry_run``; ``unknown`` where the hub stopped meanwhile.
+        outcome: ``result``; the code of its error; ``dry_run``; ``limited`` or ``skipped`` where it was not
+            made, with the reason in ``error``; ``unknown`` where the hub stopped meanwhile.
         result: As JSON, its beginning.
     """
 

@@ -282,14 +282,13 @@ class Watchers:
 
         Raises:
             Conflict: If it is not active, or is evaluated already.
+            TooManyRequests: If it did its steps too often in a short time.
         """
         row = self._get(name, by)
         by.user.require_writer()
         self._after(row, "ask")
+        self.evaluations.limits.charge_run(row)
         row.done = []
-        # A person who wants it now does not wait; the others do.
-        if not row.then:
-            self.evaluations.limits.evaluations.charge(1)
         entry = await self.engine.evaluate_now(name, occasion="The owner asks for an evaluation now.")
         return DecisionEntry.model_validate(entry)
 

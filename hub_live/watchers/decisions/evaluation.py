@@ -19,6 +19,7 @@ from contracts.errors import (
     NotFound,
     PredicateError,
     StorageError,
+    TooManyRequests,
 )
 from contracts.phrases import Phrase, with_phrases
 from contracts.rates import TokenBucket, TokenBuckets
@@ -70,6 +71,18 @@ class EvaluationLimits:
             return self._runs.take(row.name)
         share = self._evaluations.of(row.name)
         return not share.empty and self.evaluations.take() and share.take()
+
+    def charge_run(self, row: WatcherRow) -> None:
+        """Deduct an evaluation that a person asks for: it does not wait for a model's turn; the others do.
+
+        Raises:
+            TooManyRequests: If a watcher without a model did its steps too often in a short time.
+        """
+        if not row.then:
+            self.evaluations.charge(1)
+        elif not self._runs.take(row.name):
+            wait_s = round(1 / limits.RULE_RUNS[1])
+            raise TooManyRequests("{name} ran too often in a short time", name=row.name, retry_after_s=wait_s)
 
     def charge_tokens(self, name: str, tokens: int) -> None:
         """Deduct what a watcher has used."""

@@ -143,6 +143,11 @@ class Steps:
         if failed:
             # A valve that does not close is worth a word; a lamp that goes on is not.
             await announcer.notify(row, Phrase.joined("\n", failed))
+        for action in actions[number:]:
+            if action["outcome"] == "unknown":  # not made, which its owner, who changed it, knows
+                problem = Phrase("the watcher was changed meanwhile")
+                action |= {"outcome": "skipped", **with_phrases({"error": problem})}
+        entry.actions = actions
         entry.state = "done"
         with suppress(StorageError):
             await self.evaluations.store.finish(entry)

@@ -9,6 +9,7 @@ import pytest
 from sqlmodel import select, update
 
 from contracts.errors import StorageError
+from contracts.rates import TokenBuckets
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.tables import WatcherRow
@@ -247,5 +248,18 @@ async def test_a_watcher_that_was_changed_meanwhile_does_nothing_more(
     unlock = {"call": "devices.nas.CameraSkill.unlock"}
     assert (await watching.ask("PATCH", "/full", {"then": [unlock]}))["state"] == "draft"
     go_on.set()
-    await watching.decided(1)
+    [entry] = await watching.decided(1)
     assert (watching.camera.unlocked, watching.camera.stopped) == (0, [])
+    left = entry["actions"][-1]
+    assert (left["outcome"], left["error"]) == ("skipped", "the watcher was changed meanwhile")
+
+
+async def test_a_person_who_runs_it_in_a_loop_is_stopped_by_the_limit_of_its_runs(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buckets = TokenBuckets(burst=2, per_second=0.001)
+    monkeypatch.setattr(watching.home.hub.live.watchers.evaluations.limits, "_runs", buckets)
+    await _add(watching, {"call": LIGHT, "arguments": {"level": 1}})
+    answers = [await watching.ask("POST", "/full/run") for _ in range(3)]
+    assert [answers[0]["decision"], answers[1]["decision"], answers[2]] == ["act", "act", "rate_limited"]
+    assert watching.camera.levels == [1, 1]
