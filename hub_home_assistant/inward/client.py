@@ -52,12 +52,14 @@ class HomeAssistant:
         settings: Where it is; None where there is none.
         entities: Those that there are; what was known stays while the connection is lost.
         withheld: Ids of those that are left out since Assist does not have them.
+        temperature_unit: See `House`.
     """
 
     def __init__(self, settings: HomeAssistantAccess | None, *, topics: StateTopics) -> None:
         self.settings = settings
         self.entities = EntityIndex()
         self.withheld: frozenset[str] = frozenset()
+        self.temperature_unit = "°C"
         self.on_entities: Callable[[], None] = lambda: None
         self._topics = topics
         self._connection: HomeAssistantConnection | None = None
@@ -209,6 +211,10 @@ class HomeAssistant:
         first = asyncio.Event()
         for kind in _CHANGES:
             await connection.subscribe(self._note_registries, "subscribe_events", event_type=kind)
+        config = await connection.ask("get_config")
+        units = config.get("unit_system") if isinstance(config, dict) else None
+        is_fahrenheit = isinstance(units, dict) and units.get("temperature") == "°F"
+        self.temperature_unit = "°F" if is_fahrenheit else "°C"
         self._registries = await read_registries(connection)
         self._is_outdated = False
         self._states.clear()

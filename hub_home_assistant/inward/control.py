@@ -17,8 +17,15 @@ _ALWAYS: Final = frozenset({"lock", "alarm_control_panel"})
 _OPENERS: Final = frozenset({"button", "cover", "input_boolean", "input_button", "script", "switch"})
 """Domains of what opens a door in many homes."""
 _DOORS: Final = frozenset({"garage", "gate", "door", "lock"})
-_SAFE: Final = frozenset({"lock.lock", "cover.close_cover"})
-"""What a sentence may do to a lock or a door without a question."""
+_SAFE: Final = frozenset(
+    {
+        "lock.lock",
+        "cover.close_cover",
+        *(f"alarm_control_panel.alarm_arm_{mode}" for mode in ("away", "home", "night", "vacation")),
+    }
+)
+"""What may be done to a lock, a door or an alarm without a question: it lets nobody in. Once a model has read
+text from outside it asks for this, too: the text may want to lock somebody out."""
 _DOOR_WORDS: Final = re.compile(
     r"barrier|carport|(?<!in|ut)door(?!bell)|garage|gate(?!way)|einfahrt|pforte|schranke|t(ü|ue)r(?!lich|kis)"
     r"|\btor(?!ch)|(?:garagen|hof|garten|roll|schiebe|sektional|dreh|schwing|einfahrts)tor\b"
@@ -88,7 +95,7 @@ class Control:
                 "data must not have {names}", names=", ".join(sorted(named)), hint="Give names instead."
             )
         reason = _reason(members, service, data, rules.confirm)
-        if reason is None and not (asking.by_sentence and service in _SAFE):
+        if reason is None and (asking.untrusted or service not in _SAFE):
             reason = next(filter(None, map(_guarded, members)), None)
         touched = self._of_turn(asking.actor.turn)
         everything = touched | {each.id for each in members}

@@ -121,6 +121,11 @@ class House(Protocol):
         """Those that there are."""
         ...
 
+    @property
+    def temperature_unit(self) -> str:
+        """Return the unit of thermostats, which do not say it themselves."""
+        ...
+
     def state(self, entity: Entity) -> State:
         """Return how an entity is; an empty one where that is not known."""
         ...

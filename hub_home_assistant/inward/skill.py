@@ -188,9 +188,7 @@ class HomeAssistantSkill(HubSkill):
         entity, value = readings[0]
         unit = entity.unit
         if entity.domain in _CLIMATES:
-            # A thermostat does not say it: sensors have the unit of the home.
-            units = (each.unit for each in house.entities.by_id.values() if each.device_class == wanted)
-            unit = next(filter(None, units), "°")
+            unit = house.temperature_unit
         return {"value": value, "unit": unit, "name": entity.name, "several": None}
 
     @skill_method(read_only=True, untrusted_output=True)
@@ -289,7 +287,7 @@ class HomeAssistantSkill(HubSkill):
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **LOCK)
     async def lock(self, name: str | list[str]) -> dict[str, Any]:
-        """Lock a door; the user confirms it."""
+        """Lock a door."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "lock"): {}})
 
     @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **UNLOCK)

@@ -23,6 +23,8 @@ _BRIGHTEST: Final = 254
 class Zigbee:
     """A ``House`` of what Zigbee2MQTT lists on the home broker."""
 
+    temperature_unit = "°C"
+
     def __init__(self, world: World, feed: Feed) -> None:
         self.entities = EntityIndex()
         self._world = world

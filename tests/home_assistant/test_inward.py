@@ -221,12 +221,15 @@ async def test_locks_and_six_at_once_and_what_is_listed_ask(assistant: HomeAssis
     settings = {"confirm": ("*.fan",)}
     async with hub_beside(assistant, tmp_path / "home", settings=settings) as home, home.client() as client:
         await connected(home)
-        question = await asked(home, "lock", name="front door")
-        assert "Front Door is a lock" in question["detail"]
+        locked = await post(client, call("hub", "HomeAssistantSkill.lock", name="front door"))
+        assert locked[0] == 200
         await assistant.until("lock.front_door", "locked")
         # A sentence asks, too; where no question can be shown, it is refused.
         assert "I cannot ask here" in await answer(home, "unlock the front door")
         assert await assistant.state("lock.front_door") == "locked"
+        question = await asked(home, "unlock", name="front door")
+        assert "Front Door is a lock" in question["detail"]
+        await assistant.until("lock.front_door", "unlocked")
         five = await post(client, call("hub", "HomeAssistantSkill.turn_off", name=[*lamps[:3], "Lamp Six"]))
         assert five[0] == 200
         question = await asked(home, "turn_on", name=lamps)

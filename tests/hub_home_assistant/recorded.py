@@ -75,6 +75,8 @@ class Recorded:
                 return [{"entity_id": id_} for id_ in self.entities]
             case "config/entity_registry/get_entries":
                 return {id_: entry for id_, (_, _, entry) in self.entities.items()}
+            case "get_config":
+                return {"unit_system": {"temperature": "°F"}}
             case "get_states":
                 return [{"entity_id": id_} for id_ in self.entities]
             case "homeassistant/expose_entity/list":

@@ -58,7 +58,7 @@ async def assistant() -> AsyncIterator[Recorded]:
         "light.withheld": lamp("Withheld Lamp", "hall"),
         "light.dead": ("unavailable", {"friendly_name": "Dead Lamp"}, {"area_id": "hall"}),
         "light.status": lamp("Status Light", "hall", entity_category="diagnostic"),
-        "sensor.far": ("50", {"device_class": "temperature", "unit_of_measurement": "°F"}, {}),
+        "sensor.far": ("50", {"device_class": "temperature", "unit_of_measurement": "°C"}, {}),
         "climate.hall": ("heat", {"friendly_name": "Heater", "current_temperature": 70}, {"area_id": "hall"}),
         "cover.left": ("closed", {"friendly_name": "Left", "device_class": "garage"}, {"hidden_by": "user"}),
         "cover.all": ("closed", {"friendly_name": "All Covers", "entity_id": ["cover.left"]}, {}),
@@ -394,6 +394,29 @@ async def test_a_script_asks_once_text_from_outside_was_read() -> None:
     await start(untrusted=False)
     with pytest.raises(CallError, match="Movie may do anything"):
         await start(untrusted=True)
+
+
+@pytest.mark.parametrize(
+    ("entity", "service", "untrusted", "asks"),
+    [
+        ("lock.front", "lock.lock", False, False),
+        ("cover.garage", "cover.close_cover", False, False),
+        ("alarm_control_panel.home", "alarm_control_panel.alarm_arm_away", False, False),
+        ("lock.front", "lock.lock", True, True),
+        ("lock.front", "lock.unlock", False, True),
+        ("cover.garage", "cover.open_cover", False, True),
+        ("alarm_control_panel.home", "alarm_control_panel.alarm_disarm", False, True),
+    ],
+)
+async def test_only_what_lets_somebody_in_asks_until_text_from_outside_was_read(
+    entity: str, service: str, *, untrusted: bool, asks: bool
+) -> None:
+    nothing: Any = None
+    asking = Asking(nothing, Actor(user="ann", turn="1"), nothing, untrusted=untrusted)
+    house: Any = SimpleNamespace(state=lambda _: State())
+    door = Entity(entity, "Front", device_class="garage" if "garage" in entity else None)
+    with pytest.raises(CallError, match="Front is a") if asks else nullcontext():
+        await Control().check(asking, house, [door], service=service, data={}, rules=Rules())
 
 
 @pytest.mark.parametrize(
