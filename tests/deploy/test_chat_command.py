@@ -118,7 +118,9 @@ def test_a_terminal_shows_markdown_and_obeys_nothing_in_it(hub: str, tmp_path: P
     assert seen.count("\\u001b[2J") >= 2
     broken = read_at_a_terminal(hub, tmp_path, "a long story", term="xterm-256color")
     assert "Once upon" in broken
-    assert broken.replace("\x1b[?25h", "").endswith("\nstrawberry: the hub went away\n  Look.\n")
+    assert broken.replace("\x1b[?25h", "").endswith(
+        "\n\x1b[1;31mstrawberry\x1b[0m: the hub went away\n  Look.\n"
+    )
 
 
 def test_a_question_ends_with_device_and_method_whatever_the_arguments(hub: str, tmp_path: Path) -> None:

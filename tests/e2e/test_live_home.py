@@ -271,7 +271,7 @@ def test_a_follow_up_is_about_what_was_said_before_and_its_variables_are_there(l
 
 def test_what_is_remembered_in_one_conversation_is_recalled_in_another(live: LiveHouse) -> None:
     noted = live.do("devices.hub.MemorySkill.remember('Household', 'The box stands in the cellar.')")
-    live.chat("remember that the box stands in the cellar", noted, "I will.")
+    live.chat("the box stands in the cellar, do not forget it", noted, "I will.")
     recall = live.do("devices.hub.MemorySkill.recall('where is the box')")
     answered = live.chat("where is the box?", recall, "In the cellar.", conversation="two")
     assert "The box stands in the cellar." in answered.seen[1].results[0]

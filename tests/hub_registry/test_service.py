@@ -568,6 +568,7 @@ FULL = Registration(
         )
     ],
     homeassistant={"set_volume": Appearance(name="Volume")},
+    labels={"de": {"set_volume": "Lautstärke"}},
     thing="light",
 )
 
