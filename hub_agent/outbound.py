@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import httpx
 
 _NAT64: Final = ip_network("64:ff9b::/96")
+_INWARD: Final = tuple(map(ip_network, ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "fec0::/10")))
+"""IPv6 networks that Python counts as global and that may lead inward: old forms of IPv4, local NAT64."""
 
 
 class PrivateAddress(LinkError):
@@ -86,6 +88,8 @@ async def _addresses(host: str, port: int, *, allow_private: bool) -> list[str]:
 def is_public(address: IPv4Address | IPv6Address) -> bool:
     """Return whether an address is one of the public Internet, also inside of one that wraps it."""
     if isinstance(address, IPv6Address):
+        if any(address in network for network in _INWARD):
+            return False
         if address in _NAT64:
             return is_public(IPv4Address(address.packed[-4:]))
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])

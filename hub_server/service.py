@@ -204,6 +204,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, agent.running, connections)))
+        stack.callback(registry.authority.on_revoked(live.push.end_revoked))
         help_ = HelpSkill(Sentences(registry, agent.prompter.household))
         await stack.enter_async_context(own.offering((*live.skills, agent.skill, help_)))
         stack.callback(live.home_assistant.on_offered(own.refresh))

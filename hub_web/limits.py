@@ -93,6 +93,12 @@ LEAST_EDITOR_LINES: Final = 12
 MOST_NODE_LINES: Final = 400
 TOKEN_ID_SHOWN: Final = 12
 """Characters of an id that tell tokens apart."""
+SENTENCES_SHOWN: Final = 8
+"""Of one skill."""
+SEARCHED_DEVICES: Final = 7
+"""Devices from which on they can be searched."""
+DEVICES_SHOWN: Final = 60
+"""Cards of devices that are built at once."""
 SKILLS_SHOWN: Final = 30
 LOG_LINES_SHOWN: Final = 300
 """Lines of the log that are shown."""

@@ -36,6 +36,7 @@ class SkillCall:
         arguments: By name, checked against the schema of the method.
         confirmed: Whether a person confirmed exactly this call.
         untrusted: Whether text that may be a stranger's was in the turn's context before it.
+        has_read: Whether that, or text of any device, was in it.
         by_sentence: Whether the words of a declared sentence ask for exactly this call, and no model.
         on_progress: Takes what the method reports on the way.
         waiting: Makes a context manager in which the clock of the program that calls stands still; the turn's
@@ -46,6 +47,7 @@ class SkillCall:
     arguments: Mapping[str, Json]
     confirmed: bool = False
     untrusted: bool = False
+    has_read: bool = False
     by_sentence: bool = False
     on_progress: Callable[[Json], None] | None = None
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext

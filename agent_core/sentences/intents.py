@@ -362,7 +362,7 @@ def made_lists(named: Named, book: Phrasebook) -> Lists:
 def is_risky(call: SentenceCall) -> bool:
     """Return whether a call is not made because of a sentence that is only near to what was said."""
     method, flags = call.target.method, call.target.method.flags
-    if method.name in OPENING:
+    if method.name in OPENING or method.name == "toggle":
         return True  # whatever its author declared
     return not flags.read_only and (flags.unknown or flags.confirm or flags.destructive or flags.open_world)
 

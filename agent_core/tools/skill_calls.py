@@ -340,7 +340,8 @@ class SkillCalls:
     async def _confirmed_call(self, call: SkillCall) -> Json:
         consent = self._consent
         needed = consent.is_needed(call.target, by_person=self._by_person)
-        call = replace(call, confirmed=needed, untrusted=consent.untrusted)
+        has_read = consent.untrusted or bool(consent.heard)
+        call = replace(call, confirmed=needed, untrusted=consent.untrusted, has_read=has_read)
         if needed:
             await consent.ask(call, self._context)
         # Set before the call: another one may run at the same time, and results come in any order.

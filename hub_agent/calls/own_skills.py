@@ -51,7 +51,7 @@ class Asking:
         origin: The token that it is called with.
         confirmed: Whether a person confirmed exactly this call.
         untrusted: Whether text that may be a stranger's was in the turn's context before the call.
-        by_sentence: See `SkillCall`.
+        by_sentence: See `SkillCall`; likewise ``has_read``.
         conversation: In which it is called, where there is one.
         waiting: See `SkillCall`.
     """
@@ -64,6 +64,7 @@ class Asking:
     by_sentence: bool = False
     conversation: str | None = None
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+    has_read: bool = False
 
     def bearer(self, needs: Needs) -> Bearer:
         """Return who asks, whose rights suffice for an operation.
@@ -248,7 +249,9 @@ class OwnSkills:
         user = await self._accounts.get(actor.user)
         # What the method runs in is a copy of this context.
         how = (call.confirmed, call.untrusted, call.by_sentence)
-        asked = _ASKING.set(Asking(user, actor, origin, *how, conversation, call.waiting))
+        has_read = call.has_read or call.untrusted
+        asking = Asking(user, actor, origin, *how, conversation, call.waiting, has_read)
+        asked = _ASKING.set(asking)
         try:
             return await self._runner.run(
                 skill, method, (), call.arguments, confirmed=call.confirmed, progress=report

@@ -95,7 +95,7 @@ class Control:
                 "data must not have {names}", names=", ".join(sorted(named)), hint="Give names instead."
             )
         reason = _reason(members, service, data, rules.confirm)
-        if reason is None and (asking.untrusted or service not in _SAFE):
+        if reason is None and (asking.has_read or service not in _SAFE):
             reason = next(filter(None, map(_guarded, members)), None)
         touched = self._of_turn(asking.actor.turn)
         everything = touched | {each.id for each in members}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent_core.search.directory import RegisteredSkill
+from agent_core.sentences.kinds import OPENING
 from contracts.devices.presence import State
 from contracts.devices.registration import Appearance, Component, Method
 from contracts.wire import Json
@@ -155,8 +156,17 @@ class Entity:
         """Return which of its calls let somebody in: they need an exposure of this entity by its name."""
         if self.component == "lock":
             return frozenset({"off"})
+        if self.component == "button" and self._opens:
+            return frozenset(self.calls)
         is_door = self.component == "cover" and self.appearance.device_class in DOORS
         return frozenset({"on", "set"}) if is_door else frozenset()
+
+    @property
+    def _opens(self) -> bool:
+        """Whether a button lets somebody in: by its method, or since what it opens is a door."""
+        name = self.name.lower()
+        is_door = any(door in f"{self.skill} {name}".lower() for door in DOORS)
+        return name in OPENING or (name.startswith(("open", "unlock")) and (is_door or name.endswith("lock")))
 
     @property
     def only_by_name(self) -> bool:

@@ -1,4 +1,4 @@
-"""Lists of the household, as for shopping: each is a category of the memory."""
+"""Lists of the household, as for shopping: each is a category of the memory, ``List: shopping``."""
 
 from typing import Any, Final
 
@@ -9,7 +9,9 @@ from hub_agent.calls.own_skills import HubSkill
 from hub_live.memory.markdown import MemoryEntry
 from hub_live.memory.memory import Memory
 
-SHOPPING: Final = "Shopping list"
+SHOPPING: Final = "shopping"
+_CATEGORY: Final = "List: "
+"""Begins the categories that are lists, so that no other one is read or emptied as one."""
 
 
 class ListSkill(HubSkill):
@@ -47,14 +49,16 @@ class ListSkill(HubSkill):
             asking.need_confirmation("text of strangers was read in this turn, so that a person must agree")
         user = asking.bearer(CHANGE).user.id
         if not self._found(user, name, item):
-            await self._memory.remember(user, name, item, private=False, conversation=asking.conversation)
+            category = f"{_CATEGORY}{name}"
+            await self._memory.remember(user, category, item, private=False, conversation=asking.conversation)
         return {"added": item}
 
     @skill_method(
+        destructive=True,
         responses={
             "en": "Took {result.removed} off the list.",
             "de": "{result.removed} ist von der Liste gestrichen.",
-        }
+        },
     )
     async def remove_item(self, item: str, name: str = SHOPPING) -> dict[str, Any]:
         """Take something off a list; what is not on it is an error.
@@ -88,7 +92,7 @@ class ListSkill(HubSkill):
         return {"items": items, "is_empty": not items}
 
     def _on(self, user: str, name: str) -> list[MemoryEntry]:
-        wanted = name.casefold()
+        wanted = f"{_CATEGORY}{name}".casefold()
         return [each for each in self._memory.entries(user) if each.category.casefold() == wanted]
 
     def _found(self, user: str, name: str, item: str) -> list[MemoryEntry]:

@@ -87,8 +87,8 @@ class MemorySkill(HubSkill):
             "de": ["was weißt du (über|von) {query}", "was hast du dir (über|zu) {query} gemerkt"],
         },
         responses={
-            "en": "[{result.entries.text}.][ {result.more}]",
-            "de": "[{result.entries.text}.][ {result.more}]",
+            "en": "[{result.entries.text}.]{result.is_empty:I know nothing about that.|}",
+            "de": "[{result.entries.text}.]{result.is_empty:Darüber weiß ich nichts.|}",
         },
         read_only=True,
     )
@@ -102,7 +102,7 @@ class MemorySkill(HubSkill):
         hidden = sum(entry.untrusted for entry in found)
         more = f"{hidden} more were written after text of strangers was read: recall_untrusted(query)"
         entries: list[Json] = [_json(entry) for entry in found if not entry.untrusted]
-        return {"entries": entries, **({"more": more} if hidden else {})}
+        return {"entries": entries, "is_empty": not entries, **({"more": more} if hidden else {})}
 
     @skill_method(read_only=True, untrusted_output=True)
     async def recall_untrusted(self, query: str = "") -> list[dict[str, Json]]:

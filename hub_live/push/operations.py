@@ -47,7 +47,7 @@ async def add(
         name: what you recognise it by
     """
     new = NewSubscription(endpoint, keys.p256dh, keys.auth, origin, language, name or "Browser")
-    return await push.add(asking.user.id, new)
+    return await push.add(asking.user.id, new, token=asking.claims.jti)
 
 
 @push.delete(LOOK, "/{device}")

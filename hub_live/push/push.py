@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from sqlmodel import Session, col, delete, select
 
 from contracts.answers.live import PushDevice
+from contracts.devices.presence import Revocation
 from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, StrawberryError
 from contracts.text import shortened
 from hub_agent.outbound import answered
@@ -101,6 +102,7 @@ class Push:
         self.allow_private = False
         self._rows: dict[str, PushRow] = {}
         self._loaded: VapidKey | None = None
+        self._one = asyncio.Lock()
 
     async def load(self) -> None:
         rows = await self._store.read(lambda session: list(session.exec(select(PushRow))))
@@ -114,37 +116,48 @@ class Push:
         """Return the key that a browser subscribes with, in base64url."""
         return (await self._key()).public
 
-    async def add(self, user: str, new: NewSubscription) -> PushDevice:
+    async def add(self, user: str, new: NewSubscription, *, token: str) -> PushDevice:
         """Keep a subscription; one with the same endpoint is replaced, whosoever it was.
+
+        Args:
+            token: ``jti`` with which it is asked for.
 
         Raises:
             InvalidMessage: If its address or its keys cannot be used.
             Conflict: If the person has too many.
         """
-        parts = urlsplit(new.endpoint)
-        if parts.hostname is None or parts.scheme not in (
-            ("https", "http") if self.allow_private else ("https",)
-        ):
-            raise InvalidMessage("the address of a push service begins with https://")
+        self._check(new.endpoint)
         BrowserKey(new.point, new.secret)
-        same = [row.id for row in self._rows.values() if row.endpoint == new.endpoint]
-        if len([row for row in self._of(user) if row.id not in same]) >= limits.MOST_PUSH_DEVICES:
-            raise Conflict(
-                "you have {most} devices that are told already",
-                most=limits.MOST_PUSH_DEVICES,
-                hint="Remove one first.",
-            )
-        row = PushRow(id=str(uuid7()), user=user, created_at=now(), **vars(new))
+        async with self._one:
+            same = [row.id for row in self._rows.values() if row.endpoint == new.endpoint]
+            if len([row for row in self._of(user) if row.id not in same]) >= limits.MOST_PUSH_DEVICES:
+                raise Conflict(
+                    "you have {most} devices that are told already",
+                    most=limits.MOST_PUSH_DEVICES,
+                    hint="Remove one first.",
+                )
+            row = PushRow(id=str(uuid7()), user=user, token=token, created_at=now(), **vars(new))
+            values = row.model_dump()
 
-        def work(session: Session) -> None:
-            session.exec(delete(PushRow).where(col(PushRow.id).in_(same)))
-            session.add(row)
+            def work(session: Session) -> None:
+                session.exec(delete(PushRow).where(col(PushRow.id).in_(same)))
+                session.add(PushRow(**values))
 
-        await self._store.write(work)
-        for each in same:
-            self._rows.pop(each, None)
-        self._rows[row.id] = row
+            await self._store.write(work)
+            for each in same:
+                self._rows.pop(each, None)
+            self._rows[row.id] = row
         return PushDevice(id=row.id, name=row.name, created_at=row.created_at)
+
+    def _check(self, endpoint: str) -> None:
+        schemes = ("https", "http") if self.allow_private else ("https",)
+        try:
+            parts = urlsplit(endpoint)
+            is_good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_good = False
+        if not is_good or not endpoint.isascii() or not endpoint.isprintable() or "@" in endpoint:
+            raise InvalidMessage("the address of a push service begins with https://")
 
     async def remove(self, user: str, id_: str) -> None:
         """Remove a browser of a person.
@@ -155,6 +168,10 @@ class Push:
         if id_ not in {row.id for row in self._of(user)}:
             raise NotFound("there is no such device")
         await self._drop([id_])
+
+    async def end_revoked(self, revocation: Revocation) -> None:
+        """Send nothing more to browsers whose token is revoked."""
+        await self._drop([row.id for row in self._rows.values() if row.token in revocation.tokens])
 
     async def forget_person(self, user: str) -> None:
         await self._drop([row.id for row in self._of(user)])
@@ -201,7 +218,7 @@ class Push:
             )
             async with asyncio.timeout(limits.PUSH_S), asked as response:
                 status = response.status_code
-        except (TimeoutError, httpx.HTTPError):
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, ValueError):
             return f"{host} does not answer"
         except StrawberryError as error:
             return f"{host} {error}"
@@ -216,6 +233,8 @@ class Push:
         return self._loaded
 
     async def _drop(self, ids: Sequence[str]) -> None:
+        if not ids:
+            return
         await self._store.write(lambda session: session.exec(delete(PushRow).where(col(PushRow.id).in_(ids))))
         for each in ids:
             self._rows.pop(each, None)

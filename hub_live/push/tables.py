@@ -11,6 +11,7 @@ class PushRow(Table, table=True):
     """A browser that wants a person's notifications.
 
     Attributes:
+        token: ``jti`` of the token or session that asked; with its revocation it ends.
         endpoint: Where its push service takes messages for it; whoever knows it may send.
         point: See `identity.web_push.BrowserKey`, as is ``secret``.
         origin: The address of the hub's pages in this browser, by which the service reaches its owner.
@@ -22,6 +23,7 @@ class PushRow(Table, table=True):
 
     id: str = Field(primary_key=True)
     user: str = Field(index=True)
+    token: str
     endpoint: str
     point: str
     secret: str

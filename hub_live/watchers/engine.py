@@ -201,6 +201,9 @@ class Engine:
         finally:
             is_over = watched.is_over
             watched.decide(rises)
+            if watched.rises and watched.row.armed and is_over:  # it fired again meanwhile, for a moment
+                watched.row.pending = watched.occasion
+                self._unsaved[watched.row.name] = watched.row
             if is_over and self._watched.get(watched.row.name) is watched:
                 # What was done belongs to the time before.
                 watched.recheck.reset()
@@ -389,6 +392,7 @@ class Engine:
             watched.drop()
             if not watched.phase.is_asking:  # an evaluation subtracts those it was for
                 watched.rises = 0
+            row.pending = ""
             if row.snoozed_until.timestamp() > now:
                 return
             # What is still so is reported again, as an alarm clock does.

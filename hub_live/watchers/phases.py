@@ -70,7 +70,7 @@ class Phase(StrEnum):
     def stored(self, until: datetime | None = None) -> dict[str, Any]:
         """Return the fields of a `WatcherRow` that is in this phase."""
         # Times of its schedule that come while it does not watch are not missed, and its steps do not wait.
-        planned = {"next_at": None, "step": None, "step_at": None} if self in _STORED else {}
+        planned = {"next_at": None, "step": None, "step_at": None, "pending": ""} if self in _STORED else {}
         return {"state": self.state, "snoozed_until": until, **planned}
 
 

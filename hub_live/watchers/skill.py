@@ -256,7 +256,7 @@ class WatcherSkill(HubSkill):
         Args:
             timer: Its text; without one, all that run.
         """
-        own = [each for each in self._timers.of(self.asking.bearer(LOOK).user) if each.schedule is None]
+        own = self._timers.running(self.asking.bearer(LOOK).user)
         shown = [each for each in own if not timer or each.text.casefold() == timer.casefold()]
         running = [f"{each.text}: {duration_text(_left(each)['left'])}" for each in shown]
         return {"running": running, "is_empty": not running}
@@ -276,7 +276,9 @@ class WatcherSkill(HubSkill):
     )
     async def remind_in(self, minutes: Minutes, text: str) -> TimeLeft:
         """Remind the user of something in some minutes."""
-        return await self.set_timer(minutes, text)
+        due = now() + timedelta(minutes=minutes)
+        user = self.asking.bearer(CHANGE).user
+        return _left(await self._timers.add(user, text, due=due, schedule=None, missed="tell"))
 
     @skill_method(
         sentences={
@@ -306,8 +308,9 @@ class WatcherSkill(HubSkill):
         due = moment_of(time, day, zone=zone)
         user = self.asking.bearer(CHANGE).user
         made = await self._timers.add(user, text, due=due, schedule=None, missed="tell")
-        local, is_soon = due.astimezone(zone), due - now() < timedelta(hours=24)
-        said = {"date": None if is_soon else local.date().isoformat(), "time": f"{local:%H:%M}"}
+        local = due.astimezone(zone)
+        is_today = local.date() == now().astimezone(zone).date()
+        said = {"date": None if is_today else local.date().isoformat(), "time": f"{local:%H:%M}"}
         return {**json_for_models(made), **said}
 
     @skill_method()

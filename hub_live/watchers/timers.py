@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -113,10 +113,15 @@ class Timers:
 
     async def remove_all(self, user: User) -> list[TimerSummary]:
         """Remove the timers of a person that end once; reminders by a schedule stay."""
-        own = [each for each in self.of(user) if each.schedule is None]
+        own = self.running(user)
         for each in own:
-            await self.remove(user, each.id)
+            with suppress(NotFound):  # it has ended meanwhile
+                await self.remove(user, each.id)
         return own
+
+    def running(self, user: User) -> list[TimerSummary]:
+        """Return the timers of a person without reminders, which come by a schedule or are told as missed."""
+        return [each for each in self.of(user) if _is_timer(each)]
 
     async def move(self, user: User, which: str, by: timedelta) -> TimerSummary:
         """Let a timer end later, or earlier where it is negative.
@@ -146,7 +151,7 @@ class Timers:
         ]
         if not found and which == UNNAMED:
             # "The timer" is the only one that runs, whatever it is called.
-            found = [row for row in own if row.schedule is None]
+            found = [row for row in own if _is_timer(row)]
         if len(found) != 1:
             there = ", ".join(f"{row.text!r} ({row.id})" for row in own) or "none"
             raise NotFound(
@@ -222,6 +227,10 @@ class Timers:
     async def _drop(self, row: TimerRow) -> None:
         await self.store.write(lambda session: session.exec(_change(row.id, due=None)))
         self._rows.pop(row.id, None)
+
+
+def _is_timer(each: TimerRow | TimerSummary) -> bool:
+    return each.schedule is None and each.missed == "run"
 
 
 def _happened(row: TimerRow, event: Literal["set", "removed"]) -> TimerData:

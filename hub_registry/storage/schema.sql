@@ -245,6 +245,7 @@ CREATE INDEX ix_watcher_decision ON watcher_decision (watcher, id);
 CREATE TABLE push_subscription (
     id VARCHAR PRIMARY KEY NOT NULL,
     user VARCHAR NOT NULL,
+    token VARCHAR NOT NULL,
     endpoint VARCHAR NOT NULL,
     point VARCHAR NOT NULL,
     secret VARCHAR NOT NULL,

@@ -439,6 +439,8 @@ class _Board:
             await self._refresh_timers()
 
     def _told_now(self, event: Event[WatcherData] | Event[NotificationData]) -> None:
+        if isinstance(event.data, NotificationData) and event.user != view.user.id:
+            return  # an admin's stream has everybody's
         self._tell(event)
         self._show_told()
 

@@ -8,20 +8,54 @@ from contracts.answers.skills import ResultBody
 from contracts.text import escaped
 from hub_registry.http.devices import list_devices
 from hub_registry.http.skills import describe_skill, list_methods, search_skills
-from hub_server.http.sentences import CallOfSentence, SentenceTried
+from hub_server.http.sentences import CallOfSentence, SentenceTried, sayable
 from hub_server.http.sentences import attempt as attempt_sentence
 from hub_web import limits
 from hub_web.pages.devices.device import method_row
-from hub_web.parts.calls import call, flag_legend, flags, show_result
+from hub_web.parts.calls import call, flag_legend, flags, human, show_result
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Words, as_json, badge, card, code, empty, heading, note, refilled, row, stack
 from hub_web.shell import page
-from hub_web.texts import text
+from hub_web.texts import LANGUAGE, text
 from hub_web.view import one_at_a_time, view
 
 
 @page("/skills", title="Skills", icon="extension", menu=30)
 async def skills() -> None:
+    """Show what can be said, and, folded, what developers look for."""
+    await _sayable()
+    with ui.element("details").classes("sb-more"):
+        Words("summary", text("For developers"))
+        await _methods()
+
+
+async def _sayable() -> None:
+    """Show the sentences that work without a model, by room and skill."""
+
+    @one_at_a_time
+    async def show() -> None:
+        groups = await view.api(sayable, str(words.value or ""), LANGUAGE.get())
+        with refilled(found):
+            if not groups:
+                empty("search_off", text("Nothing found"), text("Other words may find it."))
+            for group in groups[: limits.SKILLS_SHOWN]:
+                place = " · ".join(filter(None, (group.area, group.device)))
+                heading(" · ".join(filter(None, (human(group.skill), place))), level=3)
+                with ui.element("ul").classes("sb-said"):
+                    for said in group.sentences[: limits.SENTENCES_SHOWN]:
+                        Words("li", said.replace("<", "… ").replace(">", " …"))
+            if (more := len(groups) - limits.SKILLS_SHOWN) > 0:
+                note(text("{n} more: narrower words find fewer.", n=more))
+
+    with card(text("What can I say?"), icon="chat_bubble_outline"):
+        note(text("These work at once, also without a model. Anything else you can ask in your own words."))
+        words = text_field(text("Find a sentence")).props("clearable debounce=120 type=search")
+        words.on_value_change(view.showing(show))
+        found = ui.element("div").props("aria-live=polite")
+    await show()
+
+
+async def _methods() -> None:
     """Show the search, and what a sentence would call."""
     devices = await view.api(list_devices)
     names: dict[str | None, str] = {None: text("No device")} | {each.key: each.name for each in devices}

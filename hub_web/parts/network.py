@@ -46,6 +46,13 @@ def show_lan(found: LanState, *, path: str = "", told: str = "", can_end: bool =
         return
 
     async def switch() -> None:
+        if is_on and not await view.ask(
+            text("Cut off phones and other devices?"),
+            text("They reach this home no more until you allow them again."),
+            yes=text("Allow this machine only"),
+            danger=True,
+        ):
+            return
         await view.api(switch_lan, not is_on)
         with view.dialog(text("The hub restarts")) as waiting:
             waiting.props("persistent")

@@ -224,6 +224,8 @@
     },
     async logOut() {
       leave(true);
+      const told = localStorage.getItem("push");
+      if (told) await this.untell(told).catch(() => null);
       await fetch(`${base}/api/session`, { method: "DELETE" }).catch(() => null);
       location.assign(`${base}/login`);
     },

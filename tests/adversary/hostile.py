@@ -275,7 +275,7 @@ class _Forms:
         }
         if not known:
             each = self.of(schema.get("additionalProperties"))
-            keys = self.of(schema["propertyNames"]) if "propertyNames" in schema else NAMES
+            keys = self.of(schema["propertyNames"]).map(str) if "propertyNames" in schema else NAMES
             return st.dictionaries(keys, each, max_size=4)
         always = set(schema.get("required", ())) | {"kind", "v"} & known.keys()
         return st.fixed_dictionaries(

@@ -161,8 +161,8 @@ class Route:
     fields: list[str]
 
 
-_HARMFUL: Final = {"POST /api/purge"}
-"""What the owner may do to the home, and what then is no longer there."""
+_HARMFUL: Final = {"POST /api/purge", "PUT /api/system/lan"}
+"""What the owner may do to the home, and what then is gone: all of it, or the hub for a restart."""
 _RPC: Final = {
     "type": "object",
     "properties": {

@@ -412,7 +412,7 @@ async def test_only_what_lets_somebody_in_asks_until_text_from_outside_was_read(
     entity: str, service: str, *, untrusted: bool, asks: bool
 ) -> None:
     nothing: Any = None
-    asking = Asking(nothing, Actor(user="ann", turn="1"), nothing, untrusted=untrusted)
+    asking = Asking(nothing, Actor(user="ann", turn="1"), nothing, untrusted=untrusted, has_read=untrusted)
     house: Any = SimpleNamespace(state=lambda _: State())
     door = Entity(entity, "Front", device_class="garage" if "garage" in entity else None)
     with pytest.raises(CallError, match="Front is a") if asks else nullcontext():

@@ -82,6 +82,7 @@ async def test_after_text_of_strangers_a_person_must_agree_and_the_entry_says_so
         assert entry["untrusted"]
         assert (await post(client, call("hub", "MemorySkill.recall", query="door")))[1] == {
             "entries": [],
+            "is_empty": True,
             "more": "1 more were written after text of strangers was read: recall_untrusted(query)",
         }
         found = (await post(client, call("hub", "MemorySkill.recall_untrusted", query="door")))[1]

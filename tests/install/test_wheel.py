@@ -112,7 +112,7 @@ def test_an_empty_venv_needs_the_wheel_alone(built: list[Path], elsewhere: Path)
         assert "strawberry-home[sandbox]" in tried.said()
         assert tried.run("strawberry", "chat", "turn on the lamp").stdout.strip() == "The lamp is on."
         wait_for(tried.is_answered, what="the answer")
-        assert "strawberry-home[sandbox]" in tried.run("strawberry", "exec", "6 * 7").stderr
+        assert "[sandbox]" in tried.run("strawberry", "exec", "6 * 7").stderr
 
 
 @pytest.mark.slow

@@ -217,6 +217,11 @@ def test_a_device_that_shows_a_code_is_let_in_by_its_fingerprint(page_of: Visit,
 def test_skills_are_found_and_a_sentence_is_tried(page_of: Visit, picture: Picture) -> None:
     visitor = page_of()
     page = visitor.open("/skills")
+    page.get_by_role("textbox", name="Find a sentence").or_(page.get_by_role("searchbox")).first.fill(
+        "lamp on"
+    )
+    expect(page.get_by_role("listitem").filter(has_text="turn on the lamp").first).to_be_visible()
+    page.get_by_text("For developers").click()
     page.get_by_role("searchbox", name="Words").fill("switch a lamp")
     expect(page.get_by_text("LampSkill.turn_on() -> str")).to_be_visible()
     page.get_by_role("textbox", name="Sentence").fill("dim the lamp to 30 percent")
@@ -226,4 +231,4 @@ def test_skills_are_found_and_a_sentence_is_tried(page_of: Visit, picture: Pictu
     page.get_by_role("button", name="More about LampSkill.turn_on").click()
     expect(page.get_by_role("region", name="As the assistant reads it")).to_contain_text("def turn_on()")
     picture(page, "skill")
-    picture_each_way(page_of, picture, "/skills", "skills", "BusSkill.latest")
+    picture_each_way(page_of, picture, "/skills", "skills", "Strawberry")

@@ -1,6 +1,6 @@
 """Devices: who is there and how they are; adding one, and letting one in that asks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from hub_registry.http import devices as operations
 from hub_registry.http import joining
 from hub_web import limits
 from hub_web.api import part
-from hub_web.parts.forms import switch, text_field
+from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
     Tone,
@@ -26,6 +26,7 @@ from hub_web.parts.layout import (
     empty,
     facts,
     grid,
+    heading,
     note,
     refilled,
     row,
@@ -47,6 +48,18 @@ async def devices() -> None:
             view.button(text("Add a device"), lambda: view.go("/join"), icon="add", kind="primary")
             view.button(text("Enter a code"), enter_code, icon="pin")
     waiting = ui.element("div")
+    kinds = {
+        "": text("All"),
+        "online": text("online"),
+        "offline": text("offline"),
+        "to_review": text("to approve"),
+        "problems": text("with a problem"),
+    }
+    with row().classes("sb-search") as narrowing:
+        words = (
+            text_field(text("Find a device")).classes("sb-grow").props("clearable debounce=120 type=search")
+        )
+        kind = choice(text("Show"), kinds, "").classes("sb-narrow")
     place = ui.element("div")
     shape: Any = None
     updates: dict[str, Callable[[DeviceAnswer], None]] = {}
@@ -56,11 +69,13 @@ async def devices() -> None:
         nonlocal shape
         found = await view.api(operations.list_devices, loads=True)
         asking = await view.api(joining.list_waiting) if view.is_admin else []
-        still = [each.model_copy(update=dict.fromkeys(_CHANGING)) for each in found]
+        narrowing.set_visibility(len(found) >= limits.SEARCHED_DEVICES)
+        shown = [each for each in found if _matches(each, str(words.value or ""), str(kind.value or ""))]
+        still = [each.model_copy(update=dict.fromkeys(_CHANGING)) for each in shown]
         before, shape = shape, (asking, still)
         if shape == before:
             # What changes all the time is shown in its place, so that no other dialog closes.
-            for device in found:
+            for device in shown[: limits.DEVICES_SHOWN]:
                 updates[device.id](device)
             return
         with refilled(waiting):
@@ -69,10 +84,19 @@ async def devices() -> None:
         with refilled(place):
             if not found:
                 _none()
-            with grid(least=300):
-                for device in found:
-                    updates[device.id] = _device(device)
+            elif not shown:
+                empty("search_off", text("Nothing found"), text("Other words may find it."))
+            for room, there in _by_room(shown[: limits.DEVICES_SHOWN]):
+                if room:
+                    heading(room)
+                with grid(least=300):
+                    for device in there:
+                        updates[device.id] = _device(device)
+            if (more := len(shown) - limits.DEVICES_SHOWN) > 0:
+                note(text("{n} more: narrower words find fewer.", n=more))
 
+    for each in (words, kind):
+        each.on_value_change(view.showing(show))
     # First, so that nothing happens unheard in between.
     view.follow(
         partial(view.api.follow, world.follow, world.Wanted(kind="device")),
@@ -80,6 +104,23 @@ async def devices() -> None:
     )
     await show()
     ui.timer(limits.DEVICES_REFRESH_S, show, immediate=False)
+
+
+def _matches(device: DeviceAnswer, words: str, kind: str) -> bool:
+    """Return whether a device is one of a kind and has some words in its name, room, owner or skills."""
+    is_kind = not kind or device.state == kind or bool(getattr(device, kind, None))
+    said = " ".join((device.name, device.area or "", device.owner, *device.skills)).casefold()
+    return is_kind and all(word in said for word in words.casefold().split())
+
+
+def _by_room(devices: Sequence[DeviceAnswer]) -> list[tuple[str, list[DeviceAnswer]]]:
+    """Return devices by room; where none has a room, in one group without a name."""
+    rooms: dict[str, list[DeviceAnswer]] = {}
+    for device in devices:
+        rooms.setdefault(device.area or "", []).append(device)
+    named = sorted((room, there) for room, there in rooms.items() if room)
+    rest = rooms.get("", [])
+    return [*named, *([(text("Without a room") if named else "", rest)] if rest else [])]
 
 
 def state_of(state: str) -> tuple[Tone, str]:
