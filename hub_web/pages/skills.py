@@ -1,6 +1,8 @@
 """Skills: found as the model finds them, described as it reads them, and sentences that are tried."""
 
+import re
 from functools import partial
+from typing import Final
 
 from nicegui import ui
 
@@ -18,6 +20,9 @@ from hub_web.parts.layout import Words, as_json, badge, card, code, empty, headi
 from hub_web.shell import page
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import one_at_a_time, view
+
+_SLOT: Final = re.compile(r"<\w+>")
+"""What a sentence leaves to its person, as an example shows it."""
 
 
 @page("/skills", title="Skills", icon="extension", menu=30)
@@ -43,7 +48,7 @@ async def _sayable() -> None:
                 heading(" · ".join(filter(None, (human(group.skill), place))), level=3)
                 with ui.element("ul").classes("sb-said"):
                     for said in group.sentences[: limits.SENTENCES_SHOWN]:
-                        Words("li", said.replace("<", "… ").replace(">", " …"))
+                        Words("li", _SLOT.sub("…", said))
             if (more := len(groups) - limits.SKILLS_SHOWN) > 0:
                 note(text("{n} more: narrower words find fewer.", n=more))
 
