@@ -35,8 +35,11 @@ class Labels:
         return self(value) if value not in (name, "") else as_words(name)
 
     def value(self, value: str) -> str:
-        """Return a value in words; one that is no word of the skill is text, and stays."""
-        return self._find(value) or self._find(value.lower()) or value
+        """Return a value in words; one that is no word of the skill is text, and stays.
+
+        ``open`` is a method, too: a state of that name is labelled as ``value.open``.
+        """
+        return self._find(f"value.{value}") or self._find(value) or value
 
     def _find(self, name: str, of: str = "") -> str:
         found = ((of and source.get(f"{of}.{name}")) or source.get(name) for source in self._sources)
@@ -78,6 +81,7 @@ COMMON: Final[DeclaredLabels] = {
         "now": "Jetzt",
         "now_playing": "Läuft gerade",
         "open": "Öffnen",
+        "value.open": "Offen",
         "pause": "Pause",
         "play": "Wiedergeben",
         "previous": "Zurück",

@@ -61,6 +61,11 @@ def test_what_a_person_calls_it_counts_before_what_its_author_declared_and_that_
     assert [Labels(declared, "de")("name", of=of) for of in ("play", "stop")] == ["Lied", "Name"]
     assert Labels(declared, "en")("set_room_light") == "Room light"
     assert Labels(declared, "de").value("open_window") == "open_window"
+    assert [Labels({}, "de").value(each) for each in ("open", "Red Red Wine", "Red")] == [
+        "Offen",
+        "Red Red Wine",
+        "Red",
+    ]
 
 
 @pytest.mark.parametrize("label", ["", "x" * 65, "a\nb", "safe\u202egnitide", "\x1b[2J"])
