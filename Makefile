@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-PACKAGES := contracts identity bus broker sandbox_host agent_core chat hub_registry hub_agent hub_live hub_home_assistant hub_server hub_web voice spoke tray deploy
+PACKAGES := contracts identity bus broker sandbox_host agent_core strawberry_skills chat hub_registry hub_agent hub_live hub_home_assistant hub_server hub_web voice spoke tray deploy
 DENO   := DENO_DIR="$(CURDIR)/$(VENV)/deno" NO_COLOR=1 "$(CURDIR)/$(BIN)/deno"
 # Each worker would rewrite the asserts of all test files again where Python may not keep bytecode.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --dist worksteal --durations 15 --durations-min 2 --numprocesses

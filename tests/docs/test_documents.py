@@ -241,7 +241,8 @@ def test_the_topics_of_a_sensor_are_retained_ones_of_a_device(document: str, blo
 def test_a_skill_of_the_documents_is_offered_by_a_spoke(
     document: str, block: str, house: House, tmp_path: Path
 ) -> None:
-    spoke = house.add_spoke(f"Reader of {document}", {"documented.py": block})
+    (name,) = re.findall(r"^class (\w+)", block, re.MULTILINE)
+    spoke = house.add_spoke(f"{name} of {document}", {"documented.py": block})
     rows = [row for row in house.json("skills", "list") if spoke.id in str(row["devices"])]
     assert rows
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def build(target: Path, *, tree: Path = ROOT) -> list[Path]:
-    """Build a tree as ``make dist`` does; gives wheel and source archive."""
+    """Build a tree as ``make dist`` does; gives both wheels and the source archive."""
     command = [sys.executable, str(tree / ".ci" / "dist.py"), str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -21,7 +21,7 @@ def build(target: Path, *, tree: Path = ROOT) -> list[Path]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Wheel and source archive."""
+    """Wheel, wheel for authors, and source archive."""
     base = tmp_path_factory.getbasetemp()
     # The workers of one run have their directories side by side.
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "dist"
@@ -29,7 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         if not (shared / "done").exists():
             build(shared)
             (shared / "done").touch()
-    return [*shared.glob("*.whl"), *shared.glob("*.tar.gz")]
+    return [*sorted(shared.glob("*.whl")), *shared.glob("*.tar.gz")]
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_wheel_and_source_archive_have_the_files_of_the_packages_and_no_others(t
     # What running it leaves in a checkout, with the password of the broker.
     (tmp_path / "tree" / "deploy" / "container" / ".env").write_text("STRAWBERRY_BROKER_PASSWORD=secret")
     (tmp_path / "tree" / "deploy" / "container" / "left.pyc").touch()
-    wheel, archive = build(tmp_path / "dist", tree=tmp_path / "tree")
+    wheel, _, archive = build(tmp_path / "dist", tree=tmp_path / "tree")
     expected = {name for name in tracked if name.startswith(_FOLDERS)}
     files = {each for each in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in each}
     manual = {each for each in files if ".data/data/share/man/man1/strawberry" in each}
@@ -113,6 +113,29 @@ def test_an_empty_venv_needs_the_wheel_alone(built: list[Path], elsewhere: Path)
         assert tried.run("strawberry", "chat", "turn on the lamp").stdout.strip() == "The lamp is on."
         wait_for(tried.is_answered, what="the answer")
         assert "[sandbox]" in tried.run("strawberry", "exec", "6 * 7").stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_for_authors_is_enough_for_a_skill_and_its_types(
+    built: list[Path], elsewhere: Path
+) -> None:
+    venv = elsewhere / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    install = [str(venv / "bin" / "pip"), "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    subprocess.run([*install, str(built[1]), "mypy"], check=True)
+    skill = blocks_of(ROOT / "docs" / "skills.md", "python")[0]
+    (elsewhere / "coffee.py").write_text(
+        f"{skill}\n\nassert CoffeeSkill().brew(2) == 2\nCoffeeSkill().brew('x')\n"
+    )
+    ran = subprocess.run(
+        [str(venv / "bin" / "python"), "coffee.py"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    checked = subprocess.run(
+        [str(venv / "bin" / "mypy"), "coffee.py"], capture_output=True, text=True, check=False
+    )
+    assert "arg-type" in checked.stdout
+    assert "Found 1 error" in checked.stdout
 
 
 @pytest.mark.slow

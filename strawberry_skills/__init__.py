@@ -1,0 +1,12 @@
+"""Everything that the author of a skill imports: ``from strawberry_skills import Skill, skill_method``.
+
+Within one number of ``API``, names are added and none is changed or removed.
+"""
+
+from typing import Final
+
+from agent_core.skills.skill import Skill, SkillCancelled, Unit, skill_method
+
+__all__ = ["API", "Skill", "SkillCancelled", "Unit", "skill_method"]
+
+API: Final = 1
