@@ -8,16 +8,19 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from agent_core import limits
 from agent_core.search import targets
-from agent_core.search.catalogue import FoundMethod, SearchPage, Target
+from agent_core.search.catalogue import FoundMethod, MissingSkill, SearchPage, Target
 from agent_core.search.directory import HUB_KEY, DeviceEntry, RegisteredSkill
 from agent_core.search.embeddings import Embeddings
 from agent_core.search.index import MAX_ANSWER_BYTES, IndexedDevice, SkillIndex
 from agent_core.search.targets import AnyDirectory
+from agent_core.search.words import STOP_WORDS, name_words, query_words
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.intents import Home
 from agent_core.sentences.templates import short_texts, spoken_sentence
@@ -85,7 +88,7 @@ class SkillFinder:
         """
         await self.catch_up()
         similar = await self._embeddings.similar(query) if self._embeddings and query.strip() else None
-        return self._skills.search(
+        found = self._skills.search(
             query,
             current=current,
             similar=similar,
@@ -93,6 +96,18 @@ class SkillFinder:
             limit=limit,
             max_bytes=max_bytes,
         )
+        return replace(found, missing=tuple(islice(self.missing(query, user), limits.MOST_MISSING_SKILLS)))
+
+    def missing(self, query: str = "", user: str | None = None) -> Iterator[MissingSkill]:
+        """List the skills that did not load and whose names have a word of a query; all for an empty one."""
+        words = set(query_words(query[: limits.MAX_QUERY])) - STOP_WORDS
+        for entry in filter(self._is_searchable, self.seen_by(user).entries()):
+            for skill in entry.skills.values():
+                is_asked = not query.strip() or not words.isdisjoint(
+                    (*name_words(skill.name), skill.name.lower())
+                )
+                if is_asked and skill.unavailable and not skill.methods:
+                    yield MissingSkill(entry.key, skill.name, skill.unavailable)
 
     async def listing(self, user: str | None = None) -> AsyncGenerator[FoundMethod, None]:
         """List every method by name; others have their turn in between."""

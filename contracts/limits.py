@@ -29,6 +29,8 @@ MAX_LABELLED: Final = 129
 MOST_LABELS: Final = 1_000
 """Of a skill in one language: 256 methods with a few arguments each."""
 MOST_LABEL_LANGUAGES: Final = 20
+MAX_UNAVAILABLE_REASON: Final = 300
+"""Characters of why a skill cannot be used: file, line and the first line of an error."""
 MAX_HOME_CARD_ID: Final = 300
 MOST_HOME_CARDS: Final = 2_000
 """A home has at most 1,000 things on the page; those of devices that are away for a while are kept."""

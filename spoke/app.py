@@ -227,7 +227,7 @@ async def open_spoke(
         yield Spoke(
             device=device,
             epoch=status.epoch,
-            skills=tuple(each.skill for each in host.registrations),
+            skills=tuple(each.skill for each in host.registrations if each.unavailable is None),
             problems=tuple(host.problems),
             url=url,
             _link=link,

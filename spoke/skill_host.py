@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,7 +16,7 @@ from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink, attach
 from bus.rpc import ProgressSink
 from chat.tasks import happens
-from contracts.devices.registration import Registration
+from contracts.devices.registration import Registration, Unavailable
 from contracts.devices.rpc import Call
 from contracts.errors import CallError, ErrorCode, StillRunning
 from contracts.wire import Json
@@ -36,10 +37,12 @@ class SkillHost:
         problems: list[LoadProblem],
         *,
         device: str,
+        unavailable: Mapping[str, Unavailable] | None = None,
         settings: RunnerSettings | None = None,
     ) -> None:
         self._runner = SkillRunner(skills, settings=settings)
         self._loading_problems = problems
+        self._not_loaded = dict(unavailable or {})
         self._device = device
         self._running = 0
         self._idle = asyncio.Event()
@@ -64,7 +67,13 @@ class SkillHost:
             nodes = NodesSkill(settings.nodes)
             attach(nodes, make_context(NodesSkill.__name__))
             skills = [expose(nodes)[0], *(skill for skill in skills if skill.name != NodesSkill.__name__)]
-        return cls(skills, found.problems, device=device, settings=settings.runner)
+        return cls(
+            skills,
+            found.problems,
+            device=device,
+            unavailable=found.unavailable,
+            settings=settings.runner,
+        )
 
     async def __aenter__(self) -> Self:
         await self._runner.__aenter__()
@@ -85,7 +94,20 @@ class SkillHost:
     @property
     def registrations(self) -> list[Registration]:
         """The registrations to publish; complete once the context is entered."""
-        return [skill.registration for skill in self._runner.skills.values()]
+        failed = self._runner.unavailable
+        loaded = [
+            skill.registration.model_copy(update={"unavailable": failed[name]})
+            if name in failed
+            else skill.registration
+            for name, skill in self._runner.skills.items()
+        ]
+        return [
+            *loaded,
+            *(
+                Registration(skill=name, unavailable=why, methods=[])
+                for name, why in self._not_loaded.items()
+            ),
+        ]
 
     def admit(self, call: Call, skill: str, method: str) -> None:
         """Check whether a call may run, regardless of its signer.

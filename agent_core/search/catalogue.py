@@ -96,15 +96,31 @@ class FoundMethod:
 
 
 @dataclass(frozen=True)
+class MissingSkill:
+    """A skill that did not load: it has no method that could be found.
+
+    Attributes:
+        device: Key of its device.
+        reason: Why it cannot be used.
+    """
+
+    device: str
+    skill: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class SearchPage:
     """The best results and how many there are in all.
 
     Attributes:
         total: Of a word that is almost everywhere, at least so many.
+        missing: Skills that did not load and whose names have a word of the query.
     """
 
     results: tuple[FoundMethod, ...]
     total: int
+    missing: tuple[MissingSkill, ...] = ()
 
     @property
     def more(self) -> int:

@@ -63,6 +63,12 @@ class RegisteredSkill:
         """Return whether any device that has the skill serves as well as another."""
         return self.registration.device_agnostic
 
+    @property
+    def unavailable(self) -> str:
+        """Why it cannot be used on a device that is connected; empty if it can."""
+        why = self.registration.unavailable
+        return why.text if why is not None else ""
+
 
 def _check_schemas(method: Method) -> None:
     if max(len(method.parameters_json), len(method.result_json)) > MAX_SCHEMA:
@@ -317,6 +323,14 @@ class SkillDirectory(Generic[E]):
                 device=entry.key,
             )
         found = owned.methods.get(method)
+        if found is None and owned.unavailable:
+            raise CallError(
+                ErrorCode.OFFLINE,
+                "{skill} is unavailable: {reason}",
+                skill=owned.name,
+                reason=owned.unavailable,
+                device=entry.key,
+            )
         if found is None:
             raise CallError(
                 ErrorCode.UNKNOWN_SKILL,
@@ -369,7 +383,10 @@ class SkillDirectory(Generic[E]):
         ]
         if not offered:
             raise self._unknown_agnostic(skill, method)
-        return sorted(offered, key=lambda found: (not found.entry.connected, found.skill.rank))
+        return sorted(
+            offered,
+            key=lambda found: (not found.entry.connected, bool(found.skill.unavailable), found.skill.rank),
+        )
 
     def candidates(self, skill: str, method: str) -> list[Found[E]]:
         """List the connected devices that serve a device-agnostic method, in the order of their calls.
@@ -391,7 +408,9 @@ class SkillDirectory(Generic[E]):
                 names=names,
                 device=HUB_KEY,
             )
-        return sorted(there, key=lambda found: (found.skill.rank, -_heartbeat(found)))
+        return sorted(
+            there, key=lambda found: (bool(found.skill.unavailable), found.skill.rank, -_heartbeat(found))
+        )
 
     def _unknown_agnostic(self, skill: str, method: str) -> CallError:
         agnostic = [

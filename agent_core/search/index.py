@@ -52,6 +52,7 @@ class _Entry:
     method: str
     text: Document | None = None
     contracts: dict[str, Method] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
 
 
 _Key = tuple[str, str, bool, str]
@@ -211,7 +212,7 @@ class SkillIndex:
                 score *= limits.FACTOR_ON_CURRENT_DEVICE
             if named and not named.isdisjoint(entry.contracts):
                 score *= limits.FACTOR_ON_NAMED_DEVICE
-            if all(self._devices[device].unavailable for device in _devices_of(entry, among)):
+            if all(self._reason(entry, device) for device in _devices_of(entry, among)):
                 score *= limits.FACTOR_UNAVAILABLE
             scored.append((score, entry))
         if not scored and all(self._named_by((word,), among) for word in words):
@@ -232,7 +233,10 @@ class SkillIndex:
     def _result(
         self, entry: _Entry, *, current: str | None, named: set[str], among: Container[str] | None
     ) -> FoundMethod:
-        seen = [self._devices[device] for device in _devices_of(entry, among)]
+        seen = [
+            replace(self._devices[device], unavailable=self._reason(entry, device))
+            for device in _devices_of(entry, among)
+        ]
         if len(seen) > 1:
             seen.sort(
                 key=lambda device: (
@@ -274,6 +278,7 @@ class SkillIndex:
             self._entries[key] = self._by_row[entry.row] = entry
             self._alphabetical = None
         entry.contracts[device_id] = method
+        entry.unavailable[device_id] = registration.unavailable.text if registration.unavailable else ""
         document = _document(registration, method)
         # A device whose documentation does not count must not blank that of the others.
         if entry.text is None or (document != entry.text and (document.summary or len(entry.contracts) == 1)):
@@ -283,12 +288,16 @@ class SkillIndex:
 
     def _leave(self, key: _Key, device_id: str) -> None:
         entry = self._entries[key]
-        del entry.contracts[device_id]
+        del entry.contracts[device_id], entry.unavailable[device_id]
         if not entry.contracts:
             del self._entries[key], self._by_row[entry.row]
             self._ranking.remove(entry.row)
             self._news[entry.row] = ""
             self._alphabetical = None
+
+    def _reason(self, entry: _Entry, device_id: str) -> str:
+        """Return why a method cannot be called on a device: the device's reason, else the skill's."""
+        return self._devices[device_id].unavailable or entry.unavailable[device_id]
 
     def _entries_of(self, device_id: str) -> Iterator[_Entry]:
         for _, keys in sorted(self._keys.get(device_id, {}).items()):

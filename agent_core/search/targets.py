@@ -157,7 +157,9 @@ def describe(directory: AnyDirectory, name: str, *, current: str | None = None) 
     if having:
         return _class_text(directory, having)
     target = find_named(directory, name, current=current)
-    return describe_target(target, _devices_with(directory, target))
+    text = describe_target(target, _devices_with(directory, target))
+    having = _with_skill(directory, target.path.rpartition(".")[0], current)
+    return "\n".join((text, *_unavailable_lines(having)))
 
 
 def skill_info(directory: AnyDirectory, name: str, *, current: str | None = None) -> dict[str, Json]:
@@ -208,7 +210,13 @@ def _class_text(directory: AnyDirectory, having: list[tuple[DeviceEntry, Registe
         lines.append(f"    def {target.method.signature}: ...{summary}")
     lines.append(f"# path: {targets[0].path.rpartition('.')[0]}" if targets else "# no functions")
     lines.append(f"# devices: {', '.join(_keys(having))}")
-    return "\n".join(lines)
+    return "\n".join((*lines, *_unavailable_lines(having)))
+
+
+def _unavailable_lines(having: list[tuple[DeviceEntry, RegisteredSkill]]) -> list[str]:
+    return [
+        f"# unavailable on {entry.key}: {skill.unavailable}" for entry, skill in having if skill.unavailable
+    ]
 
 
 def _parts(name: str) -> list[str]:

@@ -18,9 +18,8 @@ import importlib.util
 import inspect
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
+from agent_core.skills.availability import explained, unavailable
 from agent_core.skills.schema import MethodSchema, SchemaError, method_schema
 from agent_core.skills.skill import (
     FRAMEWORK_NAMES,
@@ -39,7 +39,7 @@ from agent_core.skills.skill import (
     attach,
     options_of,
 )
-from contracts.devices.registration import MAX_METHODS, Method, MethodFlags, Registration
+from contracts.devices.registration import MAX_METHODS, Method, MethodFlags, Registration, Unavailable
 from contracts.errors import ConfigError
 from contracts.names import HUB_SKILLS
 from contracts.validation import explain
@@ -47,6 +47,8 @@ from contracts.validation import explain
 _HOOK: Final = ("(self)", "(self) -> None", "(self) -> 'None'")
 _READ: Final = MethodOptions(MethodFlags(read_only=True))
 _CHANGE: Final = MethodOptions(MethodFlags(idempotent=True, confirm=True))
+_CLASS: Final = re.compile(r"^class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?", re.MULTILINE)
+_MOST_DECLARED: Final = 20
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 
 ContextFactory = Callable[[str], SkillContext]
@@ -220,10 +222,19 @@ class LoadedSkills:
     Attributes:
         skills: In the order of the folders, then by name of their files.
         problems: What did not load.
+        unavailable: By name of a skill that did not load, what is registered of it.
     """
 
     skills: list[LoadedSkill]
     problems: list[LoadProblem]
+    unavailable: dict[str, Unavailable] = field(default_factory=dict)
+
+    def refuse(self, names: Iterable[str], why: Unavailable) -> None:
+        """Register skills as unavailable, unless another file provides one of their name."""
+        there = {skill.name for skill in self.skills}
+        for name in names:
+            if name not in there and name not in HUB_SKILLS:
+                self.unavailable[name] = why
 
 
 def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) -> LoadedSkills:
@@ -249,10 +260,13 @@ def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) ->
                 owners = _classes(entry.resolve())
             except (Exception, SystemExit) as error:  # noqa: BLE001 - an import runs the author's code
                 found.problems.append(LoadProblem(str(entry), explained(error, entry)))
+                found.refuse(declared_skills(entry), unavailable("load", error, folder=entry))
                 continue
             if not owners:
                 hint = "a skill inherits from Skill, or its name ends in Skill; '_' in front hides a helper"
                 found.problems.append(LoadProblem(str(entry), "defines no skill", hint))
+                why = unavailable("load", f"{entry.name} defines no skill; {hint}")
+                found.refuse(declared_skills(entry), why)
             for owner in owners:
                 _add(found, owner, entry, origins=origins, make_context=make_context)
     return found
@@ -285,11 +299,14 @@ def _add(
         skill, problems = expose(_instance(owner, make_context), source=path)
     except ConfigError as error:
         found.problems.append(LoadProblem(path, error.message, error.hint))
+        found.refuse([name], unavailable("load", f"{entry.name}: {error.message}"))
         return
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a constructor is the author's code
         found.problems.append(LoadProblem(path, f"{name}() failed: {explained(error, entry)}"))
+        found.refuse([name], unavailable("load", error, folder=entry))
         return
     origins[name] = entry
+    found.unavailable.pop(name, None)
     found.skills.append(skill)
     found.problems.extend((*problems, *_sentence_problems(skill, path)))
 
@@ -317,6 +334,24 @@ def _instance(owner: type, make_context: ContextFactory) -> object:
     attach(skill, make_context(owner.__name__))
     owner.__init__(skill)
     return skill
+
+
+def declared_skills(entry: Path) -> list[str]:
+    """Return the names of the skills that a file or folder seems to define, without importing it."""
+    names: list[str] = []
+    for file in [entry] if entry.is_file() else sorted(entry.glob("*.py")):
+        try:
+            text = file.read_text(errors="replace")
+        except OSError:
+            continue
+        names += [
+            name
+            for name, bases in _CLASS.findall(text)
+            if name.endswith("Skill") or re.search(r"\bSkill\b", bases)
+        ]
+    words = re.split(r"[^A-Za-z0-9]+", entry.stem)
+    guess = "".join(word[:1].upper() + word[1:] for word in words).removesuffix("Skill") + "Skill"
+    return [name for name in dict.fromkeys(names or [guess]) if _CLASS_NAME.match(name)][:_MOST_DECLARED]
 
 
 def _holds_skills(entry: Path) -> bool:
@@ -402,18 +437,6 @@ def _skills_of(module: ModuleType, name: str) -> Iterator[type]:
 def _forget(name: str) -> None:
     for module in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
         del sys.modules[module]
-
-
-def explained(error: BaseException, entry: Path) -> str:
-    """Return one line with the kind of an error and the line of the imported file that it comes from."""
-    if isinstance(error, SyntaxError):
-        return f"{Path(error.filename or entry).name}, line {error.lineno}: {error.msg}"
-    text = f"{type(error).__name__}: {error}".partition("\n")[0]
-    root = str(entry.resolve())
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename.startswith(root):
-            return f"{Path(frame.filename).name}, line {frame.lineno}: {text}"
-    return text
 
 
 def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..., Any]]]:

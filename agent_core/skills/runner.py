@@ -9,10 +9,12 @@ from types import TracebackType
 from typing import Self
 
 from agent_core.schemas.nearest import suggestion
+from agent_core.skills.availability import explained, folder_of, unavailable
 from agent_core.skills.execution import Execution, ProgressSink
 from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
 from agent_core.skills.skill import Skill
+from contracts.devices.registration import Unavailable
 from contracts.errors import CallError, ErrorCode
 from contracts.phrases import Phrase
 from contracts.wire import Json
@@ -111,11 +113,13 @@ class SkillRunner:
     Attributes:
         skills: What can be called, by name; known once the context is entered.
         problems: Skills whose set-up failed; they cannot be called.
+        unavailable: By skill that cannot be called now, why.
     """
 
     def __init__(self, skills: Iterable[LoadedSkill], *, settings: RunnerSettings | None = None) -> None:
         self.skills: dict[str, LoadedSkill] = {skill.name: skill for skill in skills}
         self.problems: list[LoadProblem] = []
+        self.unavailable: dict[str, Unavailable] = {}
         self._settings = settings or RunnerSettings()
         self._gates: dict[str, _Gate] = {}
         self._threads = _Gate("this device", running=self._settings.max_threads, waiting=1_024)
@@ -133,7 +137,8 @@ class SkillRunner:
             await self._stop_all()
         finally:
             for skill in self.skills.values():
-                await self._close(skill)
+                if skill.name not in self.unavailable:
+                    await self._close(skill)
 
     async def _stop_all(self) -> None:
         """Stop what runs, and leave behind what does not stop in time."""
@@ -217,6 +222,10 @@ class SkillRunner:
                 method=method,
                 hint=hint,
             )
+        if why := self.unavailable.get(skill):
+            raise CallError(
+                ErrorCode.OFFLINE, "{skill} is unavailable: {reason}", skill=skill, reason=why.text
+            )
         return owner, called
 
     async def _start(self, execution: Execution, owner: LoadedSkill, deadline: float) -> None:
@@ -287,9 +296,10 @@ class SkillRunner:
             await self._hook(skill, "setup")
         except Exception as error:  # noqa: BLE001 - the author's code; the other skills go on
             _log.warning("%s could not be set up", skill.name, exc_info=error)
-            del self.skills[skill.name]
-            text = f"{type(error).__name__}: {error}".rstrip(": ")
+            folder = folder_of(type(skill.instance))
+            text = explained(error, folder)
             self.problems.append(LoadProblem(skill.name, f"its set-up failed: {text}"))
+            self.unavailable[skill.name] = unavailable("setup", error, folder=folder)
 
     async def _close(self, skill: LoadedSkill) -> None:
         try:

@@ -6,7 +6,7 @@ from typing import Final
 
 from agent_core import limits
 from agent_core.provenance import Origin, Prompt, Text, render
-from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
+from agent_core.search.catalogue import FoundMethod, MissingSkill, SearchPage, raised_flags
 from contracts.errors import CallError
 from contracts.wire import Json
 from sandbox_host.result import RunResult
@@ -40,10 +40,12 @@ def search_text(
         limit: UTF-8 bytes of the whole text.
         tools: Names of the tools that call the results, by path; None where code calls them.
     """
-    if not page.results:
+    missing = [_missing_line(each) for each in page.missing]
+    if not page.results and not missing:
         said = f"No skill matches {query!r}. Try other words, or no query to list all."
         return Prompt(said if query else "No skills.")
-    room, lines = limit - _SEARCH_FRAME_BYTES, list[str]()
+    room = limit - _SEARCH_FRAME_BYTES - sum(len(line.encode()) + 1 for line in missing)
+    lines = list[str]()
     for found in page.results:
         line = _found_line(found, tools)
         room -= len(line.encode()) + 1
@@ -53,7 +55,7 @@ def search_text(
     more = page.total - len(lines)
     if more > 0:
         lines.append(f"… and {more} more; use other words to narrow it down.")
-    return render(Text(Origin.DEVICE, "\n".join(lines), "skills"))
+    return render(Text(Origin.DEVICE, "\n".join((*lines, *missing)), "skills"))
 
 
 def described_text(text: str, limit: int) -> Prompt:
@@ -86,6 +88,11 @@ def _found_line(found: FoundMethod, tools: Mapping[str, str] | None) -> str:
         made["flags"] = flags
     if found.unavailable:
         made["unavailable"] = found.unavailable
+    return json.dumps(made, ensure_ascii=False)
+
+
+def _missing_line(missing: MissingSkill) -> str:
+    made = {"skill": missing.skill, "device": missing.device, "unavailable": missing.reason}
     return json.dumps(made, ensure_ascii=False)
 
 

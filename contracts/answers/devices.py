@@ -65,6 +65,7 @@ class DeviceAnswer(Strict):
         scopes: What its token opens: to chat as its owner, to call skills of other devices directly.
         confirm: Whether a person at it confirms calls; null if the owner has not decided, which is no.
         awaited: Skills that the device says it has, and that have not come or were refused.
+        unavailable: By skill that cannot be used now, why.
         trusted: Whether what it declares needs no approval.
         to_review: How much waits for approval.
         problems: What of it was refused, for its owner and admins.
@@ -90,6 +91,7 @@ class DeviceAnswer(Strict):
     last_seen: Timestamp | None
     skills: list[str]
     awaited: list[str]
+    unavailable: dict[str, str]
     trusted: bool
     to_review: int
     problems: list[RegistryProblem]

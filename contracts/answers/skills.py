@@ -27,6 +27,14 @@ class ResultBody(Strict):
     unavailable: dict[str, str]
 
 
+class UnavailableBody(Strict):
+    """A skill that cannot be used now and offers no method, because it did not load."""
+
+    device: str
+    skill: str
+    reason: str
+
+
 class SearchBody(Strict):
     """What a search found.
 
@@ -35,12 +43,14 @@ class SearchBody(Strict):
         more: How many further results there are.
         hint: How to see them; empty if there are none.
         silent: Names of the devices whose skills are left out because they were silent for too long.
+        unavailable: Skills with a fitting name that did not load.
     """
 
     results: list[ResultBody]
     more: int
     hint: str
     silent: list[str]
+    unavailable: list[UnavailableBody] = []
 
 
 class Description(Part):

@@ -2,12 +2,13 @@
 
 import json
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from contracts import limits
 from contracts.names import MethodName, SkillName, Token
+from contracts.text import escaped
 from contracts.wire import Json, Part, Wire, shown_digest
 
 MAX_METHODS: int = 256
@@ -166,11 +167,43 @@ class Appearance(Part):
     ) = None
 
 
+UnavailableKind = Literal["load", "setup", "task", "blocked", "settings", "packages", "process"]
+"""``process``: its own process ended, or was ended for what it took."""
+
+_UNAVAILABLE: Final[dict[UnavailableKind, str]] = {
+    "load": "it did not load",
+    "setup": "its set-up failed",
+    "task": "its background task failed",
+    "blocked": "it does not answer",
+    "settings": "a setting is missing",
+    "packages": "a package is missing",
+    "process": "its process ended",
+}
+
+
+class Unavailable(Part):
+    """Why a skill cannot be used now.
+
+    Attributes:
+        reason: What failed, in one line without paths and secrets; a device that is not trusted may write
+            anything.
+    """
+
+    kind: UnavailableKind
+    reason: Annotated[str, Field(max_length=limits.MAX_UNAVAILABLE_REASON)] = ""
+
+    @property
+    def text(self) -> str:
+        said = _UNAVAILABLE[self.kind]
+        return f"{said}: {escaped(self.reason)}" if self.reason else said
+
+
 class Registration(Wire):
     """One skill of one device, retained and signed.
 
     Attributes:
         doc: The docstring of the class.
+        unavailable: Why it cannot be used now; a skill that did not load has no methods.
         device_agnostic: Whether any device that has the skill serves as well as another.
         area: Where the skill acts, if that is not where the device stands.
         thing: What it is to everyday sentences, as ``light``; None where the rule decides.
@@ -182,6 +215,7 @@ class Registration(Wire):
     kind: Literal["skill"] = "skill"
     skill: SkillName
     doc: Annotated[str, Field(max_length=8_000)] = ""
+    unavailable: Unavailable | None = None
     device_agnostic: bool = False
     area: Annotated[str, Field(max_length=200)] | None = None
     thing: Annotated[str, Field(pattern=r"^[a-z_]{1,32}$")] | None = None

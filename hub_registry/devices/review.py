@@ -19,7 +19,7 @@ from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import strictest
 from agent_core.sentences.templates import free_sentences
 from contracts.answers.devices import Item
-from contracts.devices.registration import Method, MethodFlags
+from contracts.devices.registration import Method, MethodFlags, Unavailable
 from contracts.wire import Part, shown_digest
 from hub_registry import limits
 
@@ -136,6 +136,8 @@ def review(
                 own.add(sentence)
         methods.append(method)
     doc, agnostic = skill.registration.doc, skill.device_agnostic
+    # The kind is ours; what the device writes of it could be an instruction to a model.
+    why = skill.registration.unavailable and Unavailable(kind=skill.registration.unavailable.kind)
     known_text = known.documentation.get("", "")
     if doc and doc != known_text:
         items.append(Item("documentation", skill.name, "", known_text, doc))
@@ -150,7 +152,7 @@ def review(
         else:
             role = "first"
     known = known.model_copy(update={"flags": flags, "role": role})
-    declared = {"doc": doc, "device_agnostic": agnostic, "methods": methods}
+    declared = {"doc": doc, "device_agnostic": agnostic, "methods": methods, "unavailable": why}
     effective = replace(
         skill,
         registration=skill.registration.model_copy(update=declared),
@@ -208,7 +210,8 @@ def without_documentation(method: Method) -> tuple[dict[str, object], str]:
 def definition_digest(skill: RegisteredSkill) -> str:
     """Return the SHA-256 of all that a registration declares, without what a signature adds."""
     # Without defaults: a field that a later release adds does not make all that was approved unknown.
-    return shown_digest(skill.registration.model_dump(mode="json", exclude_defaults=True))
+    declared = skill.registration.model_dump(mode="json", exclude_defaults=True, exclude={"unavailable"})
+    return shown_digest(declared)
 
 
 def digest_of(items: Iterable[Item]) -> str:

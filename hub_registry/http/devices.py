@@ -250,7 +250,9 @@ def _review(entry: Entry) -> ReviewAnswer:
 def device_answer(entry: Entry, bearer: Bearer, *, loads: bool = False) -> DeviceAnswer:
     """Return a device as the person who asks may see it."""
     device, heartbeat = entry.device, entry.heartbeat
-    problems = entry.problems if bearer.is_admin or device.owner == bearer.user.id else ()
+    is_own = bearer.is_admin or device.owner == bearer.user.id
+    problems = entry.problems if is_own else ()
+    skills = entry.registered if is_own else entry.skills
     waiting = "revoked" if device.revoked else "invited" if device.public_key is None else None
     return DeviceAnswer(
         id=device.id,
@@ -267,6 +269,7 @@ def device_answer(entry: Entry, bearer: Bearer, *, loads: bool = False) -> Devic
         last_seen=entry.last_heartbeat,
         skills=sorted(entry.skills),
         awaited=sorted(set(entry.listed or ()) - set(entry.skills)),
+        unavailable={name: why for name, skill in skills.items() if (why := skill.unavailable)},
         trusted=device.trusted,
         to_review=entry.to_review,
         problems=[RegistryProblem(at=problem.at, message=problem.message) for problem in problems],

@@ -1,6 +1,6 @@
 """Skills: ``/api/skills``, ``strawberry skills`` and their page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing, suppress
 from itertools import islice
 from typing import Annotated, Final
@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from agent_core.search import targets
-from agent_core.search.catalogue import FoundMethod, raised_flags
+from agent_core.search.catalogue import FoundMethod, MissingSkill, raised_flags
 from agent_core.search.directory import DeviceEntry, RegisteredSkill
 from chat.operations import ADMIN, Command, Needs, Resource
 from contracts.answers.skills import (
@@ -20,6 +20,7 @@ from contracts.answers.skills import (
     ResultBody,
     SearchBody,
     SkillBody,
+    UnavailableBody,
 )
 from contracts.devices.registration import Method
 from contracts.errors import CallError
@@ -41,7 +42,7 @@ async def list_skills(registry: Registry, asking: Bearer) -> SearchBody:
     """List the methods of all skills.
 
     `unavailable` gives a reason per device, `silent` names the devices whose skills are left out because they
-    were not heard for half an hour.
+    were not heard for half an hour, and `unavailable` the skills that did not load.
     """
     user = asking.user.id
     results: list[ResultBody] = []
@@ -53,7 +54,8 @@ async def list_skills(registry: Registry, asking: Bearer) -> SearchBody:
             if room < 0:
                 break
     more = max(0, registry.search.total(user) - len(results))
-    return _page(results, more, registry.search.silent(user))
+    missing = islice(registry.search.missing(user=user), limits.MISSING_SKILLS)
+    return _page(results, more, registry.search.silent(user), missing)
 
 
 @skills.get(_LOOK, "/search")
@@ -72,7 +74,8 @@ async def search_skills(
     user = asking.user.id
     current = asking.device or (device and registry.directory.seen_by(user).resolve(device).id)
     found = await registry.search.find(q, current=current, user=user, limit=limit)
-    return _page([_result(each) for each in found.results], found.more, registry.search.silent(user))
+    results = [_result(each) for each in found.results]
+    return _page(results, found.more, registry.search.silent(user), found.missing)
 
 
 @skills.get(_LOOK, "/describe", command=Command("describe PATH", says="{text}"))
@@ -158,9 +161,12 @@ async def prefer_providers(
     return await list_providers(registry, asking, skill)
 
 
-def _page(results: list[ResultBody], more: int, silent: list[str]) -> SearchBody:
+def _page(
+    results: list[ResultBody], more: int, silent: list[str], missing: Iterable[MissingSkill]
+) -> SearchBody:
     hint = "search with other words, or describe one path" if more else ""
-    return SearchBody(results=results, more=more, hint=hint, silent=silent)
+    bodies = [UnavailableBody(device=e.device, skill=e.skill, reason=e.reason) for e in missing]
+    return SearchBody(results=results, more=more, hint=hint, silent=silent, unavailable=bodies)
 
 
 def _skills(entry: DeviceEntry, named: str | None, arguments: int | None) -> Iterator[SkillBody]:
@@ -181,7 +187,7 @@ def _body(entry: DeviceEntry, skill: RegisteredSkill, methods: list[Method]) -> 
         device=entry.key,
         device_name=entry.display_name,
         area=skill.registration.area or (entry.device.area if isinstance(entry, Entry) else None),
-        unavailable=entry.unavailable or "",
+        unavailable=entry.unavailable or skill.unavailable,
         skill=skill.name,
         doc=skill.registration.doc,
         device_agnostic=skill.device_agnostic,

@@ -16,6 +16,7 @@ from contracts.answers.skills import (
     RunSummary,
     SearchBody,
     SentencesOfSkill,
+    UnavailableBody,
 )
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import NeedsConfirmation, api, hub_of
@@ -61,12 +62,26 @@ def search(options: argparse.Namespace) -> None:
 
 def _print_skills(options: argparse.Namespace, path: str, *, empty: str) -> None:
     answer = hub_of(options).get(path, SearchBody)
-    Output(options.json).rows(answer.results, _cells, empty=empty)
+    rows = [*answer.results, *map(_missing, answer.unavailable)]
+    Output(options.json).rows(rows, _cells, empty=empty)
     # Notes go to standard error: a program reads the rows alone.
     if answer.more:
         note(f"… and {answer.more} more. Narrower words find fewer: 'strawberry skills search WORD …'.")
     if answer.silent:
         note(f"Left out, because they were not heard for long: {', '.join(answer.silent)}.")
+
+
+def _missing(skill: UnavailableBody) -> ResultBody:
+    return ResultBody(
+        path=f"devices.{skill.device}.{skill.skill}",
+        signature="",
+        summary="",
+        devices=[skill.device],
+        more_devices=0,
+        flags=[],
+        available=False,
+        unavailable={skill.device: skill.reason},
+    )
 
 
 def _cells(found: ResultBody) -> dict[str, object]:

@@ -342,7 +342,9 @@ async def test_skills_are_set_up_and_closed_and_one_that_fails_is_left_out(host)
 
     async with SkillRunner([host(BadSkill()), host(GoodSkill())]) as runner:
         assert await runner.run("GoodSkill", "ping") == "pong"
-        assert (await error_of(runner.run("BadSkill", "ping"))).code is ErrorCode.UNKNOWN_SKILL
+        assert (await error_of(runner.run("BadSkill", "ping"))).code is ErrorCode.OFFLINE
+        why = runner.unavailable["BadSkill"]
+        assert why.text.startswith("its set-up failed: test_skill_runner.py, line ")
         assert "no GPIO here" in runner.problems[0].message
     assert happened == ["setup", "close"]
 

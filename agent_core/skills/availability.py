@@ -1,0 +1,92 @@
+"""Why skills cannot be used now: the reason that is registered, without paths and secrets."""
+
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from contracts import limits as contract_limits
+from contracts.devices.registration import Unavailable, UnavailableKind
+from contracts.errors import StrawberryError
+from contracts.text import escaped, shortened, storable
+
+_SECRETS: Final = re.compile(
+    r"""
+    (?P<url>(?<=://)[^/\s@]+(?=@))
+    | (?P<name>(?:key|token|secret|password|passwd|appid|auth)["']?\s*[:=]\s*["']?)[^\s&"',;)]+
+    | (?P<bearer>\bbearer\s+)\S+
+    | (?<![\w-])[A-Za-z0-9_-]{32,}(?:\.[\w-]+)*
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Logins in addresses, values after the names of secrets, and runs of characters as long as a token's."""
+
+_PATHS: Final = re.compile(r"(?<![\w:/.])(?:~?/|[A-Za-z]:[\\/])(?:[^\s'\"/\\]+[/\\])*([^\s'\"/\\]+)")
+
+
+class SkillUnavailable(Exception):
+    """Raised by the constructor or the set-up of a skill that lacks something.
+
+    Attributes:
+        reason: What is missing, in one line for the owner; it is shown in lists and to the model.
+    """
+
+    def __init__(self, reason: str, *, kind: UnavailableKind = "setup") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.kind = kind
+
+
+def unavailable(
+    kind: UnavailableKind,
+    why: BaseException | str,
+    *,
+    folder: Path | None = None,
+    secrets: Iterable[str] = (),
+) -> Unavailable:
+    """Make what is registered of a skill that failed.
+
+    Args:
+        kind: What failed; ``SkillUnavailable`` and a missing package say it themselves.
+        why: What was raised, or the reason in one line.
+        folder: The skill's file or folder, of which the line is named.
+        secrets: Values that must not be shown.
+    """
+    if isinstance(why, SkillUnavailable):
+        return Unavailable(kind=why.kind, reason=shown_reason(why.reason, secrets))
+    if isinstance(why, ModuleNotFoundError):
+        kind = "packages"
+    text = why if isinstance(why, str) else explained(why, folder)
+    return Unavailable(kind=kind, reason=shown_reason(text, secrets))
+
+
+def shown_reason(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return a reason as one short line, without paths and what looks like a secret."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "…")
+    text = _PATHS.sub(r"\1", " ".join(text[:4_000].split()))
+    text = _SECRETS.sub(lambda found: f"{found['name'] or found['bearer'] or ''}…", text)
+    return shortened(escaped(storable(text)), contract_limits.MAX_UNAVAILABLE_REASON)
+
+
+def explained(error: BaseException, entry: Path | None) -> str:
+    """Return one line with the kind of an error and the line of the imported file that it comes from."""
+    if isinstance(error, SyntaxError):
+        return f"{Path(error.filename or entry or '').name}, line {error.lineno}: {error.msg}"
+    message = error.message if isinstance(error, StrawberryError) else f"{error}"
+    text = f"{type(error).__name__}: {message}".rstrip(": ").partition("\n")[0]
+    if entry is not None:
+        root = str(entry.resolve())
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if frame.filename.startswith(root):
+                return f"{Path(frame.filename).name}, line {frame.lineno}: {text}"
+    return text
+
+
+def folder_of(owner: type) -> Path | None:
+    """Return the folder of the file that defines a class."""
+    file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+    return Path(file).parent if file else None
