@@ -129,11 +129,14 @@ class WatcherSummary(Phrased):
     """A watcher as people and programs read it.
 
     Attributes:
+        name: Its id.
+        title: What people call it.
         digest: Of all that an approval is for; to be sent with it.
         next_step_at: When the step that waits is done.
     """
 
     name: str
+    title: str
     digest: str
     state: str
     owner: str

@@ -16,7 +16,8 @@ class EventData(Phrased):
     A field that is too long is not stored, so that none must be there; see `events.Events`.
 
     Attributes:
-        subject: What it is about, for people.
+        subject: What it is about: a name, or the id of a watcher.
+        title: What people call that, where it is something else.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -24,6 +25,7 @@ class EventData(Phrased):
     KIND: ClassVar[EventKind]
 
     subject: str = ""
+    title: OrAbsent[str] = None
 
 
 Kept = TypeVar("Kept", bound=EventData)

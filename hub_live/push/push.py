@@ -46,11 +46,11 @@ class Notice:
 
     @property
     def title(self) -> str:
-        return self.event.subject[: limits.MOST_TITLE]
+        return str(self.event.data.get("title") or self.event.subject)[: limits.MOST_TITLE]
 
     @property
     def text(self) -> str:
-        text = str(self.event.data.get("text") or self.event.subject)[: limits.MOST_NOTIFICATION]
+        text = str(self.event.data.get("text") or self.title)[: limits.MOST_NOTIFICATION]
         if self.left_out:
             text = f"{text}\n({self.left_out} more came in a short time and were not sent.)"
         return text

@@ -52,6 +52,9 @@ def watcher_id(name: str) -> str:
     return device_key(name, otherwise="watcher")
 
 
+Title = Annotated[str, AfterValidator(lambda title: " ".join(title.split())), Field(max_length=200)]
+
+
 class WatchedValue(Strict):
     """One value that a watcher sees.
 
@@ -115,6 +118,7 @@ class WatcherRequest(Strict):
 
     Attributes:
         name: Any text; a text that cannot be an id becomes one.
+        title: What people read; by default the name as it was given.
         topics: By the name that the predicate uses. In a list, topics are named by their last level.
         every_s: Seconds between two evaluations by the model, at least.
         on_change: Evaluate with each new value.
@@ -127,6 +131,7 @@ class WatcherRequest(Strict):
     """
 
     name: Annotated[str, AfterValidator(watcher_id), Field(max_length=200, description="any text")]
+    title: Title = ""
     topics: Annotated[dict[str, WatchedValue], Field(max_length=limits.MOST_TOPICS)] = {}
     instruction: Annotated[str, Field(max_length=4_000)] = ""
     every_s: Annotated[float, Field(ge=limits.LEAST_EVERY_S, le=30 * 86_400)] | None = None
@@ -138,6 +143,13 @@ class WatcherRequest(Strict):
     dry_run: bool = False
     missed: Missed = "tell"
     actions_per_hour: Annotated[int, Field(ge=1, le=1_000)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _titled(cls, given: Any) -> Any:
+        if isinstance(given, dict) and not given.get("title") and isinstance(given.get("name"), str):
+            return {**given, "title": given["name"]}
+        return given
 
     @field_validator("topics", mode="before")
     @classmethod
@@ -208,7 +220,7 @@ class WatcherRequest(Strict):
 
     def stored(self) -> dict[str, Any]:
         """Return the fields of a `WatcherRow` that may be changed later, but for its calls."""
-        kept = self.model_dump(include={"instruction", "predicate", "dry_run", "schedule", "missed"})
+        kept = self.model_dump(include={"title", "instruction", "predicate", "dry_run", "schedule", "missed"})
         kept["then"] = [step.model_dump(exclude_defaults=True) for step in self.then]
         return {**kept, "topics": topics_json(self.topics), "every_s": self.interval_s}
 
@@ -224,6 +236,7 @@ class Edit(Strict):
     An empty predicate removes it; one of every_s, on_change and schedule takes the place of the present one.
     """
 
+    title: Annotated[Title | None, Field(min_length=1)] = None
     instruction: str | None = None
     topics: _Topics | None = None
     predicate: str | None = None
@@ -245,7 +258,7 @@ class Edit(Strict):
             InvalidMessage: If it could not be made like this.
         """
         given = self.model_dump(exclude_none=True, exclude={"digest"})
-        kept = ["name", "instruction", "topics", "predicate", "missed", "dry_run", "then"]
+        kept = ["name", "title", "instruction", "topics", "predicate", "missed", "dry_run", "then"]
         if not given.keys() & {"every_s", "on_change", "schedule"}:
             kept += ["every_s", "schedule"]
             given["on_change"] = not (row.every_s or row.schedule)

@@ -114,7 +114,9 @@ async def approve(watchers: Watchers, asking: Bearer, name: str, approval: Appro
     return await watchers.approve(name, asking, approval.digest, approval)
 
 
-@watchers.post(CALL, "/{name}/pause", command=Command("pause NAME", says="{name} is {state}."), skill="pause")
+@watchers.post(
+    CALL, "/{name}/pause", command=Command("pause NAME", says="{title} is {state}."), skill="pause"
+)
 @skill_method(idempotent=True)
 async def pause(watchers: Watchers, asking: Bearer, name: str) -> WatcherSummary:
     """Stop a watcher until it is resumed."""
@@ -133,7 +135,7 @@ async def check(
 
 
 @watchers.post(
-    CALL, "/{name}/resume", command=Command("resume NAME", says="{name} is {state}."), skill="resume"
+    CALL, "/{name}/resume", command=Command("resume NAME", says="{title} is {state}."), skill="resume"
 )
 @skill_method(idempotent=True)
 async def resume(watchers: Watchers, asking: Bearer, name: str) -> WatcherSummary:

@@ -120,7 +120,7 @@ def is_watching(row: WatcherRow) -> bool:
     return phase_of(row) not in _STORED
 
 
-def requested(name: str, phase: Phase, trigger: Trigger) -> Phase:
+def requested(row: WatcherRow, phase: Phase, trigger: Trigger) -> Phase:
     """Return the phase after what a person asks for.
 
     Raises:
@@ -129,10 +129,10 @@ def requested(name: str, phase: Phase, trigger: Trigger) -> Phase:
     if (after := TRANSITIONS[trigger].get(phase)) is not None:
         return after
     if phase is Phase.DRAFT:
-        problem, hint = "{name} is a draft", "'strawberry watchers approve {name}' approves it."
+        problem, hint = "{title} is a draft", "'strawberry watchers approve {name}' approves it."
     elif phase.is_asking:
-        problem, hint = "{name} is evaluated just now", "'strawberry watchers show {name}' shows it."
+        problem, hint = "{title} is evaluated just now", "'strawberry watchers show {name}' shows it."
     else:
-        problem = "{name} is not active: {state}"
+        problem = "{title} is not active: {state}"
         hint = "'strawberry watchers resume {name}' lets it go on."
-    raise Conflict(problem, name=name, state=phase.state, hint=hint)
+    raise Conflict(problem, title=row.display_name, name=row.name, state=phase.state, hint=hint)

@@ -13,6 +13,7 @@ class WatcherRow(Table, table=True):
     """A watcher as its owner made it, and how far it has come.
 
     Attributes:
+        title: Its name as it was typed; ``name`` is its id.
         instance: The hub process that evaluates it; others that share the database leave it alone.
         state: ``draft``, ``active``, ``paused`` or ``failed``.
         topics: By name in the predicate: topic, value and link; see `definition.WatchedValue`.
@@ -34,6 +35,7 @@ class WatcherRow(Table, table=True):
     __tablename__ = "watcher"
 
     name: str = Field(primary_key=True)
+    title: str = ""
     instance: str
     owner: str
     created_at: datetime = Field(sa_type=Moment)
@@ -63,6 +65,10 @@ class WatcherRow(Table, table=True):
     model_calls: int = 0
     tokens: int = 0
     next_at: datetime | None = Field(default=None, sa_type=Moment)
+
+    @property
+    def display_name(self) -> str:
+        return self.title or self.name
 
 
 class DecisionRow(Table, table=True):

@@ -203,6 +203,7 @@ def summary_of(
             reason = "it waits to be evaluated: the evaluations of a minute are used up"
     return WatcherSummary(
         name=row.name,
+        title=row.display_name,
         digest=digest_of(row),
         state=row.state,
         owner=row.owner,

@@ -186,9 +186,11 @@ class Watchers:
         """
         async with self._changing(name, by, "changed") as (row, assign):
             edited = await self._edited(row, edit, by)
-            if all(value == getattr(row, field) for field, value in edited.items() if field != "note"):
+            changed = {field for field, value in edited.items() if value != getattr(row, field)} - {"note"}
+            if not changed:
                 return self._shown(row)
-            assign({**edited, **self._after(row, "edit").stored()} if edited["allow"] else edited)
+            needs_approval = edited["allow"] and changed != {"title"}
+            assign({**edited, **self._after(row, "edit").stored()} if needs_approval else edited)
         return self._shown(row)
 
     async def _edited(self, row: WatcherRow, edit: Edit, by: Bearer) -> dict[str, Any]:
@@ -289,7 +291,7 @@ class Watchers:
         self._after(row, "ask")
         self.evaluations.limits.charge_run(row)
         row.done = []
-        entry = await self.engine.evaluate_now(name, occasion="The owner asks for an evaluation now.")
+        entry = await self.engine.evaluate_now(row.name, occasion="The owner asks for an evaluation now.")
         return DecisionEntry.model_validate(entry)
 
     async def test(
@@ -320,7 +322,9 @@ class Watchers:
             by.user.require_writer()
         tried = predicate or row.predicate
         if tried is None:
-            raise Conflict("{name} has no predicate to test", name=name, hint="Approve it with one.")
+            raise Conflict(
+                "{name} has no predicate to test", name=row.display_name, hint="Approve it with one."
+            )
         sources = sources_of(row)
         sees = partial(visible_to, self.registry.directory, row.owner)
         seen = [source for source in sources.values() if sees(source.link)(source.topic)]
@@ -349,13 +353,13 @@ class Watchers:
         """Iterate over those that see no values of a topic: owner, name, and why."""
         for row in filter(is_watching, self.rows.values()):
             if problem := self._problem(row):
-                yield row.owner, row.name, problem
+                yield row.owner, row.display_name, problem
 
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's watchers."""
         own = [row for row in self.rows.values() if row.owner == asked.user.id]
         return list_part(
-            "Watchers", [Prompt(f"{row.name} ({row.state}, fired {row.fired} times)") for row in own]
+            "Watchers", [Prompt(f"{row.display_name} ({row.state}, fired {row.fired} times)") for row in own]
         )
 
     async def load(self) -> None:
@@ -430,7 +434,7 @@ class Watchers:
         async with self._one:
             # Not before: it can have been removed, or made again, meanwhile.
             row = self._get(name, by)
-            watched = self.engine.get(name)
+            watched = self.engine.get(row.name)
             try:
                 yield row, assign
                 if not before:
@@ -441,7 +445,7 @@ class Watchers:
                 await self.recordings.keep(self.rows.values())
             except BaseException:
                 row.sqlmodel_update(before)
-                if self.engine.get(name) is not watched:
+                if self.engine.get(row.name) is not watched:
                     await self.engine.follow(row)
                 raise
         await self.evaluations.announcer.state(row, self.store.last.get(row.name))
@@ -450,16 +454,17 @@ class Watchers:
     def _after(self, row: WatcherRow, trigger: Trigger) -> Phase:
         watched = self.engine.get(row.name)
         phase = phase_of(row, watched.phase if watched is not None else Phase.PAUSED)
-        return requested(row.name, phase, trigger)
+        return requested(row, phase, trigger)
 
     def _get(self, name: str, by: Bearer) -> WatcherRow:
-        row = self.rows.get(name) or self.rows.get(watcher_id(name or "-"))
-        if row is None or not _may_see(row, by):
-            own = [each.name for each in self.rows.values() if _may_see(each, by)]
+        own = [each for each in self.rows.values() if _may_see(each, by)]
+        titled = (each for each in own if each.title.casefold() == name.casefold())
+        row = self.rows.get(name) or next(titled, None) or self.rows.get(watcher_id(name.strip() or "-"))
+        if row is None or row not in own:
             raise NotFound(
                 "there is no watcher {name!r}{nearest}",
                 name=name,
-                nearest=did_you_mean(name, own),
+                nearest=did_you_mean(name, [text for each in own for text in (each.name, each.display_name)]),
                 hint="'strawberry watchers list' shows them.",
             )
         return row

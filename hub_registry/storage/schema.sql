@@ -224,7 +224,8 @@ CREATE TABLE watcher (
     pending VARCHAR DEFAULT '' NOT NULL,
     "then" JSON DEFAULT '[]' NOT NULL,
     step INTEGER,
-    step_at VARCHAR(24)
+    step_at VARCHAR(24),
+    title VARCHAR DEFAULT '' NOT NULL
 );
 
 CREATE TABLE watcher_decision (

@@ -461,7 +461,7 @@ class _Board:
             for _, each in sorted(self._told.items(), reverse=True):
                 with ui.element("div").classes("sb-fired"):
                     with row(wrap=False):
-                        Words("span", each.subject, "sb-strong sb-cut")
+                        Words("span", each.data.title or each.subject, "sb-strong sb-cut")
                         ui.element("div").classes("sb-grow")
                         Words("span", view.at(each.at), "sb-muted sb-small")
                     data = each.data

@@ -13,7 +13,8 @@ from hub_web.texts import LANGUAGE, choose, text
 
 def notice_words(event: Event[NotificationData]) -> list[str]:
     """Return what a notification is about, where that is something else, and what it says."""
-    subject, said = event.subject, shortened(event.data.text or event.subject, limits.MAX_NOTIFICATION)
+    subject = event.data.title or event.subject
+    said = shortened(event.data.text or subject, limits.MAX_NOTIFICATION)
     return [text.message(said)] if said.startswith(subject) else [subject, text.message(said)]
 
 

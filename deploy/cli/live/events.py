@@ -48,9 +48,9 @@ def events(options: argparse.Namespace) -> None:
 
 
 def _line(event: Event[dict[str, Any]]) -> str:
-    data = {name: value for name, value in event.data.items() if name not in ("subject", "at")}
+    data = {name: value for name, value in event.data.items() if name not in ("subject", "title", "at")}
     more = " ".join(f"{name}={cell(value)}" for name, value in data.items() if value not in ("", [], None))
-    return f"{moment(event.at)}  {event.kind}  {event.subject}  {more}".rstrip()
+    return f"{moment(event.at)}  {event.kind}  {event.data.get('title') or event.subject}  {more}".rstrip()
 
 
 def register_events(parser: Parser) -> None:

@@ -63,14 +63,14 @@ def add(options: argparse.Namespace) -> int:
     if made.state == "draft":
         if not options.json:
             note(_described(made))
-        question = f"Approve {made.name}?"
+        question = f"Approve {made.title}?"
         otherwise = f"It is a draft. 'strawberry watchers approve {made.name} --yes' approves it."
         if options.yes or (not options.json and agreed(question, otherwise=otherwise)):
             made = _post(client, made.name, "approve", {"digest": made.digest}, WatcherSummary)
     if options.json:
         Output(as_json=True).result(made)
     elif made.state == "draft":
-        print(f"{made.name} is a draft. 'strawberry watchers approve {made.name}' lets it begin.")
+        print(f"{made.title} is a draft. 'strawberry watchers approve {made.name}' lets it begin.")
     else:
         print(_described(made))
     return 0
@@ -180,12 +180,13 @@ def _post(client: HubClient, name: str, action: str, body: dict[str, Json], kind
 
 def _say(options: argparse.Namespace, watcher: WatcherSummary) -> None:
     until = f" and goes on {moment(watcher.snoozed_until)}" if watcher.snoozed_until else ""
-    Output(options.json).result(watcher, text=f"{watcher.name} is {watcher.state}{until}.")
+    Output(options.json).result(watcher, text=f"{watcher.title} is {watcher.state}{until}.")
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Json]:
     """Return the fields of a watcher that are given."""
     asked = {
+        "title": options.title,
         "instruction": options.instruction,
         "topics": _topics(options) or None,
         "allow": [_allowed(text) for text in options.allow] or None,
@@ -296,7 +297,8 @@ def _span(since: datetime, until: datetime | None) -> str:
 def _cells(watcher: WatcherSummary) -> dict[str, object]:
     last = watcher.last
     return {
-        "name": watcher.name,
+        "name": watcher.title,
+        "id": watcher.name,
         "state": f"{watcher.state} (dry run)" if watcher.dry_run else watcher.state,
         "predicate": watcher.predicate or watcher.note,
         "fired": watcher.fired,
@@ -341,6 +343,7 @@ def _described(watcher: WatcherSummary) -> str:
     when = watcher.schedule or every or "each new value"
     truth = {True: "true now", False: "false now", None: ""}[watcher.truth]
     lines = {
+        "id": watcher.name if watcher.name != watcher.title else "",
         "state": f"{watcher.state}{', dry run' if watcher.dry_run else ''}",
         "instruction": watcher.instruction,
         "predicate": " — ".join(filter(None, (watcher.predicate or "none", truth, watcher.reason))),
@@ -353,7 +356,7 @@ def _described(watcher: WatcherSummary) -> str:
         "fired": str(watcher.fired),
         "model": "" if then else f"calls: {watcher.model_calls}, tokens: {watcher.tokens}",
     }
-    return "\n".join([watcher.name, *(f"  {key:<12} {text}" for key, text in lines.items() if text)])
+    return "\n".join([watcher.title, *(f"  {key:<12} {text}" for key, text in lines.items() if text)])
 
 
 def _of_kind(kind: str, text: str) -> tuple[str, str]:
@@ -446,10 +449,12 @@ def register_watchers(parser: Parser) -> None:
         help="what it should do, in your words, for a model; with --notify and --do none is asked",
     )
     _add_watched(command)
+    command.set_defaults(title=None)
     command.add_argument("--dry-run", action="store_true", help="decide and report, but call nothing")
     command.add_argument("--yes", action="store_true", help="approve it without asking")
     command = actions.add_parser("edit", run=edit, hub=True)
     command.add_argument("name", help="the watcher")
+    command.add_argument("--title", metavar="TEXT", help="another name")
     command.add_argument("--instruction", metavar="TEXT", help="what it should do, in your words")
     _add_watched(command)
     command = actions.add_parser("show", run=show, hub=True)

@@ -54,7 +54,8 @@ class Announcer:
             by: Id of that person.
         """
         until = row.snoozed_until if change == "snoozed" else None
-        await self.events.publish(row.owner, WatcherData(subject=row.name, event=change, by=by, until=until))
+        data = WatcherData(subject=row.name, title=row.title, event=change, by=by, until=until)
+        await self.events.publish(row.owner, data)
 
     async def decision(self, row: WatcherRow, entry: DecisionRow, *, tells: bool = True) -> None:
         """Publish a decision; the owner is notified of one that does something.
@@ -64,6 +65,7 @@ class Announcer:
         """
         data = WatcherData(
             subject=row.name,
+            title=row.title,
             at=entry.at,
             decision=entry.decision,
             reason=entry.reason,
@@ -111,7 +113,7 @@ class Announcer:
             )
 
     async def _notify(self, row: WatcherRow, text: str) -> None:
-        event = NotificationData(subject=row.name, text=text, sender="watcher")
+        event = NotificationData(subject=row.name, title=row.title, text=text, sender="watcher")
         await self.events.publish(row.owner, event)
 
     async def gap(self, owner: str, watchers: Sequence[str], reason: str) -> None:
@@ -129,7 +131,7 @@ def state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
     """Return what is published of a watcher."""
     return WatcherState.model_validate(
         {
-            "name": row.name,
+            "name": row.display_name,
             "state": row.state,
             "at": now(),
             "dry_run": row.dry_run,

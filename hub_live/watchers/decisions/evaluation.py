@@ -82,7 +82,9 @@ class EvaluationLimits:
             self.evaluations.charge(1)
         elif not self._runs.take(row.name):
             wait_s = round(1 / limits.RULE_RUNS[1])
-            raise TooManyRequests("{name} ran too often in a short time", name=row.name, retry_after_s=wait_s)
+            raise TooManyRequests(
+                "{name} ran too often in a short time", name=row.display_name, retry_after_s=wait_s
+            )
 
     def charge_tokens(self, name: str, tokens: int) -> None:
         """Deduct what a watcher has used."""

@@ -51,7 +51,6 @@ from hub_web.view import view
 @page("/watchers/{name}", title="Watcher", icon="visibility")
 async def watcher(name: str) -> None:
     """Show one watcher, live."""
-    view.title(name)
     await _Watcher(name).open()
 
 
@@ -66,6 +65,8 @@ class _Watcher:
     async def open(self) -> None:
         """Build the page."""
         self._watcher = await view.api(operations.show, self._name)
+        self._name = self._watcher.name
+        view.title(self._watcher.title)
         captures = await view.api(list_captures)
         self._head = stack()
         with card(text("Condition"), icon="rule"):
@@ -244,13 +245,14 @@ class _Watcher:
         shown = self._watcher
         calls = "\n".join(map(called, shown.allow))
         if calls and not await view.ask(
-            text("Approve {name}?", name=self._name), text("It may then call, without asking:") + f"\n{calls}"
+            text("Approve {name}?", name=shown.title),
+            text("It may then call, without asking:") + f"\n{calls}",
         ):
             return
         approval = Approval.model_construct(digest=shown.digest, predicate=predicate)
         approved = await view.api(operations.approve, self._name, approval)
         # Before the button goes that stands for this handler.
-        view.notify(text("{name} is active", name=self._name))
+        view.notify(text("{name} is active", name=shown.title))
         self._checked.clear()
         await self._show(approved)
 
@@ -323,7 +325,7 @@ class _Watcher:
         await self._show(await view.api(operations.show, self._name))
 
     async def _remove(self) -> None:
-        question = text("Remove {name} with its history?", name=self._name)
+        question = text("Remove {name} with its history?", name=self._watcher.title)
         if await view.ask(question, yes=text("Remove"), danger=True):
             await view.api(operations.remove, self._name)
             view.go("/watchers")

@@ -43,8 +43,9 @@ async def new_watcher() -> None:
 @page("/watchers/{name}/edit", title="Edit a watcher", icon="visibility")
 async def edit_watcher(name: str) -> None:
     """Show the form that changes one."""
-    view.title(name)
-    await _Form(await view.api(operations.show, name)).open()
+    watcher = await view.api(operations.show, name)
+    view.title(watcher.title)
+    await _Form(watcher).open()
 
 
 def source_line(source: WatchedTopic) -> str:
@@ -87,8 +88,7 @@ class _Form:
                 hint=text("For example: tell me when the disk is above 95 %"),
                 lines=True,
             )
-            if present is None:
-                self._name = text_field(text("Name"), hint=text("Short: letters, digits, - and _"))
+            self._name = text_field(text("Name"), present.title if present else "")
         with card(text("What it sees"), icon="sensors"):
             names = {key: self._thing(each) for key, each in self._things.items()}
             self._seen = choice(text("Values of your home"), names, [], several=True)
@@ -204,12 +204,13 @@ class _Form:
         words = (self._words.value or "").strip()
         if not words and not (self._watcher and self._watcher.then):
             refuse(self._words, text("Say in words what it should do."))
-        when, topics = self._when.value, self._sources()
+        when, topics, title = self._when.value, self._sources(), (self._name.value or "").strip()
         if not topics and when != "schedule":
             refuse(self._seen, text("Choose at least one value"))
         present = self._watcher
         return WatcherRequest.model_construct(
-            name=present.name if present else (self._name.value or "").strip() or _name_of(words),
+            name=present.name if present else title or _name_of(words),
+            title=title,
             topics=topics,
             instruction=words,
             every_s=self._seconds.value if when == "every_s" else None,
@@ -222,6 +223,7 @@ class _Form:
     async def _change(self) -> None:
         wanted = self._request()
         edit = Edit.model_construct(
+            title=wanted.title or None,
             instruction=wanted.instruction,
             topics={**wanted.topics},
             predicate=(self._predicate.value or "").strip(),

@@ -106,7 +106,7 @@ def _card(watcher: WatcherSummary) -> None:
     link = ui.link("", f"/watchers/{part(watcher.name)}")
     with link.classes("sb-card sb-card-link"):
         with ui.element("div").classes("sb-card-head"):
-            cut("h2", watcher.name, "sb-h2")
+            cut("h2", watcher.title, "sb-h2")
             with ui.element("div").classes("sb-card-tools"):
                 badge(*state_of(watcher))
         Words("p", purpose_of(watcher), "sb-clamp")

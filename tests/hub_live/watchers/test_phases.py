@@ -4,6 +4,10 @@ import pytest
 
 from contracts.errors import Conflict
 from hub_live.watchers.phases import TRANSITIONS, Phase, requested
+from hub_live.watchers.tables import WatcherRow
+from hub_registry.storage.tables import now
+
+FULL = WatcherRow(name="full", instance="hub", owner="ann", created_at=now(), instruction="")
 
 
 @pytest.mark.parametrize(
@@ -21,9 +25,9 @@ def test_a_person_is_refused_what_a_phase_does_not_allow(phase: Phase, refused: 
     for trigger in ("approve", "edit", "pause", "snooze", "resume", "ask"):
         if trigger in refused:
             with pytest.raises(Conflict):
-                requested("full", phase, trigger)
+                requested(FULL, phase, trigger)
         else:
-            assert requested("full", phase, trigger) is TRANSITIONS[trigger][phase]
+            assert requested(FULL, phase, trigger) is TRANSITIONS[trigger][phase]
 
 
 def test_each_phase_is_reached_and_left() -> None:

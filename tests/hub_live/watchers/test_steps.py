@@ -195,6 +195,13 @@ async def test_a_name_is_any_text_and_a_state_is_named_as_the_world_prints_it(wa
     world = {"topics": ["devices.nas.SystemSkill.disk"]}
     made = await _add(watching, FULL, name="Kühlschrank: zu warm!", **world)
     assert (made["name"], made["state"]) == ("kuhlschrank_zu_warm", "active")
+    assert made["title"] == "Kühlschrank: zu warm!"
+    renamed = await watching.ask("PATCH", "/Kühlschrank: zu warm!", {"title": "Fridge  is warm"})
+    assert (renamed["name"], renamed["title"]) == (made["name"], "Fridge is warm")
+    paused = await watching.ask("POST", "/fridge is warm/pause")
+    assert (paused["title"], paused["state"]) == ("Fridge is warm", "paused")
+    event = (await watching.home.hub.live.events.after(0, user=None, kinds=["watcher"]))[-1]
+    assert (event.subject, event.data["title"]) == (made["name"], "Fridge is warm")
     assert made["topics"]["disk"]["topic"] == watching.topic()
     shown = await watching.client.get("/api/watchers/Kühlschrank: zu warm!")
     assert shown.json()["name"] == made["name"]
