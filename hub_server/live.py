@@ -182,7 +182,13 @@ async def open_live(
             )
         )
         timers = await stack.enter_async_context(
-            open_timers(registry.store, events, instance=settings.instance, household=settings.household)
+            open_timers(
+                registry,
+                events,
+                instance=settings.instance,
+                household=settings.household,
+                manager=manager,
+            )
         )
         # On the bus only the hub announces devices.
         has_others = settings.home_link is not None and not settings.home_link.is_bus

@@ -17,7 +17,7 @@ from agent_core import limits
 from agent_core.search.catalogue import Target
 from agent_core.search.directory import HUB_KEY
 from agent_core.sentences.index import Hears, SentenceCall
-from agent_core.sentences.kinds import NAMELESS, OPENING, call_for, kind_of, skill_words
+from agent_core.sentences.kinds import LATER, NAMELESS, OPENING, call_for, kind_of, skill_words
 from agent_core.sentences.matching import spoken
 from agent_core.sentences.phrasebook import Phrasebook
 from agent_core.sentences.templates import short_texts
@@ -281,6 +281,20 @@ class IntentIndex:
                 ranked.setdefault(rank, []).append(call)
         best = ranked[min(ranked)] if ranked else []
         return best, any(result.response in _ALL for result in results)
+
+    def later(self, call: SentenceCall, slots: Slots, text: str, hears: Hears) -> SentenceCall | None:
+        """Return the call that makes a call later; None where there is nothing to be made, or no timer.
+
+        Args:
+            slots: When: hours, minutes and seconds.
+            text: What was said of the call itself.
+        """
+        if call.target.method.flags.read_only:
+            return None
+        wanted = {"call": call.target.path, "arguments": call.arguments, "text": text}
+        found = self._own_calls(self._things.values(), LATER, {**slots, **wanted}, "timer", hears)
+        made = next((SentenceCall(*each, call.language) for each in found), None)
+        return made if made is not None and made.target.path != call.target.path else None
 
     def _calls_of(
         self, intent: str, slots: Slots, domain: str, lists: Lists, hears: Hears

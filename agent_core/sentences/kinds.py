@@ -33,6 +33,8 @@ _BY_METHODS: Final = (
 )
 """A kind, sets of methods of which it has one, and words of which its name has one; the first that fits."""
 
+LATER: Final = "CallLater"
+"""The intent of "turn off the lamp in 20 minutes", which the package has as a timer with a command."""
 _ON: Final = ("turn_on", "switch_on")
 _OFF: Final = ("turn_off", "switch_off")
 _CALLS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -61,6 +63,7 @@ _CALLS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("HassLawnMowerStartMowing", "lawn_mower"): ("start_mowing", "start"),
     ("HassLawnMowerDock", "lawn_mower"): ("dock",),
     ("HassStartTimer", "timer"): ("set_timer {minutes} {text?}",),
+    (LATER, "timer"): ("call_later {minutes} {call} {arguments} {text}",),
     ("HassCancelTimer", "timer"): ("cancel_timer {text?}",),
     ("HassCancelAllTimers", "timer"): ("cancel_all_timers",),
     ("HassIncreaseTimer", "timer"): ("add_to_timer {minutes} {text?}",),
@@ -128,7 +131,7 @@ def call_for(
 
 def _converted(intent: str, slots: Mapping[str, Json]) -> dict[str, Json]:
     said = dict(slots)
-    if intent.endswith("Timer") or intent == "HassTimerStatus":
+    if intent.endswith("Timer") or intent in ("HassTimerStatus", LATER):
         parts = [
             (said.pop(unit, None), of) for unit, of in (("hours", 60), ("minutes", 1), ("seconds", 1 / 60))
         ]

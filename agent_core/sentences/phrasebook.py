@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent_core import limits
-from agent_core.sentences.kinds import INTENTS
+from agent_core.sentences.kinds import INTENTS, LATER
 from agent_core.sentences.matching import normalized, spoken
 from contracts.text import shortened
 from contracts.wire import Json
@@ -43,12 +43,14 @@ class Phrasebook:
         self.examples: Mapping[str, list[str]] = data.get("examples", {})
         self.spoken: Mapping[str, list[str]] = data.get("spoken", {})
         self.intents = Intents.from_dict(dict(data))
+        self._later = Intents.from_dict({**data, "intents": {LATER: {"data": data["later"]}}})
         self._responses: Mapping[str, Mapping[str, str]] = data["responses"]["intents"]
         self._skipped = sorted(map(spoken, data.get("skip_words", ())), key=len, reverse=True)
         self._texts = _texts(data)
         self._numbers = _number_words(language)
         # What is compiled at the first match is compiled now.
         self.matches("1", {})
+        self.later("1")
 
     def matches(self, utterance: str, slot_lists: Mapping[str, Any], area: str = "") -> list[Any]:
         """Return what hassil recognizes, at most `limits.MAX_RECOGNIZED`.
@@ -67,6 +69,22 @@ class Phrasebook:
             language=self.language,
         )
         return [result for result, _ in zip(results, range(limits.MAX_RECOGNIZED), strict=False)]
+
+    def later(self, utterance: str) -> tuple[str, dict[str, Json]] | None:
+        """Return what is to be done later, and when: the slots hours, minutes and seconds."""
+        from hassil import recognize_all
+
+        found = None
+        for result, _ in zip(
+            recognize_all(utterance, self._later), range(limits.MAX_RECOGNIZED), strict=False
+        ):
+            slots = {name: each.value for name, each in result.entities.items()}
+            parts = [str(slots.pop(name, "")).strip(" ,") for name in ("conversation_command", "particle")]
+            command = " ".join(filter(None, parts))
+            # "20 minutes and 30 seconds" is longer than "30 seconds".
+            if command and (found is None or len(command) < len(found[0])):
+                found = command, slots
+        return found
 
     def variants(self, utterance: str) -> list[str]:
         """Return an utterance without politeness at its ends, and with numbers as digits."""
@@ -170,7 +188,7 @@ def _with_additions(language: str, data: dict[str, Any]) -> dict[str, Any]:
     file = _ADDITIONS / f"{language}.yaml"
     ours: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
     intents = {}
-    for name in INTENTS:
+    for name in INTENTS - {LATER}:
         blocks = [*data["intents"].get(name, {}).get("data", ()), *ours.get("intents", {}).get(name, ())]
         served = [
             {**block, "sentences": kept}
@@ -179,9 +197,12 @@ def _with_additions(language: str, data: dict[str, Any]) -> dict[str, Any]:
         ]
         if served:
             intents[name] = {"data": served}
+    commands = [each for block in data["intents"]["HassStartTimer"]["data"] for each in block["sentences"]]
+    later = [{"sentences": [each for each in commands if "{timer_command" in each]}]
     return {
         **data,
         "intents": intents,
+        "later": [*later, *ours.get("intents", {}).get(LATER, ())],
         "kinds": ours.get("kinds", {}),
         "examples": ours.get("examples", {}),
         "spoken": ours.get("spoken", {}),

@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -131,7 +131,22 @@ class Understanding:
         for text in book.variants(said.text):
             if (found := self._match(said, text, book.language)) is not None:
                 return found
-        return await self._everyday(said, book, said.text)
+        if (found := await self._everyday(said, book, said.text)) is not None:
+            return found
+        return await self._later(said, book)
+
+    async def _later(self, said: Said, book: Phrasebook) -> Meaning:
+        """Find what is to be done in some time."""
+        for text in (normalized(said.text), *book.variants(said.text)):
+            later = await self._in_thread(book.later, text)
+            meaning = await self.meaning(replace(said, text=later[0])) if later is not None else None
+            if later is None or meaning is None:
+                continue
+            if isinstance(meaning, SentenceChoice):
+                return meaning
+            if (call := self.intents.later(meaning, later[1], later[0], said.hears)) is not None:
+                return call
+        return None
 
     async def _near(self, said: Said, book: Phrasebook) -> Meaning:
         """Find the one sentence that was misspelt; what is risky is asked."""

@@ -71,6 +71,7 @@ class WatcherSkill(HubSkill):
             "snooze": "Ruhen lassen",
             "test": "Ausprobieren",
             "set_timer": "Timer stellen",
+            "call_later": "Später ausführen",
             "remind_in": "Erinnern in",
             "remind": "Erinnern",
             "instruction": "Auftrag",
@@ -219,6 +220,28 @@ class WatcherSkill(HubSkill):
         due = now() + timedelta(minutes=minutes)
         user = self.asking.bearer(CHANGE).user
         return _left(await self._timers.add(user, text, due=due, schedule=None, missed="run"))
+
+    @skill_method(
+        responses={
+            "en": "I will do that in {result.left}.",
+            "de": "Das mache ich in {result.left}.",
+        }
+    )
+    async def call_later(
+        self, minutes: Minutes, call: str, arguments: dict[str, Any] | None = None, text: str = ""
+    ) -> TimeLeft:
+        """Call a method in some minutes; it can be cancelled as a timer.
+
+        Args:
+            call: Path of the method, as devices.nas.LampSkill.turn_off.
+            arguments: By name.
+            text: What it does, in the user's words.
+        """
+        user = self.asking.bearer(CHANGE).user
+        later = self._timers.later_call(self.asking, call, arguments or {})
+        due = now() + timedelta(minutes=minutes)
+        text = text or later.path.partition(".")[2]
+        return _left(await self._timers.add(user, text, due=due, schedule=None, missed="tell", call=later))
 
     @skill_method(
         responses={

@@ -107,6 +107,7 @@ class TimerRow(Table, table=True):
         schedule: When it comes again; None where it comes once.
         missed: ``run``: one that ended while the hub was stopped ends when the hub starts. ``tell``: it is
             only reported as missed.
+        call: What it calls at its end; see `timers.LaterCall`.
     """
 
     __tablename__ = "timer"
@@ -118,3 +119,4 @@ class TimerRow(Table, table=True):
     due: datetime = Field(sa_type=Moment)
     schedule: str | None = None
     missed: str = "run"
+    call: dict[str, Json] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))

@@ -4,28 +4,36 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, field_validator
 from sqlalchemy import Delete, Update
 from sqlmodel import col, delete, select, update
 
 from agent_core.prompt import Household
 from chat.tasks import happens, open_tasks, supervise
-from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
+from contracts.answers.watchers import Allowed
+from contracts.devices.rpc import Actor
+from contracts.errors import CallError, Conflict, InvalidMessage, NotFound, StorageError
 from contracts.phrases import Phrase
-from contracts.wire import Part, Timestamp, rfc3339
+from contracts.text import shortened
+from contracts.wire import Json, Part, Timestamp, rfc3339
+from hub_agent.calls.audit import Origin
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.calls.own_skills import Asking
 from hub_live import limits
 from hub_live.events import EventData, Events, NotificationData
 from hub_live.events.kinds import TimerData
+from hub_live.watchers.decisions.approved import ApprovedCall, approve
 from hub_live.watchers.definition import Missed
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import TimerRow
 from hub_registry.access.accounts import User
+from hub_registry.registry import Registry
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now, readable
 from identity.ids import uuid7
@@ -48,6 +56,52 @@ class TimerSummary(Part):
     due: Timestamp
     schedule: str | None
     missed: str
+    call: str | None = None
+
+    @field_validator("call", mode="before")
+    @classmethod
+    def _path(cls, call: object) -> object:
+        return call["path"] if isinstance(call, Mapping) else call
+
+
+class LaterCall(ApprovedCall):
+    """A call that is made when a timer ends, with the rights with which it was asked for.
+
+    Attributes:
+        confirmed: Whether a person confirmed it; likewise the next three, see `SkillCall`.
+        token: ``jti`` of the token with which it was asked for.
+        through: Id of the device that this token was of.
+        begun: Whether it was made: at most once, so that it is not made again after a crash.
+    """
+
+    confirmed: bool
+    untrusted: bool
+    has_read: bool
+    by_sentence: bool
+    token: str
+    through: str | None
+    begun: bool = False
+
+    async def make(self, owner: str, *, manager: DeviceManager, registry: Registry) -> None:
+        """Make the call.
+
+        Raises:
+            CallError: If there is no result; likewise NotFound.
+        """
+        user = await registry.accounts.get(owner)
+        through = None if self.through is None else registry.directory.get(self.through)
+        if self.through is not None and (through is None or through.revoked):
+            raise NotFound("the device {device} with which it was asked for is gone", device=self.through)
+        found = replace(
+            self.found(self.arguments, registry.directory.seen_by(user.id)),
+            confirmed=self.confirmed,
+            untrusted=self.untrusted,
+            has_read=self.has_read,
+            by_sentence=self.by_sentence,
+        )
+        actor = Actor(user=user.id, device=self.through, read_only=user.read_only)
+        confirmed_by = self.token if self.confirmed else None
+        await manager.call(actor, found, origin=Origin(self.token, self.through, confirmed_by))
 
 
 @dataclass(eq=False)
@@ -61,11 +115,21 @@ class Timers:
     events: Events
     instance: str
     household: Household
+    manager: DeviceManager
+    registry: Registry
+    tasks: asyncio.TaskGroup
     _rows: dict[str, TimerRow] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def add(
-        self, user: User, text: str, *, due: datetime | None, schedule: str | None, missed: Missed
+        self,
+        user: User,
+        text: str,
+        *,
+        due: datetime | None,
+        schedule: str | None,
+        missed: Missed,
+        call: LaterCall | None = None,
     ) -> TimerSummary:
         """Set a timer that ends once, or comes again.
 
@@ -87,6 +151,7 @@ class Timers:
             due=due,
             schedule=schedule,
             missed=missed,
+            call=None if call is None else call.model_dump(),
         )
         values = row.model_dump()
         await self.store.write(lambda session: session.add(TimerRow(**values)))
@@ -94,6 +159,30 @@ class Timers:
         self._changed.set()
         await self.events.publish(user.id, _happened(row, "set"))
         return TimerSummary.model_validate(row)
+
+    def later_call(self, asking: Asking, path: str, arguments: Mapping[str, Json]) -> LaterCall:
+        """Return a call that a timer may make; what needs a person's yes at its time needs it now.
+
+        Raises:
+            CallError: If the path or an argument is wrong; ``needs_confirmation``.
+        """
+        devices = self.registry.directory.seen_by(asking.user.id)
+        [call] = approve(devices, [Allowed(path=path, arguments=dict(arguments))])
+        target = call.found(call.arguments, devices).target
+        flags = target.method.flags
+        is_risky = flags.unknown or flags.destructive or flags.open_world
+        if flags.confirm or asking.untrusted or (is_risky and not asking.by_sentence):
+            method = f"{target.skill}.{target.method.name}"
+            asking.need_confirmation(Phrase("{method} needs a person's confirmation", method=method))
+        return LaterCall(
+            **call.model_dump(),
+            confirmed=asking.confirmed,
+            untrusted=asking.untrusted,
+            has_read=asking.has_read,
+            by_sentence=asking.by_sentence,
+            token=asking.origin.confirmed_by or asking.origin.token,
+            through=asking.origin.through,
+        )
 
     def of(self, user: User) -> list[TimerSummary]:
         """Return the timers of a person, the next one first."""
@@ -173,6 +262,8 @@ class Timers:
         stored = await self.store.read(lambda session: list(session.exec(own)))
         for row in readable(stored, self._checked):
             self._rows[row.id] = row
+            if row.call is not None and row.call["begun"]:
+                await self._finish(row, Phrase("The hub stopped while it did this: {text}", text=row.text))
         while True:
             self._changed.clear()
             present = time.time()
@@ -190,14 +281,19 @@ class Timers:
 
     @staticmethod
     def _checked(row: TimerRow) -> TimerRow:
-        """Return a row that can be shown, and whose schedule, if it has one, can be read."""
+        """Return a row that can be shown, and whose schedule and call, if it has them, can be read."""
         TimerSummary.model_validate(row)
+        if row.call is not None:
+            LaterCall.model_validate(row.call)
         if row.schedule is not None:
             Schedule.parse(row.schedule)
         return row
 
     async def _end(self, row: TimerRow, *, late: bool) -> None:
         missed = late and row.missed == "tell"
+        if row.call is not None and not missed:
+            await self._begin(row)
+            return
         message = Phrase("Missed while the hub was stopped: {text}", text=row.text) if missed else row.text
         before, following = row.due, None
         # First, so that a client that reads the timers at the event does not find it as it was.
@@ -224,13 +320,44 @@ class Timers:
                 self._rows[row.id] = row
             raise
 
+    async def _begin(self, row: TimerRow) -> None:
+        """Make the call of a timer, beside the other timers; only a failure is told."""
+        call = LaterCall.model_validate(row.call)
+        values = {**call.model_dump(), "begun": True}
+        ended = TimerData(subject=row.text, event="ended", timer=row.id, due=row.due, missed=False)
+        begun = update(TimerRow).where(col(TimerRow.id) == row.id).values(call=values)
+        await self.events.publish_all([(row.owner, ended)], also=begun)
+        del self._rows[row.id]
+
+        async def made() -> None:
+            told = None
+            try:
+                await call.make(row.owner, manager=self.manager, registry=self.registry)
+            except (CallError, NotFound) as error:
+                why = shortened(error.message, limits.MOST_OUTCOME)
+                told = Phrase("Not done: {text} ({why})", text=row.text, why=why)
+            await self._finish(row, told)
+
+        self.tasks.create_task(made(), name=f"the call of the timer {row.id}")
+
+    async def _finish(self, row: TimerRow, told: str | None) -> None:
+        """Forget a timer whose call was made; tell what went wrong."""
+        self._rows.pop(row.id, None)
+        if told is None:
+            await self.store.write(lambda session: session.exec(_change(row.id, due=None)))
+            return
+        note = NotificationData(
+            subject=row.text, event="ended", timer=row.id, due=row.due, text=told, sender="timer"
+        )
+        await self.events.publish_all([(row.owner, note)], also=_change(row.id, due=None))
+
     async def _drop(self, row: TimerRow) -> None:
         await self.store.write(lambda session: session.exec(_change(row.id, due=None)))
         self._rows.pop(row.id, None)
 
 
 def _is_timer(each: TimerRow | TimerSummary) -> bool:
-    return each.schedule is None and each.missed == "run"
+    return each.schedule is None and (each.missed == "run" or each.call is not None)
 
 
 def _happened(row: TimerRow, event: Literal["set", "removed"]) -> TimerData:
@@ -246,10 +373,10 @@ def _change(timer: str, *, due: datetime | None) -> Update | Delete:
 
 @asynccontextmanager
 async def open_timers(
-    store: Store, events: Events, *, instance: str, household: Household
+    registry: Registry, events: Events, *, instance: str, household: Household, manager: DeviceManager
 ) -> AsyncIterator[Timers]:
     """Keep timers for as long as the context is open."""
-    timers = Timers(store, events, instance=instance, household=household)
     async with open_tasks(contained=True) as tasks:
+        timers = Timers(registry.store, events, instance, household, manager, registry, tasks)
         supervise(tasks, timers.run, name="timers")
         yield timers

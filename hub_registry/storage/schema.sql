@@ -265,7 +265,8 @@ CREATE TABLE timer (
     text VARCHAR NOT NULL,
     due VARCHAR(24) NOT NULL,
     schedule VARCHAR,
-    missed VARCHAR NOT NULL
+    missed VARCHAR NOT NULL,
+    call JSON
 );
 
 CREATE TABLE conversation (

@@ -4,8 +4,20 @@ import re
 
 import pytest
 
+from spoke import Skill, skill_method
 from tests.hub_agent.home import Home, says
-from tests.hub_agent.skills import LampSkill
+
+
+class LampSkill(Skill):
+    """A lamp."""
+
+    @skill_method(idempotent=True)
+    def turn_on(self) -> None:
+        """Turn the lamp on."""
+
+    @skill_method(idempotent=True)
+    def turn_off(self) -> None:
+        """Turn the lamp off."""
 
 
 async def answer(home: Home, text: str, **more: object) -> str:
@@ -29,6 +41,10 @@ ENGLISH = (
     ("remind me in 10 minutes to check the oven", "I will remind you in 10 min"),
     ("remind me tomorrow at 8 to call the bank", "I will remind you( on .*)? at 08:00"),
     ("remind me at 8 pm to feed the cat", "at 20:00"),
+    ("in 20 minutes turn on the lamp", "I will do that in 20 min"),
+    ("please turn the lamp on in an hour", "in 1 h"),
+    ("turn on the lamp in half an hour", "in 30 min"),
+    ("how much time is left", "turn on the lamp: (19|20) min"),
     ("add milk to the shopping list", "Added milk to the list"),
     ("put eggs on the list", "eggs"),
     ("what is on the shopping list", "milk and eggs"),
@@ -45,6 +61,9 @@ GERMAN = (
     ("wie lange läuft der Pizza Timer noch", "Pizza: (19|20) min"),
     ("lösche alle Timer", "Gelöschte Timer: 2"),
     ("erinnere mich morgen um 8 Uhr an den Müll", "um 08:00 Uhr"),
+    ("schalte in zwanzig Minuten die Lampe an", "Das mache ich in 20 min"),
+    ("mach das Licht in einer halben Stunde an", "in 30 min"),
+    ("schalte die Lampe in 2 Stunden ein", "in 2 h"),
     ("setze Milch auf die Einkaufsliste", "Milch steht auf der Liste"),
     ("was steht auf der Einkaufsliste", "Milch"),
     ("streiche Milch von der Einkaufsliste", "gestrichen"),

@@ -14,12 +14,9 @@ from agent_core.schemas.nearest import suggestion
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import AnyDirectory, find_path
 from contracts.answers.watchers import Allowed
-from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode, InvalidMessage, StrawberryError
 from contracts.text import shortened
 from contracts.wire import Json
-from hub_agent.calls.audit import Origin
-from hub_agent.calls.device_manager import DeviceManager
 
 _RANGE: Final = frozenset({"minimum", "maximum", "enum"})
 
@@ -61,24 +58,15 @@ class ApprovedCall(Allowed):
         # The approved value itself: [true] equals [1] in Python.
         return {**given, **fixed}
 
-    async def make(
-        self,
-        arguments: Mapping[str, Json],
-        *,
-        manager: DeviceManager,
-        devices: AnyDirectory,
-        actor: Actor,
-        by: str,
-    ) -> Json:
-        """Make the call on behalf of a watcher.
+    def found(self, arguments: Mapping[str, Json], devices: AnyDirectory) -> SkillCall:
+        """Return the call with confirmed arguments, to be made on behalf of a watcher.
 
         Args:
             arguments: As `fill` gives them.
             devices: Those of the owner.
-            by: ``jti`` of the token with which the watcher was approved.
 
         Raises:
-            CallError: If it gives no result, or the path means another device than it was approved for.
+            CallError: If the path means nothing, or another device than it was approved for.
         """
         target = find_path(devices, self.path, current=None)
         if target.device != self.device:
@@ -86,13 +74,11 @@ class ApprovedCall(Allowed):
                 ErrorCode.REFUSED,
                 "{call} was approved for another device that had this name",
                 call=self.path,
-                watcher=actor.watcher,
-                hint="'strawberry watchers approve {watcher}' approves it for this one.",
+                hint="Approve it again for this one.",
                 device=target.device,
             )
         checked = check_arguments(target.method, (), arguments)
-        made = SkillCall(target, checked, confirmed=True, untrusted=True)
-        return await manager.call(actor, made, origin=Origin(token=by, confirmed_by=by))
+        return SkillCall(target, checked, confirmed=True, untrusted=True)
 
 
 def is_range(rule: Json) -> bool:

@@ -25,6 +25,7 @@ from contracts.phrases import Phrase, with_phrases
 from contracts.rates import TokenBucket, TokenBuckets
 from contracts.text import shortened
 from contracts.wire import Json, rfc3339
+from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.settings import WatcherSettings
 from hub_live import limits
@@ -330,7 +331,8 @@ class Evaluations:
             user = await self.registry.accounts.get(row.owner)
             actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
             devices, by = self.registry.directory.seen_by(user.id), row.approved_by or ""
-            value = await call.make(arguments, manager=self.manager, devices=devices, actor=actor, by=by)
+            origin = Origin(token=by, confirmed_by=by)
+            value = await self.manager.call(actor, call.found(arguments, devices), origin=origin)
         except (CallError, NotFound) as error:
             code = error.code.value if isinstance(error, CallError) else "refused"
             return {"outcome": code, **with_phrases({"error": shortened(error.message, limits.MOST_OUTCOME)})}

@@ -18,6 +18,7 @@ from hub_live.watchers.tables import TimerRow
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, open_home
+from tests.hub_agent.skills import LampSkill, LockSkill
 from tests.hub_live.watchers.watching import Watching, decides, script
 from tests.hub_registry.spokes import eventually
 from tests.hub_server.test_http_direct_calls import call, post
@@ -139,6 +140,50 @@ async def test_what_ended_while_the_hub_was_stopped_is_given_late_or_told_as_mis
         left = home.hub.live.timers.of(home.hub.registry.admin)
         assert sorted(each.text for each in left) == ["bins", "lamps"]
         assert all(each.due > now() for each in left)
+
+
+async def test_a_timer_makes_its_call_once_and_tells_what_failed(home: Home) -> None:
+    lamp, door = LampSkill(), LockSkill()
+    await home.device("PC", lamp, door)
+    async with home.client() as client:
+        later = partial(call, "hub", "WatcherSkill.call_later", minutes=0.002)
+        made = await post(client, later(call="devices.pc.LampSkill.turn_on", arguments={"level": 30}))
+        assert (made[0], made[1]["text"]) == (200, "pc.LampSkill.turn_on")
+        await eventually(lambda: _no_rows(home))
+        assert lamp.level == 30
+        assert (await post(client, later(call="devices.pc.LampSkill.fail")))[0] == 200
+        assert (await post(client, later(call="devices.pc.LampSkill.turn_off")))[0] == 404
+        unlock = later(call="devices.pc.LockSkill.unlock")
+        status, asked = await post(client, unlock)
+        assert status == 409, asked
+        assert (await post(client, {**unlock, "confirmation": asked["confirmation"]}))[0] == 200
+        await eventually(lambda: _no_rows(home))
+    assert door.opened == ["front"]
+    [told] = [each["text"] for each in await notified(home)]
+    assert told.startswith("Not done: pc.LampSkill.fail (")
+
+
+async def test_a_call_whose_time_the_hub_missed_is_told_and_not_made(tmp_path: Path) -> None:
+    values = {"path": "devices.pc.LampSkill.turn_on", "arguments": {}, "device": "pc", "confirmed": False}
+    values |= {"untrusted": False, "has_read": False, "by_sentence": True, "token": "t", "through": None}
+    async with open_home(tmp_path / "home"):
+        pass
+    async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
+        for text, begun in (("lamp on", False), ("lamp off", True)):
+            row = TimerRow(id=text, instance="main", owner="admin", text=text, due=now() - timedelta(hours=2))
+            row.missed, row.call = "tell", {**values, "begun": begun}
+            await store.write(partial(Session.add, instance=row))
+    async with open_home(tmp_path / "home") as home:
+        await eventually(lambda: _no_rows(home))
+        told = sorted(each["text"] for each in await notified(home))
+        assert told == [
+            "Missed while the hub was stopped: lamp on",
+            "The hub stopped while it did this: lamp off",
+        ]
+
+
+async def _no_rows(home: Home) -> bool:
+    return not await home.hub.registry.store.read(lambda session: session.exec(select(TimerRow)).all())
 
 
 async def test_an_end_that_cannot_be_stored_is_told_once_it_can(
