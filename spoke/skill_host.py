@@ -4,13 +4,14 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from pydantic_core import to_json
 
+from agent_core.models.entries import KEYS_FILE, read_keys
 from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, load_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink, attach
@@ -18,7 +19,7 @@ from bus.rpc import ProgressSink
 from chat.tasks import happens
 from contracts.devices.registration import Registration, Unavailable
 from contracts.devices.rpc import Call
-from contracts.errors import CallError, ErrorCode, StillRunning
+from contracts.errors import CallError, ConfigError, ErrorCode, StillRunning
 from contracts.wire import Json
 from spoke.settings import SpokeSettings
 
@@ -54,8 +55,10 @@ class SkillHost:
         """Load the skills in the folders of the settings; a broken one is logged and skipped."""
         directories = [*([_SAMPLES] if settings.samples else []), *settings.skills]
 
+        variables = _variables(settings.skills)
+
         def make_context(skill: str) -> SkillContext:
-            return SkillContext(data_dir=settings.directory / "data" / skill, sink=sink)
+            return SkillContext(settings.directory / "data" / skill, sink, variables)
 
         # Importing runs the authors' code, which may be slow.
         found = await asyncio.to_thread(load_skills, directories, make_context=make_context)
@@ -203,3 +206,16 @@ class SkillHost:
             outcome,
             took_s * 1000,
         )
+
+
+def _variables(folders: Iterable[Path]) -> dict[str, str]:
+    """Return the variables of ``.env`` in folders of skills; one that cannot be read is logged."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        if not (folder / KEYS_FILE).is_file():
+            continue
+        try:
+            found |= read_keys(folder, {})
+        except ConfigError as error:
+            _log.warning("%s (%s)", error, error.hint)
+    return found

@@ -110,7 +110,7 @@ def check_arguments(method: Method, args: Sequence[Json], kwargs: Mapping[str, J
             name: _loosened(value, properties[name], method.parameters, known)
             for name, value in bound.items()
         }
-        misfit = _misfit(method.parameters_json, loosened)
+        misfit = _misfit(method.parameters_json, loosened, secret_arguments(method))
     except CallError:
         raise
     except TooLong as error:
@@ -120,6 +120,26 @@ def check_arguments(method: Method, args: Sequence[Json], kwargs: Mapping[str, J
     if misfit:
         raise bad_arguments(method, misfit)
     return loosened
+
+
+def secret_arguments(method: Method) -> frozenset[str]:
+    """Return the names of the arguments that are never shown, as a ``SecretStr`` is."""
+    return frozenset(
+        name for name, schema in method.parameters.get("properties", {}).items() if _is_secret(schema)
+    )
+
+
+def _is_secret(schema: Json) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    ways = schema.get("anyOf")
+    return schema.get("format") == "password" or (isinstance(ways, list) and any(map(_is_secret, ways)))
+
+
+def without_secrets(method: Method, arguments: Mapping[str, Json]) -> dict[str, Json]:
+    """Return arguments as people, models, traces and logs may see them."""
+    secret = secret_arguments(method)
+    return {name: "••••••" if name in secret and value else value for name, value in arguments.items()}
 
 
 def arguments_digest(arguments: Mapping[str, Json]) -> str:
@@ -200,12 +220,16 @@ def _scalar(text: str, kinds: Set[str]) -> Json:
     return text
 
 
-def _misfit(schema: str, value: Json) -> str:
-    """Return where a value does not fit a schema, given as JSON text; empty where it does."""
+def _misfit(schema: str, value: Json, secret: Set[str] = frozenset()) -> str:
+    """Return where a value does not fit a schema, given as JSON text; empty where it does.
+
+    Args:
+        secret: Names of the parts that are not quoted.
+    """
     if _plainly_fits(_parsed_schema(schema), value):
         return ""
     worst = worst_misfit(schema, value)
-    return "" if worst is None else _explained(worst)
+    return "" if worst is None else _explained(worst, secret)
 
 
 @functools.lru_cache(maxsize=2_048)
@@ -249,14 +273,16 @@ def _plainly_fits(schema: Json, value: Json) -> bool:
     )
 
 
-def _explained(error: "ValidationError") -> str:
-    path = ""
+def _explained(error: "ValidationError", secret: Set[str]) -> str:
+    path, is_secret = "", bool(secret & set(list(error.absolute_path)[:1]))
     for step in error.absolute_path:
         path += f"[{step}]" if isinstance(step, int) else f".{step}"
     message = (
-        error.message if len(error.message) <= 200 else Phrase("does not fit {rule!r}", rule=error.validator)
+        error.message
+        if len(error.message) <= 200 and not is_secret
+        else Phrase("does not fit {rule!r}", rule=error.validator)
     )
-    if error.validator == "anyOf" and isinstance(error.validator_value, list):
+    if error.validator == "anyOf" and not is_secret and isinstance(error.validator_value, list):
         kinds = [each.get("type") if isinstance(each, dict) else None for each in error.validator_value]
         if all(isinstance(kind, str) for kind in kinds):
             message = Phrase(

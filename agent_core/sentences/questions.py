@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from hassil import Alternative, Group, ListReference, Permutation, TextChunk
 
 from agent_core import limits
+from agent_core.schemas.arguments import secret_arguments
 from agent_core.sentences.templates import BadTemplate, parsed, slots_of
 from contracts.devices.registration import Method
 from contracts.wire import Json
@@ -16,6 +17,8 @@ def questions_of(method: Method, arguments: Mapping[str, Json]) -> dict[str, str
 
     A language has none where no sentence of the method has all arguments, or one is too long to be said.
     """
+    if secret_arguments(method) & arguments.keys():
+        return {}
     said = {name: _said(value) for name, value in arguments.items() if value is not None}
     if not all(said.values()):
         return {}

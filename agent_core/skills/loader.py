@@ -19,7 +19,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -443,7 +443,6 @@ def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..
     """Make the methods of a skill that declares settings; none for another.
 
     Raises:
-        ConfigError: The settings cannot be used.
         SchemaError: A field cannot be expressed as JSON.
     """
     model, stored = skill.Settings, skill.stored_settings
@@ -452,7 +451,7 @@ def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..
 
     def get_settings() -> Any:
         """Return the settings of this skill."""
-        return stored.value
+        return stored.shown
 
     def change_settings(**given: Any) -> Any:
         """Change settings of this skill; what is left out stays as it is."""
@@ -467,12 +466,28 @@ def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..
     change_settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(call_default_factory=True)
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty
+                if field.is_required()
+                else field.get_default(call_default_factory=True),
             )
             for name, field in model.model_fields.items()
         ]
     )
     return {
-        "get_settings": (method_schema(get_settings, "get_settings", _READ), get_settings),
-        "change_settings": (method_schema(change_settings, "change_settings", _CHANGE), change_settings),
+        "get_settings": (_partial(method_schema(get_settings, "get_settings", _READ)), get_settings),
+        "change_settings": (
+            _partial(method_schema(change_settings, "change_settings", _CHANGE)),
+            change_settings,
+        ),
     }
+
+
+def _partial(schema: MethodSchema) -> MethodSchema:
+    """Let a method take and return some of its fields: those that are needed may be set one by one."""
+    kept = {
+        name: {key: each for key, each in (part or {}).items() if key != "required"}
+        for name, part in (("parameters", schema.contract.parameters), ("result", schema.contract.result))
+    }
+    return replace(schema, contract=schema.contract.model_copy(update=kept))

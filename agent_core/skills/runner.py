@@ -13,6 +13,7 @@ from agent_core.skills.availability import explained, folder_of, unavailable
 from agent_core.skills.execution import Execution, ProgressSink
 from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
+from agent_core.skills.settings import SETTINGS_HINT, SETTINGS_METHODS
 from agent_core.skills.skill import Skill
 from contracts.devices.registration import Unavailable
 from contracts.errors import CallError, ErrorCode
@@ -200,7 +201,10 @@ class SkillRunner:
             path, called, positional, named, progress=progress, max_bytes=self._settings.max_result_bytes
         )
         await self._start(execution, owner, deadline)
-        return await self._ended(execution, deadline=deadline, allowed=allowed)
+        result = await self._ended(execution, deadline=deadline, allowed=allowed)
+        if method == "change_settings" and skill in self.unavailable:
+            await self._set_up(owner)
+        return result
 
     def find(self, skill: str, method: str) -> tuple[LoadedSkill, LoadedMethod]:
         """Look a method up.
@@ -222,9 +226,13 @@ class SkillRunner:
                 method=method,
                 hint=hint,
             )
-        if why := self.unavailable.get(skill):
+        if (why := self.unavailable.get(skill)) and method not in SETTINGS_METHODS:
             raise CallError(
-                ErrorCode.OFFLINE, "{skill} is unavailable: {reason}", skill=skill, reason=why.text
+                ErrorCode.OFFLINE,
+                "{skill} is unavailable: {reason}",
+                skill=skill,
+                reason=why.text,
+                hint=SETTINGS_HINT if why.kind == "settings" else "",
             )
         return owner, called
 
@@ -292,8 +300,15 @@ class SkillRunner:
         return work.result()
 
     async def _set_up(self, skill: LoadedSkill) -> None:
+        stored = skill.instance.stored_settings if isinstance(skill.instance, Skill) else None
+        if stored is not None and stored.missing:
+            why = Unavailable(kind="settings", reason=", ".join(stored.missing))
+            self.problems.append(LoadProblem(skill.name, why.text))
+            self.unavailable[skill.name] = why
+            return
         try:
             await self._hook(skill, "setup")
+            self.unavailable.pop(skill.name, None)
         except Exception as error:  # noqa: BLE001 - the author's code; the other skills go on
             _log.warning("%s could not be set up", skill.name, exc_info=error)
             folder = folder_of(type(skill.instance))

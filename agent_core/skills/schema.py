@@ -25,7 +25,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
 from pydantic_core import to_json as encode_json
 
-from agent_core.schemas.arguments import bad_arguments, bind
+from agent_core.schemas.arguments import bad_arguments, bind, secret_arguments
 from agent_core.sentences.responses import BadResponse, check_response
 from agent_core.skills.skill import MethodOptions
 from contracts.devices.registration import Method
@@ -100,9 +100,10 @@ class MethodSchema:
         try:
             return self.adapters[name].validate_json(encode_json(value, inf_nan_mode="constants"))
         except ValidationError as error:
-            raise bad_arguments(
-                self.contract, explain(error, what="field", root=name, show_value=True)
-            ) from error
+            is_shown = name not in secret_arguments(self.contract)
+            message = explain(error, what="field", root=name, show_value=is_shown)
+            # The error of pydantic quotes the value, too.
+            raise bad_arguments(self.contract, message) from (error if is_shown else None)
         except PydanticSerializationError as error:
             raise bad_arguments(self.contract, f"{name} is no JSON value") from error
 

@@ -83,10 +83,12 @@ class SkillContext:
     Attributes:
         data_dir: The skill's own folder; made when it is first asked for.
         sink: Where states and events go.
+        variables: Those of ``.env`` in the folder of skills, for settings.
     """
 
     data_dir: Path
     sink: SkillSink
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def skill_method(
@@ -193,7 +195,7 @@ class Skill:
         concurrency: How many calls of this skill run at the same time; further ones wait.
         homeassistant: By method or state, what it is in Home Assistant, beyond what follows from its name:
             ``{"set_level": {"component": "number", "unit": "%"}}``; see ``docs/home-assistant.md``.
-        Settings: What the owner can set, as a pydantic model in which each field has a default.
+        Settings: What the owner can set, as a pydantic model; the skill waits for fields without a default.
     """
 
     device_agnostic: ClassVar[bool] = False
@@ -227,7 +229,11 @@ class Skill:
 
     @property
     def settings(self) -> Any:
-        """The present values of its ``Settings``; the defaults while it is not hosted."""
+        """The present values of its ``Settings``; the defaults while it is not hosted.
+
+        Raises:
+            CallError: Some have no value yet. It is not set up then, but its constructor runs.
+        """
         if self.Settings is None:
             raise AttributeError(f"{type(self).__name__} declares no Settings")
         return self.stored_settings.value if self.stored_settings is not None else self.Settings()
@@ -238,7 +244,12 @@ class Skill:
         if self._stored_settings is None and self.Settings is not None and self._context is not None:
             from agent_core.skills.settings import StoredSettings
 
-            self._stored_settings = StoredSettings(self.Settings, self._context.data_dir)
+            self._stored_settings = StoredSettings(
+                self.Settings,
+                self._context.data_dir,
+                skill=type(self).__name__,
+                variables=self._context.variables,
+            )
         return self._stored_settings
 
     @property

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, Final, Literal, Protocol
 
 from agent_core import limits
-from agent_core.schemas.arguments import check_arguments
+from agent_core.schemas.arguments import check_arguments, secret_arguments, without_secrets
 from agent_core.search.catalogue import Catalogue, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
 from agent_core.sentences.questions import questions_of
@@ -138,7 +138,7 @@ class Consent:
                         device=device,
                     )
                 self._asked += 1
-                arguments = all_shown(call.arguments, wanted)
+                arguments = without_secrets(call.target.method, all_shown(call.arguments, wanted))
                 if await self._approved(self._confirmer, call.target, method, arguments, context):
                     return
                 self._refused.add(method)
@@ -254,7 +254,6 @@ class SkillCalls:
             CallError: If there is no result; it becomes an exception in the program.
         """
         with within(self._place), correlated(**self._ids), span("skill", path) as at:
-            at.note(arguments={**({"args": args} if args else {}), **kwargs} or None)
             match path.split("."):
                 case ["device" | "devices" | "device_manager", "search_skills" as name]:
                     page = await self._catalogue.search(_only_text(name, args, kwargs, "query", default=""))
@@ -266,7 +265,10 @@ class SkillCalls:
                     return await self._catalogue.describe(_only_text(name, args, kwargs, "path"))
                 case ["device" | "devices" | "device_manager", "get_skill_info" as name]:
                     return await self._catalogue.describe_skill(_only_text(name, args, kwargs, "name"))
-            return await self._call(await self._catalogue.resolve(path), args, kwargs, at)
+            target = await self._catalogue.resolve(path)
+            if not secret_arguments(target.method):
+                at.note(arguments={**({"args": args} if args else {}), **kwargs} or None)
+            return await self._call(target, args, kwargs, at)
 
     async def call(self, target: Target, args: list[Json], kwargs: dict[str, Json]) -> Json:
         """Call a method that was found, asking the person first where that is needed.
@@ -280,7 +282,8 @@ class SkillCalls:
     async def _call(self, target: Target, args: list[Json], kwargs: dict[str, Json], at: Span) -> Json:
         at.device = target.device
         arguments = check_arguments(target.method, args, kwargs)
-        at.note(arguments=arguments or None)
+        shown = without_secrets(target.method, arguments)
+        at.note(arguments=shown or None)
         id_ = f"{self._context.turn}-{next(self._numbers)}"
 
         def tell(
@@ -300,7 +303,7 @@ class SkillCalls:
                 )
             )
 
-        tell("called", arguments)
+        tell("called", shown)
         try:
             result = await self._confirmed_call(
                 SkillCall(

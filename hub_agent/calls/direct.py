@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agent_core.finder import DirectoryCatalogue
 from agent_core.gateway.protocol import ToolCall
-from agent_core.schemas.arguments import arguments_digest, check_arguments
+from agent_core.schemas.arguments import arguments_digest, check_arguments, without_secrets
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import find_target
 from agent_core.sentences.questions import questions_of
@@ -113,7 +113,7 @@ class DirectCalls:
                 method=f"{target.skill}.{target.method.name}",
                 summary=target.method.summary,
                 questions=questions_of(target.method, arguments),
-                arguments=all_shown(arguments, error),
+                arguments=without_secrets(target.method, all_shown(arguments, error)),
             )
             token = self.confirmations.issue(_act(asking, target, arguments))
             raise ConfirmationNeeded(error, call=shown, confirmation=token) from None

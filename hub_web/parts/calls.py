@@ -19,7 +19,6 @@ from hub_server.http.skills import call_skill
 from hub_web import limits
 from hub_web.parts.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
-from hub_web.parts.schema import fields_of
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import view
 
@@ -71,13 +70,8 @@ def flag_legend() -> None:
                 Words("dd", meaning)
 
 
-async def call(
-    device: str, skill: str, method: str, arguments: Mapping[str, Json], *, secret: Collection[str] = ()
-) -> CallResult | None:
+async def call(device: str, skill: str, method: str, arguments: Mapping[str, Json]) -> CallResult | None:
     """Call a method, and ask the person where it needs a confirmation.
-
-    Args:
-        secret: Arguments that are not shown.
 
     Returns:
         The result, and ``text`` in words; None where the person said no.
@@ -90,7 +84,7 @@ async def call(
         return await view.api(call_skill, body)
     except ConfirmationNeeded as needed:
         asked = needed.call
-        show = partial(show_call, asked, secret=secret)
+        show = partial(show_call, asked)
         if not await view.ask(as_question(asked) or text("Run this?"), yes=text("Run it"), show=show):
             return None
         confirmed = body.model_copy(update={"confirmation": needed.confirmation})
@@ -102,9 +96,8 @@ async def call_by_form(form: SchemaForm, skill: SkillBody, method: MethodBody) -
     arguments = form.read()
     if arguments is None:
         return None
-    secret = [field.name for field in fields_of(method.parameters) if field.kind == "secret"]
     try:
-        return await call(skill.device, skill.skill, method.name, arguments, secret=secret)
+        return await call(skill.device, skill.skill, method.name, arguments)
     except StrawberryError as error:
         if status_of(error)[0] != 422:
             raise
@@ -120,18 +113,17 @@ def as_question(asked: CallToConfirm) -> str:
     return f"{summary}?" if summary else ""
 
 
-def show_call(asked: CallToConfirm, *, secret: Collection[str] = (), cut: bool = False) -> None:
-    """Show a call that a person must confirm, with its real arguments.
+def show_call(asked: CallToConfirm, *, cut: bool = False) -> None:
+    """Show a call that a person must confirm, with its real arguments but for secrets.
 
     Args:
-        secret: Arguments that are not shown.
         cut: Whether the arguments are not whole.
     """
-    is_said = bool(asked.questions.get(LANGUAGE.get())) and not secret
+    is_said = bool(asked.questions.get(LANGUAGE.get()))
     with ui.element("dl").classes("sb-facts"):
         # All arguments are in the question; as they are sent, they are one click behind.
         if not is_said:
-            _show_arguments(asked, secret=secret, cut=cut)
+            _show_arguments(asked, cut=cut)
         # Below the arguments, which are of any length: nothing in them can hide these.
         Words("dt", text("Device"))
         Words("dd", escaped(asked.device_name), "sb-strong")
@@ -141,15 +133,15 @@ def show_call(asked: CallToConfirm, *, secret: Collection[str] = (), cut: bool =
         with ui.element("details").classes("sb-more"):
             Words("summary", text("What exactly is called"))
             with ui.element("dl").classes("sb-facts"):
-                _show_arguments(asked, secret=secret, cut=cut)
+                _show_arguments(asked, cut=cut)
                 _show_method(asked)
 
 
-def _show_arguments(asked: CallToConfirm, *, secret: Collection[str], cut: bool) -> None:
+def _show_arguments(asked: CallToConfirm, *, cut: bool) -> None:
     for name, value in asked.arguments.items():
         said = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
         Words("dt", escaped(human(name)))
-        Words("dd", "••••••" if name in secret else escaped(said, keep="\n"), "sb-mono")
+        Words("dd", escaped(said, keep="\n"), "sb-mono")
     if cut:
         Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
 

@@ -122,6 +122,55 @@ def test_a_skill_beside_the_hub_reads_neither_its_key_nor_the_owners_token(up: H
             assert "Permission denied" in refused.stderr
 
 
+RADIO = """
+from pydantic import BaseModel, SecretStr
+
+from spoke import Skill
+
+
+class RadioSkill(Skill):
+    class Settings(BaseModel):
+        station: str
+        key: SecretStr
+        pin: SecretStr
+        volume: int = 30
+
+    def play(self) -> str:
+        return f"{self.settings.station} at {self.settings.volume}"
+"""
+
+
+def test_settings_are_shown_without_secrets_and_secrets_are_never_taken_from_the_command_line(
+    up: House,
+) -> None:
+    with up as house:
+        folder = house.home / "skills"
+        folder.mkdir()
+        (folder / "radio.py").write_text(RADIO)
+        (folder / ".env").write_text("RADIO_PIN=p1nn\n")
+        house.start_up()
+        device = _online(house)["id"]
+        lacking = house.cli("call", device, "RadioSkill.play")
+        assert "a setting is missing: station, key" in lacking.stderr
+        refused = house.cli("skills", "settings", "RadioSkill", "key=s3cret")
+        assert refused.returncode == 1
+        assert "key is a secret" in refused.stderr
+        changed = house.cli(
+            "skills", "settings", "RadioSkill", "station=one", "key", "--yes", given="s3cret\n"
+        )
+        assert changed.stdout.splitlines() == [
+            "station: one",
+            "key: **********",
+            "pin: **********",
+            "volume: 30",
+        ]
+        assert house.json("skills", "settings", "RadioSkill")["missing"] == []
+        assert house.json("call", device, "RadioSkill.play") == "one at 30"
+        asked = house.cli("skills", "settings", "RadioSkill", "volume=40", "key", given="other\n")
+        assert "key='••••••'" in asked.stderr
+        assert not any(secret in asked.stderr + house.log("up") for secret in ("s3cret", "other", "p1nn"))
+
+
 def test_a_local_spoke_that_cannot_start_is_reported_and_the_rest_is_ready(up: House) -> None:
     with up as house:
         (house.home / "spoke").mkdir()

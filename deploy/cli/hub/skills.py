@@ -1,7 +1,6 @@
 """``strawberry skills``, ``call``, ``exec`` and ``audit``: what devices can do, doing it, what was done."""
 
 import argparse
-import json
 import sys
 from functools import partial
 from typing import Any, Final
@@ -9,7 +8,6 @@ from typing import Any, Final
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.record import AuditEntry, AuditPage
 from contracts.answers.skills import (
-    CallResult,
     MethodsBody,
     ProviderAnswer,
     ResultBody,
@@ -19,9 +17,10 @@ from contracts.answers.skills import (
     UnavailableBody,
 )
 from contracts.errors import ConfigError, StrawberryError
-from deploy.cli.client import NeedsConfirmation, api, hub_of
+from deploy.cli.client import api, hub_of
+from deploy.cli.hub.calling import call_method, typed_value
+from deploy.cli.hub.skill_settings import settings
 from deploy.cli.resources import add_declared
-from deploy.cli.terminal.asking import agreed, call_question
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.parser import Parser, positive
 from deploy.cli.terminal.tables import moment
@@ -153,24 +152,11 @@ def call(options: argparse.Namespace) -> int:
         "kwargs": kwargs,
         "text": not options.json,
     }
-    client = hub_of(options)
-    try:
-        with waiting(options.method):
-            answer = client.post("/api/skills/call", body, CallResult)
-    except NeedsConfirmation as wanted:
-        if not _confirmed(options, wanted):
-            note("Not confirmed; nothing was done.")
-            return 1
-        confirmed = {**body, "confirmation": wanted.confirmation}
-        with waiting(options.method):
-            answer = client.post("/api/skills/call", confirmed, CallResult)
+    answer = call_method(hub_of(options), body)
+    if answer is None:
+        return 1
     Output(options.json).result(answer.result, text=answer.text)
     return 0
-
-
-def _confirmed(options: argparse.Namespace, wanted: NeedsConfirmation) -> bool:
-    question = call_question(f"{options.device}: {options.method}", wanted.arguments)
-    return agreed(question, otherwise="Nothing was done. Run it in a terminal.")
 
 
 def _arguments(words: list[str]) -> tuple[list[Any], dict[str, Any]]:
@@ -180,22 +166,12 @@ def _arguments(words: list[str]) -> tuple[list[Any], dict[str, Any]]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name.isidentifier():
-            args.append(_value(word))
+            args.append(typed_value(word))
         elif name in kwargs:
             raise ConfigError(f"{name} is given twice", hint="Give each argument once.")
         else:
-            kwargs[name] = _value(text)
+            kwargs[name] = typed_value(text)
     return args, kwargs
-
-
-def _value(text: str) -> Any:
-    """Read what only JSON can say as JSON; the hub turns plain text into what the method takes."""
-    if text[:1] in ("{", "[", '"') or text == "null":
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    return text
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -277,6 +253,16 @@ def register_skills(parser: Parser) -> None:
     command = actions.add_parser("allow", run=allow, hub=True)
     command.add_argument("path", help="as 'skills list' shows it, for example devices.nas.PowerSkill.tidy")
     command.add_argument("--ask", action="store_true", help="take it back: you are asked again")
+    command = actions.add_parser("settings", run=settings, hub=True)
+    command.add_argument("skill", metavar="NAME", help="for example WeatherSkill")
+    command.add_argument(
+        "changes",
+        metavar="SETTING=VALUE",
+        nargs="*",
+        help="what to change; a secret by its name alone, and you are asked for it",
+    )
+    command.add_argument("--device", help="its name, key or id, where several devices have the skill")
+    command.add_argument("--yes", action="store_true", help="change it without a question")
     command = actions.add_parser("prefer", run=prefer, hub=True)
     command.add_argument("skill", help="for example CalculatorSkill")
     command.add_argument("devices", metavar="DEVICE", nargs="*", help="first one first")

@@ -391,8 +391,11 @@ async def _settings(skill: SkillBody, method: MethodBody) -> None:
         view.notify(text("Saved"))
         return True
 
+    values = present.result if present is not None and isinstance(present.result, dict) else {}
+    properties = method.parameters.get("properties", {})
+    missing = [name for name, each in properties.items() if "default" not in each and name not in values]
     with view.form(text("Settings of {skill}", skill=human(skill.skill)), save):
-        form = SchemaForm(method.parameters, present.result if present else None)
+        form = SchemaForm({**method.parameters, "required": missing}, values)
 
 
 def _difference(before: str, after: str, *, label: str) -> None:

@@ -2,15 +2,17 @@
 
 import logging
 import stat
+from dataclasses import replace
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
+from agent_core.schemas.arguments import check_arguments, without_secrets
 from agent_core.skills.loader import expose
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import Skill, attach
-from contracts.errors import CallError, ConfigError, ErrorCode
+from contracts.errors import CallError, ErrorCode
 
 
 class CoffeeSkill(Skill):
@@ -84,14 +86,66 @@ def test_a_stored_value_that_no_longer_fits_is_left_out(hosted, tmp_path, caplog
     assert hosted().skills["CoffeeSkill"].instance.settings.strength == "mild"
 
 
-def test_a_skill_has_the_defaults_while_nobody_hosts_it_and_each_setting_has_one(hosted):
+def test_a_skill_has_the_defaults_while_nobody_hosts_it():
     assert CoffeeSkill().brew() == "1 mild "
 
-    class NeedySkill(Skill):
-        class Settings(BaseModel):
-            host: str
 
-        def go(self) -> None: ...
+class WeatherSkill(Skill):
+    """The weather outside."""
 
-    with pytest.raises(ConfigError, match="host has no default"):
-        hosted(NeedySkill)
+    was_set_up = 0
+
+    class Settings(BaseModel):
+        city: str
+        key: SecretStr = Field(min_length=4)
+        days: int = 3
+
+    async def setup(self) -> None:
+        self.was_set_up += 1
+
+    def forecast(self) -> str:
+        """Return the forecast."""
+        return f"{self.settings.city} {self.settings.key.get_secret_value()} {self.settings.days}"
+
+
+async def test_a_skill_waits_for_what_its_settings_lack_and_is_set_up_once_they_are_there(hosted):
+    async with hosted(WeatherSkill) as runner:
+        skill = runner.skills["WeatherSkill"].instance
+        with pytest.raises(CallError, match="WeatherSkill is unavailable: a setting is missing: city, key"):
+            await runner.run("WeatherSkill", "forecast")
+        assert await runner.run("WeatherSkill", "get_settings") == {"days": 3}
+        await runner.run("WeatherSkill", "change_settings", kwargs={"city": "Bonn"}, confirmed=True)
+        with pytest.raises(CallError, match="a setting is missing: key"):
+            await runner.run("WeatherSkill", "forecast")
+        assert skill.was_set_up == 0
+        shown = await runner.run("WeatherSkill", "change_settings", kwargs={"key": "s3cret"}, confirmed=True)
+        assert shown == {"city": "Bonn", "key": "**********", "days": 3}
+        assert await runner.run("WeatherSkill", "forecast") == "Bonn s3cret 3"
+        assert (skill.was_set_up, runner.unavailable) == (1, {})
+
+
+def test_settings_come_from_the_variables_of_the_folder_until_a_person_sets_them(make_context, tmp_path):
+    def hosted(**variables: str) -> WeatherSkill:
+        skill = WeatherSkill()
+        attach(skill, replace(make_context("WeatherSkill"), variables=variables))
+        return skill
+
+    variables = {"WEATHER_CITY": "Bonn", "WEATHER_KEY": "from .env", "WEATHER_DAYS": "many"}
+    skill = hosted(**variables)
+    assert skill.forecast() == "Bonn from .env 3"
+    skill.stored_settings.change({"city": "Ulm"})
+    assert hosted(**variables).forecast() == "Ulm from .env 3"
+    assert "from .env" not in (tmp_path / "data" / "WeatherSkill" / "settings.json").read_text()
+
+
+async def test_no_error_shows_a_secret(hosted):
+    async with hosted(WeatherSkill) as runner:
+        method = runner.skills["WeatherSkill"].methods["change_settings"].contract
+        with pytest.raises(CallError) as told:
+            await runner.run("WeatherSkill", "change_settings", kwargs={"key": "s3c"}, confirmed=True)
+        assert "s3c" not in f"{told.value}{told.value.hint}{told.value.__cause__}"
+        with pytest.raises(CallError) as told:
+            check_arguments(method, [], {"key": "s3c"})
+        assert "s3c" not in f"{told.value}{told.value.hint}"
+        shown = without_secrets(method, {"city": "Bonn", "key": "s3cret"})
+        assert shown == {"city": "Bonn", "key": "••••••"}

@@ -1,0 +1,111 @@
+"""``strawberry skills settings``: what the owner of a device sets of a skill."""
+
+import argparse
+import sys
+from typing import Any, Final
+
+from contracts.answers.skills import MethodsBody, SkillBody
+from contracts.errors import ConfigError, NotFound
+from deploy.cli.client import HubClient, api, hub_of
+from deploy.cli.hub.calling import call_method, typed_value
+from deploy.cli.terminal.asking import typed_unseen
+from deploy.cli.terminal.output import Output, note
+
+_CHANGE: Final = "change_settings"
+
+
+def settings(options: argparse.Namespace) -> int:
+    """Show the settings of a skill, or change some.
+
+    Shows the settings of a skill without its secrets, or changes those that you name. Secrets that are
+    missing, and those that you name without a value, are asked for and not shown while you type.
+    """
+    client = hub_of(options)
+    skill = _found(client, options.skill, options.device)
+    properties = next(each for each in skill.methods if each.name == _CHANGE).parameters["properties"]
+    given = _given(options.changes, properties)
+    shown = _shown(client, skill)
+    wanted = [name for name, value in given.items() if value is None]
+    if not options.changes:
+        wanted += [name for name in _missing(properties, shown) if _is_secret(properties[name])]
+    if sys.stdin.isatty() or options.changes:
+        given |= {name: _unseen(name) for name in wanted}
+    if given:
+        if call_method(client, _body(skill, _CHANGE, given), yes=options.yes) is None:
+            return 1
+        shown = _shown(client, skill)
+    missing = _missing(properties, shown)
+    lines = [f"{name}: {'(missing)' if name in missing else _text(shown.get(name))}" for name in properties]
+    Output(options.json).result({"settings": shown, "missing": missing}, text="\n".join(lines))
+    if missing:
+        words = " ".join(each if _is_secret(properties[each]) else f"{each}=…" for each in missing)
+        note(f"{skill.skill} waits for them: 'strawberry skills settings {skill.skill} {words}'.")
+    return 0
+
+
+def _found(client: HubClient, name: str, device: str | None) -> SkillBody:
+    path = api("skills", "methods", skill=name, device=device)
+    found = [
+        skill
+        for skill in client.get(path, MethodsBody).skills
+        if any(method.name == _CHANGE for method in skill.methods)
+    ]
+    match found:
+        case [skill]:
+            return skill
+        case []:
+            raise NotFound(
+                "there is no {name} with settings",
+                name=name,
+                hint="'strawberry skills list' shows the skills, and which have change_settings.",
+            )
+    devices = ", ".join(each.device for each in found)
+    raise ConfigError(f"{name} is on several devices: {devices}", hint="Choose one with --device.")
+
+
+def _given(changes: list[str], properties: dict[str, Any]) -> dict[str, Any]:
+    """Return what is to be set; None for a secret that is asked for."""
+    given: dict[str, Any] = {}
+    for change in changes:
+        name, equals, text = change.partition("=")
+        if name not in properties:
+            known = ", ".join(properties)
+            raise ConfigError(f"there is no setting {name!r}", hint=f"The settings are {known}.")
+        if equals and _is_secret(properties[name]):
+            raise ConfigError(
+                f"{name} is a secret, which others could see on a command line",
+                hint=f"Leave the value out, and you are asked for it: {name}",
+            )
+        if not equals and not _is_secret(properties[name]):
+            raise ConfigError(f"{name} has no value", hint=f"Write {name}=VALUE.")
+        given[name] = typed_value(text) if equals else None
+    return given
+
+
+def _unseen(name: str) -> str:
+    value = typed_unseen(f"{name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not value:
+        raise ConfigError(f"no value was given for {name}", hint="Nothing was changed.")
+    return value
+
+
+def _shown(client: HubClient, skill: SkillBody) -> dict[str, Any]:
+    answer = call_method(client, _body(skill, "get_settings", {}))
+    return answer.result if answer is not None and isinstance(answer.result, dict) else {}
+
+
+def _missing(properties: dict[str, Any], shown: dict[str, Any]) -> list[str]:
+    return [name for name, each in properties.items() if "default" not in each and name not in shown]
+
+
+def _is_secret(schema: dict[str, Any]) -> bool:
+    ways = schema.get("anyOf") or [schema]
+    return any(way.get("format") == "password" for way in ways)
+
+
+def _body(skill: SkillBody, method: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {"device": skill.device, "skill": skill.skill, "method": method, "kwargs": kwargs}
+
+
+def _text(value: Any) -> str:
+    return "(empty)" if value in (None, "") else str(value)
