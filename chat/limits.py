@@ -38,3 +38,8 @@ OPERATION_END_S: Final = 5.0
 """How long an operation that changes something may take to end after the page that called it is gone."""
 TASK_RETRY_S: Final = (1.0, 60.0)
 """First and longest wait before lasting work that failed runs again."""
+
+# Requests to servers of others.
+
+ADDRESSES_TRIED: Final = 3
+CONNECT_S: Final = 5.0

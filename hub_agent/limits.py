@@ -11,8 +11,6 @@ PAGE_CHARS: Final = 7_000
 """Of one answer: what a model is shown of a tool's result in one piece."""
 FILES_LISTED: Final = 200
 MOST_REDIRECTS: Final = 3
-ADDRESSES_TRIED: Final = 3
-TOOL_CONNECT_S: Final = 5.0
 TAIL_BYTES: Final = 8 * 1024
 """Bytes read beyond what is shown: a secret at the cut must be seen whole to be taken out."""
 SHORTEST_SECRET: Final = 4

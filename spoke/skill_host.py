@@ -21,6 +21,7 @@ from contracts.devices.registration import Registration, Unavailable
 from contracts.devices.rpc import Call
 from contracts.errors import CallError, ConfigError, ErrorCode, StillRunning
 from contracts.wire import Json
+from spoke.integrations import enabled, find
 from spoke.settings import SpokeSettings
 
 _log = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ class SkillHost:
     @classmethod
     async def load(cls, settings: SpokeSettings, *, device: str, sink: SkillSink) -> Self:
         """Load the skills in the folders of the settings; a broken one is logged and skipped."""
-        directories = [*([_SAMPLES] if settings.samples else []), *settings.skills]
+        chosen = [find(name) for name in enabled(settings.directory)]
+        directories = [*([_SAMPLES] if settings.samples else []), *chosen, *settings.skills]
 
         variables = _variables(settings.skills)
 

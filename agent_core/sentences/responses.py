@@ -6,9 +6,9 @@ A template is text with placeholders, in the language of the sentence::
 
 ``{result}`` is the whole result, ``{result.field}`` a part of it, ``{name}`` an argument of the call. A
 field of a list is that of all its items. A format after a colon chooses: ``{…:on|off}`` one of two texts by
-truth, ``{…:GB}`` a number of bytes in that unit without its name. Text in square brackets is left out where
-a placeholder in it gives nothing. There are no expressions, no attributes and no calls: templates and
-results come from devices.
+truth, ``{…:rain=Regen|snow=Schnee}`` a text by the value (another value is said as it is), ``{…:GB}`` a
+number of bytes in that unit without its name. Text in square brackets is left out where a placeholder in it
+gives nothing. There are no expressions, no attributes and no calls: templates and results come from devices.
 """
 
 import re
@@ -262,12 +262,16 @@ class _Renderer:
             schema = root.get("properties", {}).get(name, {})
         for step in steps:
             value, schema = _step(value, step), _part(schema, step, root)
-        if format_ is not None and "|" in format_:
-            one, _, other = format_.partition("|")
-            return one if value else other
+        choices = format_.split("|") if format_ is not None and "|" in format_ else []
+        is_by_value = bool(choices) and all("=" in each for each in choices)
+        if choices and not is_by_value:
+            return choices[0] if value else "|".join(choices[1:])
         if value in _EMPTY:
             return None
-        if format_ is None:
+        if is_by_value and isinstance(value, str):
+            texts = dict(each.split("=", 1) for each in choices)
+            return texts.get(value, value)
+        if format_ is None or is_by_value:
             return _text(value, schema, root, self.words)
         if isinstance(value, bool) or not isinstance(value, int | float) or format_ not in _BYTE_UNITS:
             return None

@@ -243,17 +243,17 @@ def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) ->
     This imports the files, so it blocks and it runs their code.
 
     Args:
-        directories: Folders; one that does not exist is a problem.
+        directories: Folders, and single files; one that does not exist is a problem.
         make_context: Called for each class that inherits from ``Skill``, before its constructor.
     """
     importlib.invalidate_caches()
     found = LoadedSkills([], [])
     origins: dict[str, Path] = {}
     for directory in directories:
-        if not directory.is_dir():
+        if not directory.exists():
             found.problems.append(LoadProblem(str(directory), "there is no such folder"))
             continue
-        for entry in sorted(directory.iterdir()):
+        for entry in sorted(directory.iterdir()) if directory.is_dir() else [directory]:
             if not _holds_skills(entry):
                 continue
             try:

@@ -10,13 +10,13 @@ from pydantic import TypeAdapter
 
 from agent_core.skills.loader import LoadedMethod
 from agent_core.skills.schema import MethodSchema
+from chat.outbound import PrivateAddress, answered
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, LinkError
 from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_agent import limits
 from hub_agent.agents.profile import SECRET, HttpParameter, HttpTool
-from hub_agent.outbound import PrivateAddress, answered
 
 if TYPE_CHECKING:
     import httpx

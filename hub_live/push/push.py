@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from sqlmodel import Session, col, delete, select
 
+from chat.outbound import answered
 from contracts.answers.live import PushDevice
 from contracts.devices.presence import Revocation
 from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, StrawberryError
 from contracts.text import shortened
-from hub_agent.outbound import answered
 from hub_agent.tables import EventRow
 from hub_live import limits
 from hub_live.push.tables import PushRow

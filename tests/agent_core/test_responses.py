@@ -57,6 +57,8 @@ def method(template: str = "", hint: Any = None, *, language: str = "en", read_o
         ("By {result.artists}.", {"artists": ["A", "B", "C"]}, "By A, B and C."),
         ("Your notes: {result.title}.", [{"title": "One"}, {"title": "Two"}], "Your notes: One and Two."),
         ("{result}", "{percent} [is] {result}", "{percent} [is] {result}"),
+        ("Es ist {result:rain=Regen|snow=Schnee}.", "snow", "Es ist Schnee."),
+        ("Es ist {result:rain=Regen|snow=Schnee}.", "hail", "Es ist hail."),
     ],
 )
 def test_a_template_says_the_result(template: str, result: Json, text: str) -> None:

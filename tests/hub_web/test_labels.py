@@ -16,6 +16,7 @@ from hub_live.topics.skill import BusSkill
 from hub_live.watchers.skill import WatcherSkill
 from hub_live.world.world import WorldSkill
 from hub_server.help_skill import HelpSkill
+from spoke.integrations import available, skill_of
 from spoke.nodes.skill import NodesSkill
 from spoke.samples.calculator import CalculatorSkill
 from spoke.samples.camera import CameraSkill
@@ -32,12 +33,13 @@ OF_THE_HUB = (
     *(WatcherSkill, WorldSkill),
 )
 OF_DEVICES = (CalculatorSkill, CameraSkill, GpioSkill, LampSkill, MediaSkill, NodesSkill, NotesSkill)
+_OTHERS = (SerialSkill, SystemSkill, TimeSkill)
 SAME = {"filter", "format", "name", "text", "pause", "pins", "timer", "topic", "topics"}
 SAME |= {"GpioSkill", "HomeAssistantSkill"}
 """What is the same in both languages."""
 
 
-@pytest.mark.parametrize("kind", [*OF_THE_HUB, *OF_DEVICES, SerialSkill, SystemSkill, TimeSkill])
+@pytest.mark.parametrize("kind", [*OF_THE_HUB, *OF_DEVICES, *map(skill_of, available()), *_OTHERS])
 def test_every_bundled_skill_has_its_names_in_german(kind: type[Skill]) -> None:
     loaded, _ = expose(object.__new__(kind))
     registration = loaded.registration

@@ -36,7 +36,7 @@ NOT_SHOWN = (
     *(
         "agent_core/search/catalogue.py",
         "hub_agent/agents/http_tools.py",
-        "hub_agent/outbound.py",
+        "chat/outbound.py",
         "agent_core/search/targets.py",
         "agent_core/skills/results.py",
     ),

@@ -18,6 +18,7 @@ from contracts.answers.skills import (
 )
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import api, hub_of
+from deploy.cli.hub import integrations
 from deploy.cli.hub.calling import call_method, typed_value
 from deploy.cli.hub.skill_settings import settings
 from deploy.cli.resources import add_declared
@@ -267,6 +268,11 @@ def register_skills(parser: Parser) -> None:
     command.add_argument("skill", help="for example CalculatorSkill")
     command.add_argument("devices", metavar="DEVICE", nargs="*", help="first one first")
     command.add_argument("--reset", action="store_true", help="forget the order")
+    actions.add_parser("available", run=integrations.available)
+    command = actions.add_parser("enable", run=integrations.enable)
+    command.add_argument("name", help="as 'skills available' shows it, for example weather")
+    command.add_argument("settings", metavar="SETTING=VALUE", nargs="*", help="its settings, but no secret")
+    actions.add_parser("disable", run=integrations.disable).add_argument("name", help="for example weather")
     add_declared(actions, "skills")
 
 

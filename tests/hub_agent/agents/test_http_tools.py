@@ -15,10 +15,10 @@ import pytest
 from pydantic import ValidationError
 
 from agent_core.schemas.arguments import check_arguments
+from chat.outbound import _tls, is_public
 from contracts.errors import CallError
 from hub_agent.agents.http_tools import http_method
 from hub_agent.agents.profile import HttpTool
-from hub_agent.outbound import _tls, is_public
 from identity.certificates import Authority
 
 SECRET = "k3y/with+odd&letters"

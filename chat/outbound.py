@@ -10,9 +10,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from chat import limits
 from contracts.addresses import DEFAULT_PORTS, bracketed
 from contracts.errors import LinkError
-from hub_agent import limits
 from identity.certificates import client_context
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def answered(
                 parts._replace(netloc=f"{bracketed(address)}:{port}").geturl(),
                 headers={**headers, "host": parts.netloc},
                 content=body,
-                extensions={"sni_hostname": host, "timeout": {"connect": limits.TOOL_CONNECT_S}},
+                extensions={"sni_hostname": host, "timeout": {"connect": limits.CONNECT_S}},
             )
             try:
                 response = await transport.handle_async_request(request)
