@@ -230,3 +230,11 @@ MAX_CORRECTIONS: Final = 8
 MAX_EXAMPLES: Final = 200
 NEAREST_EXAMPLES: Final = 3
 MAX_INTENT_ANSWER: Final = 2_000
+
+# Skills in processes of their own: what such a process may say.
+
+ISOLATED_FRAME_BYTES: Final = 4 * 1024 * 1024
+"""Of one message: the registration of a skill with hundreds of methods; a result has 256 KiB."""
+ISOLATED_SKILLS: Final = 20
+"""Of one file or folder."""
+ISOLATED_PROBLEMS: Final = 300

@@ -88,3 +88,23 @@ LOG_FOLLOWED_S: Final = 840.0
 """How long one call follows a log; it may last 900 s."""
 LOG_LINES_PER_SECOND: Final = 200
 """Lines of a followed log in a second: each is a signed message through the broker."""
+
+# Skills in processes of their own.
+
+SKILL_MEMORY_BYTES: Final = 1024**3
+"""Of such a process, and of all that it starts together."""
+SKILL_PROCESSES: Final = 64
+"""Processes of one such skill; where there are no cgroups, its threads count like processes of the user."""
+SKILL_WATCH_S: Final = 1.0
+"""How often memory and processes are counted; a leak between two looks meets the limit of the system."""
+SKILL_START_S: Final = 10.0
+"""How long the start of a device waits for them; one that takes longer is offered later."""
+SKILL_RESTART_S: Final = (1.0, 300.0)
+SKILL_OUTPUT_BYTES: Final = 16 * 1024 * 1024
+"""What one may write at once, and a fifth of it in each second: a gigabyte ends it in seconds."""
+SKILL_OUTPUT_LINES: Final = 20
+"""Lines of its output that are logged in a second on average; ten times as many at once."""
+SKILL_LINE: Final = 500
+"""Characters of such a line."""
+SKILL_PUBLISHED_PER_SECOND: Final = 200
+"""States and events that are read from it; what it publishes beyond ends it. The bus takes a tenth."""

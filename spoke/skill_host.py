@@ -4,7 +4,9 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -16,12 +18,15 @@ from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, load_skil
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink, attach
 from bus.rpc import ProgressSink
-from chat.tasks import happens
+from chat.tasks import happens, open_tasks
 from contracts.devices.registration import Registration, Unavailable
 from contracts.devices.rpc import Call
 from contracts.errors import CallError, ConfigError, ErrorCode, StillRunning
+from contracts.names import HUB_SKILLS
 from contracts.wire import Json
+from spoke import limits
 from spoke.integrations import enabled, find
+from spoke.isolation.skill_process import SkillProcess, this_python
 from spoke.settings import SpokeSettings
 
 _log = logging.getLogger(__name__)
@@ -41,10 +46,14 @@ class SkillHost:
         device: str,
         unavailable: Mapping[str, Unavailable] | None = None,
         settings: RunnerSettings | None = None,
+        isolated: Sequence[SkillProcess] = (),
     ) -> None:
         self._runner = SkillRunner(skills, settings=settings)
         self._loading_problems = problems
         self._not_loaded = dict(unavailable or {})
+        self._isolated = isolated
+        self._owners: dict[str, SkillProcess | None] = dict.fromkeys(self._runner.skills)
+        self._processes = AsyncExitStack()
         self._device = device
         self._running = 0
         self._idle = asyncio.Event()
@@ -72,16 +81,22 @@ class SkillHost:
             nodes = NodesSkill(settings.nodes)
             attach(nodes, make_context(NodesSkill.__name__))
             skills = [expose(nodes)[0], *(skill for skill in skills if skill.name != NodesSkill.__name__)]
+        isolated = [
+            SkillProcess(entry, data=settings.directory / "data", sink=sink, python=this_python)
+            for entry in found.isolated
+        ]
         return cls(
             skills,
             found.problems,
             device=device,
             unavailable=found.unavailable,
             settings=settings.runner,
+            isolated=isolated,
         )
 
     async def __aenter__(self) -> Self:
         await self._runner.__aenter__()
+        await self._start_isolated()
         for problem in self.problems:
             hint = problem.hint and f" ({problem.hint})"
             _log.warning("%s: %s: %s%s", problem.what, problem.path, problem.message, hint)
@@ -91,10 +106,39 @@ class SkillHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._runner.__aexit__(kind, error, trace)
+        await self._processes.aclose()
+
+    async def _start_isolated(self) -> None:
+        """Start the skills that have processes of their own, and offer those that are ready soon."""
+        if not self._isolated:
+            return
+        tasks = await self._processes.enter_async_context(open_tasks())
+        for each in self._isolated:
+            each.changed = partial(self._offer, each)
+            tasks.create_task(each.run(), name=f"skill {each.entry.name}")
+        waiting = [tasks.create_task(each.settled.wait()) for each in self._isolated]
+        await asyncio.wait(waiting, timeout=limits.SKILL_START_S)
+        for each in self._isolated:
+            self._offer(each)
+
+    def _offer(self, process: SkillProcess) -> None:
+        """Offer the skills of a process as they are now."""
+        failed = process.unavailable
+        for name in {*process.skills, *failed}:
+            if name in HUB_SKILLS or self._owners.setdefault(name, process) is not process:
+                continue
+            for before in (self._not_loaded, self._runner.unavailable):
+                before.pop(name, None)
+            if name in process.skills:
+                self._runner.skills[name] = process.skills[name]
+            if name in failed:
+                place = self._runner.unavailable if name in process.skills else self._not_loaded
+                place[name] = failed[name]
 
     @property
     def problems(self) -> list[LoadProblem]:
-        return [*self._loading_problems, *self._runner.problems]
+        isolated = (problem for each in self._isolated for problem in each.problems)
+        return [*self._loading_problems, *self._runner.problems, *isolated]
 
     @property
     def registrations(self) -> list[Registration]:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from agent_core.schemas.arguments import check_result
 from agent_core.skills.loader import LoadedMethod
+from agent_core.skills.remote import RemoteMethod
 from agent_core.skills.results import to_json
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag
 from contracts.errors import CallError, ErrorCode, StrawberryError
@@ -84,6 +85,8 @@ class Execution:
 
     async def _in_task(self) -> Json:
         try:
+            if isinstance(self.method, RemoteMethod):
+                return self._result(await self.method.function(self._kwargs, self._pass_on))
             running: Any = self.method.function(*self._args, **self._kwargs)
             value = await (self._follow(running) if inspect.isasyncgen(running) else running)
             return self._result(value)
@@ -92,12 +95,15 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - whatever an author's code raises is this call's failure
             self._fail(error)
 
+    async def _pass_on(self, value: Json) -> None:
+        if self._progress is not None:
+            await self._progress(self._as_json(value))
+
     async def _follow(self, generator: AsyncGenerator[Any, Any]) -> Any:
         last: Any = None
         async with aclosing(generator):
             async for last in generator:
-                if self._progress is not None:
-                    await self._progress(self._as_json(last))
+                await self._pass_on(last)
         return last
 
     def _in_thread(self, loop: asyncio.AbstractEventLoop) -> Json:

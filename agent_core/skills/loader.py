@@ -49,6 +49,8 @@ _READ: Final = MethodOptions(MethodFlags(read_only=True))
 _CHANGE: Final = MethodOptions(MethodFlags(idempotent=True, confirm=True))
 _CLASS: Final = re.compile(r"^class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?", re.MULTILINE)
 _MOST_DECLARED: Final = 20
+REQUIREMENTS: Final = ("requirements.txt", "pyproject.toml")
+"""Files of a skill's folder that name its packages."""
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 
 ContextFactory = Callable[[str], SkillContext]
@@ -223,11 +225,13 @@ class LoadedSkills:
         skills: In the order of the folders, then by name of their files.
         problems: What did not load.
         unavailable: By name of a skill that did not load, what is registered of it.
+        isolated: Files and folders that run in a process of their own; they are not imported here.
     """
 
     skills: list[LoadedSkill]
     problems: list[LoadProblem]
     unavailable: dict[str, Unavailable] = field(default_factory=dict)
+    isolated: list[Path] = field(default_factory=list)
 
     def refuse(self, names: Iterable[str], why: Unavailable) -> None:
         """Register skills as unavailable, unless another file provides one of their name."""
@@ -256,20 +260,44 @@ def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) ->
         for entry in sorted(directory.iterdir()) if directory.is_dir() else [directory]:
             if not _holds_skills(entry):
                 continue
-            try:
-                owners = _classes(entry.resolve())
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - an import runs the author's code
-                found.problems.append(LoadProblem(str(entry), explained(error, entry)))
-                found.refuse(declared_skills(entry), unavailable("load", error, folder=entry))
+            if is_isolated(entry):
+                found.isolated.append(entry)
                 continue
-            if not owners:
-                hint = "a skill inherits from Skill, or its name ends in Skill; '_' in front hides a helper"
-                found.problems.append(LoadProblem(str(entry), "defines no skill", hint))
-                why = unavailable("load", f"{entry.name} defines no skill; {hint}")
-                found.refuse(declared_skills(entry), why)
-            for owner in owners:
-                _add(found, owner, entry, origins=origins, make_context=make_context)
+            before = len(found.skills)
+            _load(found, entry, origins=origins, make_context=make_context)
+            for skill in found.skills[before:]:
+                found.problems.extend(sentence_problems_of(skill, str(entry)))
     return found
+
+
+def is_isolated(entry: Path) -> bool:
+    """Return whether an entry names packages of its own, and so runs in a process of its own."""
+    return any((entry / name).is_file() for name in REQUIREMENTS)
+
+
+def load_entry(entry: Path, *, make_context: ContextFactory) -> LoadedSkills:
+    """Load the skills of one file or folder; their sentences are not looked at."""
+    found = LoadedSkills([], [])
+    _load(found, entry, origins={}, make_context=make_context)
+    return found
+
+
+def _load(
+    found: LoadedSkills, entry: Path, *, origins: dict[str, Path], make_context: ContextFactory
+) -> None:
+    try:
+        owners = _classes(entry.resolve())
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an import runs the author's code
+        found.problems.append(LoadProblem(str(entry), explained(error, entry)))
+        found.refuse(declared_skills(entry), unavailable("load", error, folder=entry))
+        return
+    if not owners:
+        hint = "a skill inherits from Skill, or its name ends in Skill; '_' in front hides a helper"
+        found.problems.append(LoadProblem(str(entry), "defines no skill", hint))
+        why = unavailable("load", f"{entry.name} defines no skill; {hint}")
+        found.refuse(declared_skills(entry), why)
+    for owner in owners:
+        _add(found, owner, entry, origins=origins, make_context=make_context)
 
 
 def _add(
@@ -308,10 +336,11 @@ def _add(
     origins[name] = entry
     found.unavailable.pop(name, None)
     found.skills.append(skill)
-    found.problems.extend((*problems, *_sentence_problems(skill, path)))
+    found.problems.extend(problems)
 
 
-def _sentence_problems(skill: LoadedSkill, source: str) -> Iterator[LoadProblem]:
+def sentence_problems_of(skill: LoadedSkill, source: str) -> Iterator[LoadProblem]:
+    """Yield what of the sentences of a skill cannot be used."""
     for name, method in skill.methods.items():
         if method.contract.sentences:
             # A spoke without sentences loads nothing that reads them.

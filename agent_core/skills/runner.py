@@ -71,6 +71,14 @@ class NotCancelled(asyncio.CancelledError):
             )
         return self._execution.work.result()
 
+    async def outcome(self) -> Json:
+        """Wait until the method has ended, and return what it returned.
+
+        Raises:
+            CallError: What it failed with.
+        """
+        return await asyncio.shield(self._execution.work)
+
 
 class _Gate:
     """A bound on how many calls run at a time, and how many wait."""

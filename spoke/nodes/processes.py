@@ -88,26 +88,30 @@ async def started(
     mark: str,
     stop_s: float,
     unit: str | None = None,
+    properties: Sequence[str] = (),
+    stdin: int = asyncio.subprocess.DEVNULL,
+    stderr: int = asyncio.subprocess.STDOUT,
 ) -> AsyncIterator[Process]:
     """Run a program within the block; when it is left, no process of it is left either.
-
-    Standard error goes to standard output.
 
     Args:
         mark: Recognizes its processes.
         stop_s: Seconds until what does not end is killed.
         unit: Name of a systemd scope to run it in, where there is a systemd; see `has_systemd`.
+        properties: Of the scope, as ``TasksMax=64``.
 
     Raises:
         OSError: If it cannot be started.
     """
-    words = [*(_scope(unit) if unit is not None else ()), *tied(command, folder=folder)]
+    scope = _scope(unit, properties) if unit is not None else ()
+    words = [*scope, *tied(command, folder=folder)]
     running = open_process(
         words,
         cwd=folder,
         env={**_inherited(), **env, _MARK: mark},
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=stderr,
     )
     async with running as process:
         try:
@@ -189,7 +193,8 @@ def has_systemd() -> bool:
     return tried.returncode == 0
 
 
-def _scope(unit: str | None) -> list[str]:
+def _scope(unit: str | None, properties: Sequence[str] = ()) -> list[str]:
     named = [f"--unit={unit}"] if unit is not None else []
+    named += [f"--property={each}" for each in properties]
     manager = [] if os.geteuid() == 0 and "XDG_RUNTIME_DIR" not in os.environ else ["--user"]
     return ["systemd-run", *manager, "--scope", "--quiet", "--collect", *named, "--"]

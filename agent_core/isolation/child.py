@@ -1,0 +1,185 @@
+"""The process of a skill: loads it, sets it up, and runs the calls that come over the pipe."""
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from agent_core.isolation.messages import (
+    Cancel,
+    Failure,
+    FromChild,
+    Invoke,
+    Loaded,
+    Offer,
+    Problem,
+    Progress,
+    Publication,
+    Result,
+    SetUp,
+    Start,
+    Stopped,
+    Taken,
+    ToChild,
+    encoded,
+    to_child,
+)
+from agent_core.skills.execution import ProgressSink
+from agent_core.skills.loader import LoadedSkill, LoadProblem, load_entry
+from agent_core.skills.runner import NotCancelled, SkillRunner
+from agent_core.skills.skill import SkillContext
+from contracts.errors import CallError, ErrorCode
+from contracts.wire import Json
+
+
+class _Pipe:
+    """The pipe to the device, for any thread; also where states and events go."""
+
+    def __init__(self, read: int, write: int) -> None:
+        self._read = os.fdopen(read, "rb", buffering=64 * 1024)
+        self._write = write
+        self._lock = threading.Lock()
+
+    def send(self, message: FromChild) -> None:
+        frame = memoryview(encoded(message))
+        with self._lock:
+            while frame:
+                frame = frame[os.write(self._write, frame) :]
+
+    def next(self) -> ToChild | None:
+        """Return the next message; None at the end."""
+        head = self._read.read(4)
+        body = self._read.read(int.from_bytes(head, "big"))
+        return to_child().validate_json(body) if body else None
+
+    def publish_state(
+        self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
+    ) -> None:
+        state = Publication(
+            kind="state", skill=skill, name=name, value=value, unit=unit, device_class=device_class
+        )
+        self.send(state)
+
+    def clear_state(self, skill: str, name: str) -> None:
+        self.send(Publication(kind="clear", skill=skill, name=name))
+
+    def publish_event(self, skill: str, name: str, payload: Json) -> None:
+        self.send(Publication(kind="event", skill=skill, name=name, value=payload))
+
+
+def run(read: int, write: int) -> None:
+    """Serve until the pipe is closed."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    pipe = _Pipe(read, write)
+    start = pipe.next()
+    if isinstance(start, Start):
+        asyncio.run(_serve(pipe, start))
+
+
+async def _serve(pipe: _Pipe, start: Start) -> None:
+    data = Path(start.data)
+    found = load_entry(
+        Path(start.entry), make_context=lambda skill: SkillContext(data_dir=data / skill, sink=pipe)
+    )
+    offers = [Offer(registration=each.registration, concurrency=each.concurrency) for each in found.skills]
+    pipe.send(Loaded(skills=offers, problems=_problems(found.problems), unavailable=found.unavailable))
+    async with SkillRunner(map(_unchecked, found.skills)) as runner:
+        pipe.send(SetUp(problems=_problems(runner.problems), unavailable=runner.unavailable))
+        await _Calls(pipe, runner).serve()
+
+
+def _problems(problems: list[LoadProblem]) -> list[Problem]:
+    return [
+        Problem(
+            path=each.path[-500:], message=each.message[:2_000], hint=each.hint[:500], what=each.what[:100]
+        )
+        for each in problems
+    ]
+
+
+def _unchecked(skill: LoadedSkill) -> LoadedSkill:
+    """Leave the check of results to the device, which cannot rely on this one."""
+    return replace(
+        skill,
+        methods={
+            name: replace(
+                method,
+                schema=replace(method.schema, contract=method.contract.model_copy(update={"result": None})),
+            )
+            for name, method in skill.methods.items()
+        },
+    )
+
+
+class _Calls:
+    """The calls that run."""
+
+    def __init__(self, pipe: _Pipe, runner: SkillRunner) -> None:
+        self._pipe = pipe
+        self._runner = runner
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._taken: dict[int, asyncio.Event] = {}
+
+    async def serve(self) -> None:
+        """Run what comes until the pipe is closed."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            threading.Thread(target=self._read, args=(loop, tasks, ended), daemon=True).start()
+            await ended.wait()
+            for task in self._running.values():
+                task.cancel()
+
+    def _read(self, loop: asyncio.AbstractEventLoop, tasks: asyncio.TaskGroup, ended: asyncio.Event) -> None:
+        # A thread, since pipes of Windows cannot be waited for in an event loop of the process that got them.
+        while (message := self._pipe.next()) is not None:
+            loop.call_soon_threadsafe(self._accept, tasks, message)
+        loop.call_soon_threadsafe(ended.set)
+
+    def _accept(self, tasks: asyncio.TaskGroup, message: ToChild) -> None:
+        match message:
+            case Invoke():
+                task = tasks.create_task(self._run(message), name=f"{message.skill}.{message.method}")
+                self._running[message.id] = task
+            case Cancel() if (running := self._running.get(message.id)) is not None:
+                running.cancel()
+            case Taken() if (taken := self._taken.get(message.id)) is not None:
+                taken.set()
+
+    async def _run(self, call: Invoke) -> None:
+        taken = self._taken[call.id] = asyncio.Event()
+
+        async def progress(value: Json) -> None:
+            taken.clear()
+            self._pipe.send(Progress(id=call.id, value=value))
+            await taken.wait()
+
+        try:
+            self._pipe.send(await self._outcome(call, progress))
+        finally:
+            del self._running[call.id], self._taken[call.id]
+
+    async def _outcome(self, call: Invoke, progress: ProgressSink) -> FromChild:
+        try:
+            try:
+                value = await self._runner.run(
+                    call.skill, call.method, kwargs=call.kwargs, confirmed=True, progress=progress
+                )
+            except NotCancelled as unfinished:
+                value = await unfinished.outcome()
+            return Result(id=call.id, value=value)
+        except asyncio.CancelledError:
+            return Stopped(id=call.id)
+        except CallError as error:
+            return Failure(
+                id=call.id,
+                code=error.code,
+                message=error.message[:2_000],
+                hint=error.hint[:2_000],
+                exception=error.exception[:200],
+            )
+        except Exception as error:
+            logging.getLogger(__name__).exception("a call failed")
+            return Failure(id=call.id, code=ErrorCode.SKILL_ERROR, message=str(error)[:2_000])

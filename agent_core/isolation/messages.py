@@ -1,0 +1,176 @@
+"""Messages between a device and the process of a skill: JSON behind its length, over a pipe.
+
+The process runs code that the device does not trust: what it says is read by these models, and a frame that
+is longer or does not fit ends it.
+"""
+
+import asyncio
+from functools import cache
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from agent_core import limits
+from contracts.devices.registration import Registration, Unavailable
+from contracts.errors import ErrorCode
+from contracts.names import SkillName, Token
+from contracts.wire import Json, Part
+
+_HEAD: Final = 4
+"""Bytes of the length, the highest first."""
+
+CallId = Annotated[int, Field(ge=0)]
+
+
+class Start(Part):
+    """What to load; the first message to the process.
+
+    Attributes:
+        entry: File or folder of the skills.
+        data: Folder in which each skill has one of its own.
+    """
+
+    kind: Literal["start"] = "start"
+    entry: str
+    data: str
+
+
+class Invoke(Part):
+    """A call. Whether it may be made, the device has decided."""
+
+    kind: Literal["invoke"] = "invoke"
+    id: CallId
+    skill: str
+    method: str
+    kwargs: dict[str, Json]
+
+
+class Cancel(Part):
+    """The caller gave up."""
+
+    kind: Literal["cancel"] = "cancel"
+    id: CallId
+
+
+class Taken(Part):
+    """The progress of a call was passed on: the next may follow."""
+
+    kind: Literal["taken"] = "taken"
+    id: CallId
+
+
+class Problem(Part):
+    """Something of a skill that does not work."""
+
+    path: Annotated[str, Field(max_length=500)]
+    message: Annotated[str, Field(max_length=2_000)]
+    hint: Annotated[str, Field(max_length=500)] = ""
+    what: Annotated[str, Field(max_length=100)] = "not loaded"
+
+
+class Offer(Part):
+    """A skill that was loaded."""
+
+    registration: Registration
+    concurrency: Annotated[int, Field(ge=1)]
+
+
+Failed = Annotated[dict[SkillName, Unavailable], Field(max_length=limits.ISOLATED_SKILLS)]
+"""By skill that cannot be called now, why."""
+
+
+class Loaded(Part):
+    """The skills of the entry, before they are set up."""
+
+    kind: Literal["loaded"] = "loaded"
+    skills: Annotated[list[Offer], Field(max_length=limits.ISOLATED_SKILLS)]
+    problems: Annotated[list[Problem], Field(max_length=limits.ISOLATED_PROBLEMS)] = []
+    unavailable: Failed = {}
+
+
+class SetUp(Part):
+    """The skills can be called, except those that are unavailable."""
+
+    kind: Literal["set_up"] = "set_up"
+    problems: Annotated[list[Problem], Field(max_length=limits.ISOLATED_PROBLEMS)] = []
+    unavailable: Failed = {}
+
+
+class Progress(Part):
+    """What a generator yielded; the next comes when this one was taken."""
+
+    kind: Literal["progress"] = "progress"
+    id: CallId
+    value: Json
+
+
+class Result(Part):
+    """What a call returned."""
+
+    kind: Literal["result"] = "result"
+    id: CallId
+    value: Json
+
+
+class Failure(Part):
+    """What a call failed with."""
+
+    kind: Literal["failure"] = "failure"
+    id: CallId
+    code: ErrorCode
+    message: Annotated[str, Field(max_length=2_000)]
+    hint: Annotated[str, Field(max_length=2_000)] = ""
+    exception: Annotated[str, Field(max_length=200)] = ""
+
+
+class Stopped(Part):
+    """A call that was cancelled has stopped."""
+
+    kind: Literal["stopped"] = "stopped"
+    id: CallId
+
+
+class Publication(Part):
+    """A state, the end of one, or an event of a skill."""
+
+    kind: Literal["state", "clear", "event"]
+    skill: SkillName
+    name: Token
+    value: Json = None
+    unit: Annotated[str, Field(max_length=64)] | None = None
+    device_class: Annotated[str, Field(max_length=64)] | None = None
+
+
+ToChild = Start | Invoke | Cancel | Taken
+FromChild = Loaded | SetUp | Progress | Result | Failure | Stopped | Publication
+OfCall = Progress | Result | Failure | Stopped
+
+
+@cache
+def to_child() -> TypeAdapter[ToChild]:
+    """Return the reader of what is sent to the process."""
+    return TypeAdapter(Annotated[ToChild, Field(discriminator="kind")])
+
+
+@cache
+def from_child() -> TypeAdapter[FromChild]:
+    """Return the reader of what the process sends."""
+    return TypeAdapter(Annotated[FromChild, Field(discriminator="kind")])
+
+
+def encoded(message: ToChild | FromChild) -> bytes:
+    body = message.model_dump_json().encode()
+    return len(body).to_bytes(_HEAD, "big") + body
+
+
+async def next_frame(stream: asyncio.StreamReader) -> bytes:
+    """Return the next message as it came.
+
+    Raises:
+        ValueError: It is too long.
+        asyncio.IncompleteReadError: There is none any more.
+    """
+    length = int.from_bytes(await stream.readexactly(_HEAD), "big")
+    if length > limits.ISOLATED_FRAME_BYTES:
+        raise ValueError(f"a message of {length:,} bytes")
+    return await stream.readexactly(length)

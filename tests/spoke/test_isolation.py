@@ -1,0 +1,197 @@
+"""Skills in processes of their own: what crosses the pipe, and what becomes of those that misbehave."""
+
+import asyncio
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_core.skills.runner import SkillRunner
+from chat.tasks import happens, open_tasks
+from contracts.errors import CallError, ErrorCode
+from spoke.isolation.skill_process import SkillProcess, this_python
+from spoke.settings import SpokeSettings
+from spoke.skill_host import SkillHost
+from tests.agent_core.skills.conftest import RecordingSink
+from tests.spoke.home import wait_for
+
+PUMP = """
+    import asyncio
+    import os
+    import sys
+    import time
+    from collections.abc import Iterator
+
+    from pydantic import BaseModel
+
+    from spoke import Skill, skill_method
+
+
+    class PumpSettings(BaseModel):
+        litres: int = 3
+
+
+    class PumpSkill(Skill):
+        Settings = PumpSettings
+        kept = []
+
+        def pour(self, glasses: int) -> int:
+            self.state("poured", glasses, unit="l")
+            self.emit("done", {"glasses": glasses})
+            return glasses * self.settings.litres
+
+        def slowly(self) -> Iterator[int]:
+            yield 1
+            yield 2
+            self.check_cancelled(wait_s=30)
+
+        async def wrong(self) -> int:
+            return "many"
+
+        def packages(self) -> list[str]:
+            found = []
+            for name in ("pydantic", "httpx", "psutil", "bus"):
+                try:
+                    __import__(name)
+                    found.append(name)
+                except ImportError:
+                    pass
+            return found
+
+        def crash(self) -> None:
+            print("the valve is stuck", file=sys.stderr)
+            os._exit(3)
+
+        def leak(self) -> None:
+            while True:
+                self.kept.append(bytearray(2_000_000))
+                time.sleep(0.015)
+
+        def fork(self) -> None:
+            for _ in range(40):
+                if os.fork() == 0:
+                    os.setsid()
+                    time.sleep(60)
+            time.sleep(60)
+
+        def print_much(self) -> None:
+            for _ in range(1_000):
+                print("x" * 1_000_000)
+
+        def lie(self) -> None:
+            for each in range(3, 50):
+                try:
+                    os.write(each, b"\\xff" * 64)
+                except OSError:
+                    pass
+            time.sleep(60)
+
+        def pose_as_another(self) -> None:
+            self._context.sink.publish_state("LampSkill", "is_on", True, unit=None, device_class=None)
+            time.sleep(60)
+"""
+
+
+@pytest.fixture
+def pump(tmp_path: Path) -> Path:
+    folder = tmp_path / "skills" / "Pump"
+    folder.mkdir(parents=True)
+    (folder / "pump.py").write_text(textwrap.dedent(PUMP))
+    (folder / "requirements.txt").touch()
+    return folder
+
+
+@asynccontextmanager
+async def running(
+    entry: Path, sink: RecordingSink, *, memory: int = 1024**3, processes: int = 64
+) -> AsyncIterator[tuple[SkillProcess, SkillRunner]]:
+    process = SkillProcess(
+        entry,
+        data=entry.parent / "data",
+        sink=sink,
+        python=this_python,
+        memory=memory,
+        processes=processes,
+    )
+    async with open_tasks() as tasks:
+        tasks.create_task(process.run())
+        assert await happens(process.settled, within_s=20)
+        async with SkillRunner(process.skills.values()) as runner:
+            yield process, runner
+
+
+async def test_calls_progress_states_events_and_settings_cross(pump: Path) -> None:
+    sink, progress = RecordingSink(), list[Any]()
+    async with running(pump, sink) as (process, runner):
+        assert await runner.run("PumpSkill", "pour", ["2"]) == 6
+        await runner.run("PumpSkill", "change_settings", kwargs={"litres": 5}, confirmed=True)
+        assert await runner.run("PumpSkill", "pour", kwargs={"glasses": 2}) == 10
+        await wait_for(lambda: len(sink.events) == 2, "the events")
+        assert sink.states[0] == ("PumpSkill", "poured", 2, "l", None)
+
+        async def note(value: Any) -> None:
+            progress.append(value)
+
+        async with asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(runner.run("PumpSkill", "slowly", progress=note))
+            await wait_for(lambda: progress == [1, 2], "the progress")
+            call.cancel()
+        assert call.cancelled()
+        with pytest.raises(CallError, match="'glasses'"):
+            await runner.run("PumpSkill", "pour", [])
+        with pytest.raises(CallError, match="must be a whole number"):
+            await runner.run("PumpSkill", "pour", ["many"])
+        with pytest.raises(CallError, match="does not fit its declaration"):
+            await runner.run("PumpSkill", "wrong")
+        assert await runner.run("PumpSkill", "packages") == ["pydantic"]
+        assert process.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("crash", "ended with code 3: the valve is stuck"),
+        ("leak", "MiB, more than 200"),
+        ("fork", "processes, more than 8"),
+        ("print_much", "it printed too much"),
+        ("lie", "it sent a message that cannot be read"),
+        ("pose_as_another", "a value of another skill"),
+    ],
+)
+async def test_one_that_misbehaves_ends_alone_with_its_reason_and_comes_back(
+    pump: Path, method: str, reason: str
+) -> None:
+    sink = RecordingSink()
+    async with running(pump, sink, memory=200 * 1024**2, processes=8) as (process, runner):
+        with pytest.raises(CallError) as refused:
+            await runner.run("PumpSkill", method)
+        assert refused.value.code == ErrorCode.OUTCOME_UNKNOWN
+        assert reason in refused.value.message
+        with pytest.raises(CallError, match="is unavailable: its process"):
+            await runner.run("PumpSkill", "pour", [1])
+        await wait_for(lambda: process.reason == "", "the next start")
+        assert await runner.run("PumpSkill", "pour", [1]) == 3
+        assert not [state for state in sink.states if state[0] != "PumpSkill"]
+
+
+async def test_a_device_offers_them_beside_its_others_and_registers_why_one_does_not_run(
+    pump: Path, tmp_path: Path
+) -> None:
+    broken = pump.parent / "Broken"
+    broken.mkdir()
+    (broken / "requirements.txt").touch()
+    (broken / "broken.py").write_text(
+        "from spoke import Skill\n\nimport os\n\nos._exit(5)\nclass BrokenSkill(Skill): ..."
+    )
+    (pump.parent / "lamp.py").write_text("class LampSkill:\n    def on(self) -> bool:\n        return True\n")
+    settings = SpokeSettings(home=tmp_path, skills=(pump.parent,))
+    async with await SkillHost.load(settings, device="pc", sink=RecordingSink()) as host:
+        offered = {each.skill: each for each in host.registrations}
+        assert set(offered) == {"PumpSkill", "LampSkill", "BrokenSkill"}
+        assert offered["PumpSkill"].unavailable is None
+        why = offered["BrokenSkill"].unavailable
+        assert why is not None
+        assert (why.kind, why.reason) == ("process", "ended with code 5")
