@@ -42,6 +42,15 @@ DEVICES_LISTED: Final = 20
 LINE_CHARS: Final = 200
 MAX_SOURCE_NAME: Final = 64
 MAX_SCHEMA_TEXT: Final = 200
+MAX_TYPE_DEPTH: Final = 12
+MAX_CLASSES_SHOWN: Final = 12
+MAX_FIELDS_SHOWN: Final = 24
+MAX_VALUES_SHOWN: Final = 40
+MAX_VALUE_TEXT: Final = 60
+MOST_CLASS_LINES: Final = 100
+MAX_CLASSES_TEXT: Final = 3_000
+"""Classes behind a signature, fields of each, values of an enum, characters of a value, lines of a whole
+skill and characters of one signature: the worst one costs a model a thousand tokens."""
 MAX_TOOL_NAME: Final = 64
 """Characters of a name that every provider takes; letters, digits, ``_`` and ``-`` only."""
 MAX_TOOL_DESCRIPTION: Final = 400

@@ -186,6 +186,8 @@ def _loosened(
         return value
     schema = resolved(schema, root)
     if isinstance(value, str):
+        value = _member(value, schema, root)
+    if isinstance(value, str):
         kinds = kinds_of(schema, root, known)
         return value if "string" in kinds else _scalar(value, kinds)
     if isinstance(value, dict):
@@ -203,6 +205,28 @@ def _loosened(
             return int(value) if scalars and "boolean" not in scalars else value
         return bool(value) if scalars == {"boolean"} else value
     return value
+
+
+def with_members(method: Method, bound: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return arguments in which the names of the members of an Enum are their values."""
+    if '"names"' not in method.parameters_json:
+        return bound
+    properties, root = method.parameters["properties"], method.parameters
+    return {name: _loosened(value, properties[name], root, {}) for name, value in bound.items()}
+
+
+def _member(text: str, schema: dict[str, Any], root: Mapping[str, Json]) -> Json:
+    """Return the value of the member that a text names, as ``ECO`` or ``Mode.ECO``; else the text."""
+    ways = [schema, *(resolved(each, root) for each in schema.get("anyOf", ()))]
+    if any(each.get("type") == "string" and "enum" not in each for each in ways):
+        return text
+    for way in ways:
+        values, names = way.get("enum"), way.get("names")
+        if isinstance(values, list) and isinstance(names, list) and text not in values:
+            name = text.rpartition(".")[2]
+            if name in names[: len(values)]:
+                return values[names.index(name)]
+    return text
 
 
 def _scalar(text: str, kinds: Set[str]) -> Json:

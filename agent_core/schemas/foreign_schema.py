@@ -404,7 +404,7 @@ def without_text(schema: Json, removed: list[str], path: str = "") -> Any:
             bare[key] = [without_text(child, removed, place) for child in value]
         elif key in _SINGLE:
             bare[key] = without_text(value, removed, place)
-        elif (key in _KEPT or key in ("default", "format")) and _is_wordy(value):
+        elif (key in _KEPT or key in ("default", "format", "names")) and _is_wordy(value):
             bare[key] = value
         else:
             removed.append(f"{place}: {value if isinstance(value, str) else json.dumps(value)}")

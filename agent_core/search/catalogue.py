@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from agent_core.schemas.class_text import class_lines
 from contracts.devices.registration import Method, MethodFlags
 from contracts.wire import Json
 
@@ -175,6 +176,7 @@ def describe_target(target: Target, devices: tuple[str, ...] = ()) -> str:
     lines = [f"def {target.method.signature}:"]
     if target.method.doc.strip():
         lines += [f"    {line}".rstrip() for line in ('"""', *target.method.doc.strip().splitlines(), '"""')]
+    lines += class_lines([target.method])
     lines.append(f"# path: {target.path}")
     if devices:
         lines.append(f"# devices: {', '.join(devices)}")
@@ -192,6 +194,7 @@ def method_info(target: Target, devices: tuple[str, ...] = ()) -> dict[str, Json
         "parent_class": target.skill,
         "signature": target.method.signature,
         "docstring": target.method.doc,
+        "types": "\n".join(class_lines([target.method])),
         "devices": list(devices),
         "flags": raised_flags(target.method.flags),
     }

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
 
+from agent_core import limits
+from agent_core.schemas.class_text import class_lines
 from agent_core.schemas.nearest import suggestion
 from agent_core.search.catalogue import Target, describe_target, method_info, raised_flags
 from agent_core.search.directory import HUB_KEY, DeviceEntry, Found, RegisteredSkill, SkillDirectory
@@ -208,6 +210,7 @@ def _class_text(directory: AnyDirectory, having: list[tuple[DeviceEntry, Registe
     for target in targets:
         summary = f"  # {target.method.summary}" if target.method.summary else ""
         lines.append(f"    def {target.method.signature}: ...{summary}")
+    lines += class_lines(target.method for target in targets)[: limits.MOST_CLASS_LINES]
     lines.append(f"# path: {targets[0].path.rpartition('.')[0]}" if targets else "# no functions")
     lines.append(f"# devices: {', '.join(_keys(having))}")
     return "\n".join((*lines, *_unavailable_lines(having)))

@@ -25,7 +25,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
 from pydantic_core import to_json as encode_json
 
-from agent_core.schemas.arguments import bad_arguments, bind, secret_arguments
+from agent_core.schemas.arguments import bad_arguments, bind, secret_arguments, with_members
 from agent_core.sentences.responses import BadResponse, check_response
 from agent_core.skills.skill import MethodOptions
 from contracts.devices.registration import Method
@@ -52,6 +52,14 @@ class _PlainJsonSchema(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    def enum_schema(self, schema: Any) -> dict[str, Any]:
+        """Add the names of the members, which are accepted as well as the values."""
+        made = super().enum_schema(schema)
+        names = [member.name for member in schema["members"]]
+        if len(made.get("enum", ())) == len(names) and made["enum"] != names:
+            made["names"] = names
+        return made
 
     def _update_class_schema(self, json_schema: dict[str, Any], cls: type[Any], config: Any) -> None:
         super()._update_class_schema(json_schema, cls, config)
@@ -88,7 +96,7 @@ class MethodSchema:
         Raises:
             CallError: ``bad_arguments``, in one line that names the parameter.
         """
-        bound = bind(self.contract, args, kwargs)
+        bound = with_members(self.contract, bind(self.contract, args, kwargs))
         values = {name: self._read(name, value) for name, value in bound.items()}
         by_position: list[Any] = []
         if any(name in values for name in self.positional_only):
@@ -131,11 +139,13 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
             )
     adapters = {each: _adapter(each, hints.get(each, Any)) for each in signature.parameters}
     parameters = list(signature.parameters.values())
+    schema = _object_schema(signature, adapters)
+    defaults = {each: part["default"] for each, part in schema["properties"].items() if "default" in part}
     contract = Method(
         name=name,
-        signature=signature_text(name, signature, hints)[:2_000],
+        signature=signature_text(name, signature, hints, defaults)[:2_000],
         doc=(inspect.getdoc(function) or "")[:8_000],
-        parameters=_object_schema(signature, adapters),
+        parameters=schema,
         positional=[each.name for each in parameters if each.kind != each.KEYWORD_ONLY],
         result=_result_schema(hints),
         flags=options.flags,
@@ -238,13 +248,19 @@ def _result_hint(hint: Any) -> Any:
     return Optional[arguments[0]]  # noqa: UP045 - built at run time, from any type
 
 
-def signature_text(name: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> str:
+def signature_text(
+    name: str,
+    signature: inspect.Signature,
+    hints: Mapping[str, Any],
+    defaults: Mapping[str, Json] | None = None,
+) -> str:
     """Write a signature as Python does, without the modules that types live in.
 
     Args:
         name: The method's name.
         signature: Its parameters, without ``self``.
         hints: Resolved annotations by parameter; ``return`` for the result.
+        defaults: Defaults as a caller would give them, where that is another way than Python's.
 
     Returns:
         For example ``set_volume(level: int = 30, *, player: str | None = None) -> None``.
@@ -256,7 +272,7 @@ def signature_text(name: str, signature: inspect.Signature, hints: Mapping[str, 
             parts.append("/")
         if parameter.kind == inspect.Parameter.KEYWORD_ONLY != previous:
             parts.append("*")
-        parts.append(_parameter_text(parameter, hints))
+        parts.append(_parameter_text(parameter, hints, defaults or {}))
         previous = parameter.kind
     if previous == inspect.Parameter.POSITIONAL_ONLY:
         parts.append("/")
@@ -264,13 +280,17 @@ def signature_text(name: str, signature: inspect.Signature, hints: Mapping[str, 
     return f"{name}({', '.join(parts)}){returns}"
 
 
-def _parameter_text(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> str:
+def _parameter_text(
+    parameter: inspect.Parameter, hints: Mapping[str, Any], defaults: Mapping[str, Json]
+) -> str:
     text = parameter.name
     if parameter.name in hints:
         text += f": {type_text(hints[parameter.name])}"
     if parameter.default is not _EMPTY:
         equals = " = " if parameter.name in hints else "="
-        text += f"{equals}{_default_text(parameter.default)}"
+        is_member = isinstance(parameter.default, enum.Enum) and not isinstance(parameter.default, str)
+        given = parameter.default.name if is_member else defaults.get(parameter.name, parameter.default)
+        text += f"{equals}{_default_text(given)}"
     return text
 
 

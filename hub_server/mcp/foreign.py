@@ -5,8 +5,10 @@ import keyword
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
+from agent_core.schemas.class_text import Classes, class_name, typed
+from agent_core.schemas.foreign_schema import check_schema
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import strictest
 from agent_core.skills.results import MAX_RESULT_BYTES
@@ -15,16 +17,6 @@ from contracts.errors import CallError, ErrorCode, InvalidMessage
 from contracts.wire import Json
 from hub_server import limits
 from hub_server.mcp.file import Annotations
-
-_TYPES: Final = {
-    "string": "str",
-    "integer": "int",
-    "number": "float",
-    "boolean": "bool",
-    "array": "list",
-    "object": "dict",
-    "null": "None",
-}
 
 
 @dataclass(frozen=True)
@@ -139,16 +131,17 @@ def _method(name: str, tool: Any) -> ForeignMethod:
     }
     # What must be given comes first, as Python has it.
     order = sorted(names, key=lambda each: each not in required)
-    words = [
-        f"{each}: {_type(properties[names[each]])}" + ("" if each in required else " = None")
-        for each in order
-    ]
+    classes = Classes(schema.get("$defs"))
+    words = [_parameter(each, properties[names[each]], classes, each in required) for each in order]
+    result = _result(tool.output_schema)
+    returns = f" -> {Classes(result.get('$defs')).type_of(result, 'Result')}" if result else ""
     method = Method(
         name=name,
-        signature=f"{name}({', '.join(words)})"[:2_000],
+        signature=f"{name}({', '.join(words)}){returns}"[:2_000],
         doc=(tool.description or tool.title or "")[: limits.MAX_TOOL_DOC],
         parameters=parameters,
         positional=required[:1],
+        result=result,
         flags=_flags(tool.annotations),
         timeout_ms=limits.TOOL_TIMEOUT_MS,
     )
@@ -174,9 +167,29 @@ def _identifier(text: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _type(schema: Any) -> str:
-    found = schema.get("type") if isinstance(schema, dict) else None
-    return _TYPES.get(found, "object") if isinstance(found, str) else "object"
+def _parameter(name: str, schema: Any, classes: Classes, required: bool) -> str:
+    text = f"{name}: {classes.type_of(schema, class_name(name))}"
+    if required:
+        return text
+    return (
+        f"{text} = {typed(schema['default']) if isinstance(schema, dict) and 'default' in schema else '...'}"
+    )
+
+
+def _result(declared: Any) -> dict[str, Json] | None:
+    """Return the schema of what a call returns, see `value_of`; None where there is no usable one."""
+    if not isinstance(declared, dict) or len(json.dumps(declared)) > limits.MAX_TOOL_SCHEMA:
+        return None
+    properties = declared.get("properties")
+    if isinstance(properties, dict) and properties.keys() == {"result"}:
+        wrapped = properties["result"]
+        shared = {"$defs": declared["$defs"]} if "$defs" in declared else {}
+        declared = {**wrapped, **shared} if isinstance(wrapped, dict) else {}
+    try:
+        check_schema(declared)
+    except ValueError:
+        return None
+    return declared or None
 
 
 def _text(block: Any) -> str:

@@ -259,4 +259,21 @@ def test_names_and_schemas_of_a_server_are_input() -> None:
     assert set(found) == {"a_b", "import_", "x"}
     assert found["x"].arguments({"file_path": "y"}) == {"file-path": "y"}
     assert len(problems) == 4
+    priced = tool(
+        "price",
+        {
+            "type": "object",
+            "properties": {
+                "hour": {"type": "integer", "default": 12},
+                "kind": {"enum": ["spot", "fixed"]},
+                "note": {"type": "string"},
+            },
+            "required": ["kind"],
+        },
+    )
+    result = {"type": "object", "properties": {"result": {"type": "array", "items": {"type": "number"}}}}
+    method = foreign_methods([priced.model_copy(update={"output_schema": result})], {})[0]["price"].method
+    assert method.signature == (
+        "price(kind: Literal['spot', 'fixed'], hour: int = 12, note: str = ...) -> list[float]"
+    )
     assert len(foreign_methods([tool(f"t{number}") for number in range(200)], {})[0]) == 128

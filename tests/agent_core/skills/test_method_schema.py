@@ -107,7 +107,7 @@ def test_the_contract_shows_signature_summary_and_schema():
 
 def test_types_are_written_without_their_modules():
     assert schema_of("everything").contract.signature.startswith(
-        "everything(when: datetime, songs: list[Song], mode: Mode = Mode.ECO, *, alarm: Alarm | None = None, "
+        "everything(when: datetime, songs: list[Song], mode: Mode = 'ECO', *, alarm: Alarm | None = None, "
         "power: Literal['on', 'off'] = 'on'"
     )
     assert schema_of("by_place").contract.signature == (
