@@ -10,6 +10,8 @@ from contracts import limits
 
 MEMBER: Final = "phrases"
 """Member of a JSON object with the templates and values of its texts, by the names of their members."""
+SAID: Final = "{en}"
+"""Template of a phrase whose values are all of it, by language."""
 _FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(!r)?(?::(,|g|,?\.\d[fg%]))?\}")
 """Of format specifications those that write a number: a template may come from a device, and a width of 9999
 is a text of that length."""
@@ -48,6 +50,15 @@ class Phrase(str):
         phrase = super().__new__(cls, fill(template, values, most=most))
         phrase.template, phrase.values = template, values
         return phrase
+
+    @classmethod
+    def said(cls, texts: Mapping[str, str]) -> "Phrase":
+        """Return what has words of its own in several languages, as the sentences of a skill do.
+
+        Args:
+            texts: By language (BCP 47); ``en`` is among them.
+        """
+        return cls._of(SAID, dict(texts))
 
     @classmethod
     def joined(cls, between: str, parts: Sequence[str]) -> "Phrase":

@@ -169,6 +169,9 @@ async def open_live(
         captures = await stack.enter_async_context(
             open_captures(settings, registry, feed=feed, link=bus.link, events=events)
         )
+        # On the bus only the hub announces devices.
+        has_others = settings.home_link is not None and not settings.home_link.is_bus
+        world = await stack.enter_async_context(open_world(registry.directory, feed, home=has_others))
         watchers = await stack.enter_async_context(
             open_watchers(
                 settings,
@@ -177,6 +180,7 @@ async def open_live(
                 feed=feed,
                 events=events,
                 captures=captures,
+                world=world,
                 manager=manager,
                 gateway=gateway,
             )
@@ -190,9 +194,6 @@ async def open_live(
                 manager=manager,
             )
         )
-        # On the bus only the hub announces devices.
-        has_others = settings.home_link is not None and not settings.home_link.is_bus
-        world = await stack.enter_async_context(open_world(registry.directory, feed, home=has_others))
         home_assistant = Inward(assistant, world=world, feed=feed, registry=registry)
         stack.enter_context(home_assistant.running(tasks))
         memory = await stack.enter_async_context(

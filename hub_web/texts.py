@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from contracts.phrases import Phrase, fill
+from contracts.phrases import SAID, Phrase, fill
 from contracts.text import escaped
 
 _ENGLISH: Final = "en"
@@ -67,6 +67,8 @@ class Translator:
         phrase = Phrase(said)
         if LANGUAGE.get() == _ENGLISH:
             return str(phrase)
+        if phrase.template == SAID:
+            return str(phrase.values.get(LANGUAGE.get(), phrase))
         values = {
             name: self.message(value) if isinstance(value, Phrase) else value
             for name, value in phrase.values.items()

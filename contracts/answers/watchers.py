@@ -132,6 +132,7 @@ class WatcherSummary(Phrased):
         name: Its id.
         title: What people call it.
         digest: Of all that an approval is for; to be sent with it.
+        sentence: What it does, with the parts that can be changed between ``**``.
         next_step_at: When the step that waits is done.
     """
 
@@ -140,6 +141,7 @@ class WatcherSummary(Phrased):
     digest: str
     state: str
     owner: str
+    sentence: PhraseText
     instruction: str
     predicate: str | None
     note: PhraseText

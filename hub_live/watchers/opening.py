@@ -20,6 +20,7 @@ from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.predicates import Clock
 from hub_live.watchers.watchers import Watchers
+from hub_live.world import World
 from hub_registry.registry import Registry
 
 
@@ -32,6 +33,7 @@ async def open_watchers(
     feed: Feed,
     events: Events,
     captures: Captures,
+    world: World,
     manager: DeviceManager,
     gateway: Gateway,
 ) -> AsyncIterator[Watchers]:
@@ -55,6 +57,7 @@ async def open_watchers(
             evaluations=evaluations,
             feed=feed,
             recordings=Recordings(feed, captures, settings.watchers),
+            world=world,
             registry=registry,
             settings=settings,
         )

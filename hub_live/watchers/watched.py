@@ -182,7 +182,12 @@ def checked_decision(row: DecisionRow) -> DecisionRow:
 
 
 def summary_of(
-    row: WatcherRow, watched: Watched | None, last: DecisionRow | None, *, problem: str = ""
+    row: WatcherRow,
+    watched: Watched | None,
+    last: DecisionRow | None,
+    *,
+    problem: str = "",
+    sentence: str = "",
 ) -> WatcherSummary:
     """Return a watcher as people and programs read it.
 
@@ -190,6 +195,7 @@ def summary_of(
         watched: What the engine has of it, while it is active.
         last: Its last decision.
         problem: Why it sees no values.
+        sentence: What it does, in words.
     """
     verdict, reason = None, ""
     if watched is not None:
@@ -207,6 +213,7 @@ def summary_of(
         digest=digest_of(row),
         state=row.state,
         owner=row.owner,
+        sentence=sentence,
         instruction=row.instruction,
         predicate=row.predicate,
         note=row.note or problem,

@@ -53,6 +53,8 @@ from hub_live.watchers.watched import (
     summary_of,
     values_json,
 )
+from hub_live.watchers.words.sentence import Naming, plain
+from hub_live.world import World
 from hub_registry.access.bearer import Bearer, cannot_confirm
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now, readable
@@ -69,6 +71,7 @@ class Watchers:
     evaluations: Evaluations
     feed: Feed
     recordings: Recordings
+    world: World
     registry: Registry
     settings: HubSettings
     rows: dict[str, WatcherRow] = field(default_factory=dict)
@@ -129,7 +132,9 @@ class Watchers:
         """Return what a person must see of a draft before saying yes: most important first."""
         row = self._get(name, by)
         seen = await self._values(row)
+        naming = self.naming(row.owner, with_values=True)
         return {
+            "does": plain(_sentence(row, naming)),
             "predicate": row.predicate or row.note,
             "actions": row.then or calls_json(row) or "none, it only notifies",
             "topics": {name: each.topic for name, each in sources_of(row).items()},
@@ -339,7 +344,8 @@ class Watchers:
 
     def of(self, by: Bearer) -> list[WatcherSummary]:
         """Return the watchers that a person sees, the oldest first."""
-        return [self._shown(row) for row in self.rows.values() if _may_see(row, by)]
+        naming = self.naming(by.user.id)
+        return [self._shown(row, naming) for row in self.rows.values() if _may_see(row, by)]
 
     async def show(self, name: str, by: Bearer) -> WatcherWithHistory:
         """Return a watcher with its history, newest first."""
@@ -484,9 +490,13 @@ class Watchers:
             raise InvalidMessage("a step has one value for each argument: only a model chooses from a range")
         return [call.model_dump() for call in approve(directory, request.calls)]
 
-    def _shown(self, row: WatcherRow) -> WatcherSummary:
+    def _shown(self, row: WatcherRow, naming: Naming | None = None) -> WatcherSummary:
         watched, last = self.engine.get(row.name), self.store.last.get(row.name)
-        return summary_of(row, watched, last, problem=self._problem(row))
+        sentence = _sentence(row, naming or self.naming(row.owner))
+        return summary_of(row, watched, last, problem=self._problem(row), sentence=sentence)
+
+    def naming(self, user: str, *, with_values: bool = False) -> Naming:
+        return Naming(self.world, self.registry.directory.seen_by(user), with_values=with_values)
 
     def _problem(self, row: WatcherRow) -> str:
         refused = (self.feed.refusal(each.topic, each.link) for each in sources_of(row).values())
@@ -496,6 +506,13 @@ class Watchers:
         """Return the present values of the topics; those that are not followed yet are asked for."""
         await asyncio.gather(*(self.feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
         return self.engine.seen(Watched(row, sources_of(row), None, None))
+
+
+def _sentence(row: WatcherRow, naming: Naming) -> str:
+    try:
+        return naming.sentence(Edit().applied_to(row, calls_json(row)))
+    except InvalidMessage:  # made by an earlier version, or altered: it is shown all the same
+        return row.instruction
 
 
 def _may_see(row: WatcherRow, by: Bearer) -> bool:

@@ -36,6 +36,14 @@ class Words(ui.element):
         self.update()
 
 
+def sentence(text: str, classes: str = "") -> ui.element:
+    """Make a paragraph of a sentence whose important parts stand between ``**``."""
+    with ui.element("p").classes(classes) as made:
+        for number, part in enumerate(text.split("**")):
+            Words("strong" if number % 2 else "span", part)
+    return made
+
+
 def cut(tag: str, text: str, classes: str = "", *, title: str = "") -> Words:
     """Make words that are cut where there is no room for them, and shown whole by pointing at them."""
     return Words(tag, text, f"sb-cut {classes}", title=title or text)

@@ -265,8 +265,8 @@ def test_one_is_made_by_one_command_and_shown_in_words(house: tuple[House, Spoke
     )
     assert done.returncode == 0, done.stderr
     assert (
-        'then         tell "Tank at {level} %"; devices.house.HomeSkill.act what="drain"; '
-        '20m later if it is still so: tell "Still full"'
+        "does         When Home level (house) goes above 95: tell me “Tank at {level} %”, then Home: Act "
+        "(What drain) (house), then if it is still so after 20 min, tell me “Still full”.\n"
     ) in done.stdout
     given = {"name": "level", "value": 96}
     call = {"device": spoke.id, "skill": "HomeSkill", "method": "sense", "kwargs": given}

@@ -14,7 +14,6 @@ from contracts.answers.watchers import (
     CheckedPredicate,
     DecisionEntry,
     Report,
-    Step,
     WatcherSummary,
     WatcherWithHistory,
 )
@@ -300,7 +299,7 @@ def _cells(watcher: WatcherSummary) -> dict[str, object]:
         "name": watcher.title,
         "id": watcher.name,
         "state": f"{watcher.state} (dry run)" if watcher.dry_run else watcher.state,
-        "predicate": watcher.predicate or watcher.note,
+        "does": watcher.sentence.replace("**", ""),
         "fired": watcher.fired,
         "last": last.decision if last else None,
         "at": moment(last.at) if last else None,
@@ -326,35 +325,26 @@ def _pairs(values: dict[str, Json]) -> list[str]:
     return [f"{name} = {json.dumps(value, ensure_ascii=False)[:80]}" for name, value in values.items()]
 
 
-def _step(step: Step) -> str:
-    given = "".join(f" {name}={json.dumps(value)}" for name, value in step.arguments.items())
-    what = f"{step.call}{given}" if step.call else f"tell {json.dumps(step.notify, ensure_ascii=False)}"
-    still = " if it is still so" if step.if_still else ""
-    return f"{step.after} later{still}: {what}" if step.after else what
-
-
 def _described(watcher: WatcherSummary) -> str:
     allowed = [
         " ".join([each.path, *(f"{name}={json.dumps(rule)}" for name, rule in each.arguments.items())])
         for each in watcher.allow
     ]
-    then = [_step(each) for each in watcher.then]
     every = f"every {watcher.every_s:g} s" if watcher.every_s and not watcher.predicate else ""
     when = watcher.schedule or every or "each new value"
     truth = {True: "true now", False: "false now", None: ""}[watcher.truth]
     lines = {
         "id": watcher.name if watcher.name != watcher.title else "",
         "state": f"{watcher.state}{', dry run' if watcher.dry_run else ''}",
-        "instruction": watcher.instruction,
+        "does": watcher.sentence.replace("**", ""),
         "predicate": " — ".join(filter(None, (watcher.predicate or "none", truth, watcher.reason))),
         "note": watcher.note,
         "evaluates": when,
         "topics": ", ".join(f"{name} = {each.topic}" for name, each in watcher.topics.items()),
-        "then": "; ".join(then),
-        "may call": "" if then else "; ".join(allowed) or "nothing, it only notifies",
+        "may call": "; ".join(allowed) or "nothing, it only notifies",
         "next step": moment(watcher.next_step_at) if watcher.next_step_at else "",
         "fired": str(watcher.fired),
-        "model": "" if then else f"calls: {watcher.model_calls}, tokens: {watcher.tokens}",
+        "model": "" if watcher.then else f"calls: {watcher.model_calls}, tokens: {watcher.tokens}",
     }
     return "\n".join([watcher.title, *(f"  {key:<12} {text}" for key, text in lines.items() if text)])
 

@@ -22,7 +22,7 @@ from hub_web import limits
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
-from hub_web.pages.live.watchers import called, decision_of, purpose_of, state_of, truth_of
+from hub_web.pages.live.watchers import called, decision_of, state_of, truth_of
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import (
     Cell,
@@ -38,6 +38,7 @@ from hub_web.parts.layout import (
     problem,
     refilled,
     row,
+    sentence,
     stack,
     table,
 )
@@ -109,7 +110,7 @@ class _Watcher:
         )
         self._save.set_visibility(shown.state != "draft")
         head = (
-            *(purpose_of(shown), shown.state, shown.dry_run, shown.predicate, shown.truth),
+            *(shown.sentence, shown.state, shown.dry_run, shown.predicate, shown.truth),
             *(shown.reason, shown.snoozed_until, shown.note, shown.allow),
         )
         if head != self._shown:
@@ -126,7 +127,7 @@ class _Watcher:
         shown = self._watcher
         is_draft = shown.state == "draft"
         with card(classes="sb-attention" if is_draft else ""):
-            Words("p", purpose_of(shown), "sb-lead sb-wrap")
+            sentence(text.message(shown.sentence), "sb-lead sb-wrap")
             with row():
                 badge(*state_of(shown))
                 if shown.state == "active" and shown.predicate:

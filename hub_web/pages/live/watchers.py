@@ -6,12 +6,12 @@ from typing import Any
 
 from nicegui import ui
 
-from contracts.answers.watchers import Allowed, MadeCall, Step, WatcherSummary
+from contracts.answers.watchers import Allowed, MadeCall, WatcherSummary
 from hub_live.events.kinds import WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.operations import list_watchers
 from hub_web.api import part
-from hub_web.parts.layout import Tone, Words, badge, cut, dot, empty, grid, note, refilled, row
+from hub_web.parts.layout import Tone, Words, badge, cut, dot, empty, grid, note, refilled, row, sentence
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import one_at_a_time, view
@@ -44,19 +44,6 @@ def called(call: Allowed | MadeCall) -> str:
     """Return a call that a watcher may make, as people write it."""
     arguments = ", ".join(f"{name}={rule_of(rule)}" for name, rule in call.arguments.items())
     return f"{call.path.removeprefix('devices.')}({arguments})"
-
-
-def purpose_of(watcher: WatcherSummary) -> str:
-    """Return what a watcher is for: its instruction, or its steps."""
-    return watcher.instruction or "; ".join(map(_step, watcher.then))
-
-
-def _step(step: Step) -> str:
-    call = Allowed.model_construct(path=step.call or "", arguments=step.arguments)
-    what = called(call) if step.call else text("tell you: {text}", text=step.notify or "")
-    if step.if_still:
-        return text("{delay} later, if it is still so: {step}", delay=step.after or "", step=what)
-    return text("{delay} later: {step}", delay=step.after, step=what) if step.after else what
 
 
 def rule_of(rule: Any) -> str:
@@ -109,10 +96,8 @@ def _card(watcher: WatcherSummary) -> None:
             cut("h2", watcher.title, "sb-h2")
             with ui.element("div").classes("sb-card-tools"):
                 badge(*state_of(watcher))
-        Words("p", purpose_of(watcher), "sb-clamp")
-        if watcher.predicate:
-            cut("p", watcher.predicate, "sb-mono")
-        elif watcher.note:
+        sentence(text.message(watcher.sentence), "sb-clamp")
+        if watcher.note and not watcher.predicate:
             note(text.message(watcher.note), classes="sb-small")
         with row().classes("sb-small"):
             if watcher.state == "draft":

@@ -693,7 +693,10 @@ async def test_made_by_the_assistant_it_needs_the_confirmation_of_a_person(
     await watching.disk(80)
     status, error = await post(watching.client, made)
     assert (status, error["code"]) == (409, "needs_confirmation")
-    assert list(error["arguments"])[:4] == ["predicate", "actions", "topics", "latest"]
+    assert list(error["arguments"])[:5] == ["does", "predicate", "actions", "topics", "latest"]
+    assert error["arguments"]["does"].startswith(
+        "When System disk (nas, now 80) goes above 95: a model decides"
+    )
     assert (error["arguments"]["predicate"], error["arguments"]["latest"]) == ("disk > 95", {"disk": 80})
     assert [(each["name"], each["state"]) for each in await watching.ask("GET")] == [("full", "draft")]
     # It is the draft that was shown, and no other, that the confirmation is good for.

@@ -51,10 +51,10 @@ class Watching:
         self.camera = camera
         self.client = client
 
-    async def disk(self, value: Any, name: str = "disk") -> None:
+    async def disk(self, value: Any, name: str = "disk", unit: str | None = None) -> None:
         """Publish a value, and wait until the hub has it."""
         topic = self.topic(name)
-        payload = State(value=value, at=now()).model_dump_json().encode()
+        payload = State(value=value, at=now(), unit=unit).model_dump_json().encode()
         await self.device.spoke.send(topic, payload)
         feed = self.home.hub.live.feed
 

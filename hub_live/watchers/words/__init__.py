@@ -1,0 +1,1 @@
+"""Watchers in words: told as one sentence, and made of one."""

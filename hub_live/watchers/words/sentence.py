@@ -1,0 +1,338 @@
+"""A watcher as one sentence, with the parts that can be changed in bold, as in Markdown."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+from typing import Final
+
+from agent_core.search.targets import AnyDirectory, find_path
+from agent_core.sentences.questions import questions_of
+from agent_core.skills.labels import DeclaredLabels, Labels
+from agent_core.times import UNITS
+from contracts import topics
+from contracts.answers.watchers import Allowed, Step
+from contracts.errors import CallError, PredicateError
+from contracts.phrases import Phrase
+from contracts.text import escaped, shortened
+from contracts.wire import Json
+from hub_live import limits
+from hub_live.watchers.decisions.approved import is_range
+from hub_live.watchers.definition import WatchedValue, WatcherRequest, duration_of
+from hub_live.watchers.predicates import parse
+from hub_live.watchers.predicates.clock import WEEKDAYS, time_text
+from hub_live.watchers.predicates.syntax import Node
+from hub_live.watchers.schedule import Schedule
+from hub_live.world.thing import Thing
+from hub_live.world.world import World
+
+_COMPARED: Final = {
+    ">": "{value} goes above {limit}",
+    ">=": "{value} reaches {limit}",
+    "<": "{value} goes below {limit}",
+    "<=": "{value} falls to {limit}",
+    "==": "{value} is {limit}",
+    "!=": "{value} is not {limit}",
+}
+_MIRRORED: Final = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "==": "==", "!=": "!="}
+_OF_VALUES: Final = {
+    "age": "the time since the last {value}",
+    "count": "the number of times that {value} came within {time}",
+    "last": "{value}",
+    "max": "the highest {value} within {time}",
+    "mean": "the mean of {value} within {time}",
+    "min": "the lowest {value} within {time}",
+    "rate": "the change per second of {value} within {time}",
+}
+_TIMES: Final = {
+    "*": "Every day at {time}",
+    "1-5": "On weekdays at {time}",
+    "0,6": "At weekends at {time}",
+}
+_AT: Final = re.compile(r"(\d+) (\d+) \* \* (\S+)")
+_EACH: Final = re.compile(r"(?:\*/(\d+) \*|0 \*/(\d+)) \* \* \*")
+_PLAIN: Final = frozenset({"on", "is_on", "power", "state"})
+"""Names of states that say no more than the skill itself."""
+
+
+class _Unsaid(Exception):
+    """A condition that has no words here."""
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Names what the watchers of a person see and call.
+
+    Attributes:
+        devices: Those of the person.
+        with_values: Whether the present values are named.
+    """
+
+    world: World
+    devices: AnyDirectory
+    with_values: bool = False
+
+    def sentence(self, watcher: WatcherRequest) -> Phrase:
+        """Return what a watcher does, as a sentence."""
+        does = self._steps(watcher.then) if watcher.then else self._judged(watcher)
+        condition = self._condition(watcher) if watcher.predicate else None
+        if watcher.schedule is not None:
+            times = schedule_text(watcher.schedule)
+            if condition is None:
+                return Phrase("{times}: {steps}.", times=times, steps=does)
+            return Phrase("{times}, if {condition}: {steps}.", times=times, condition=condition, steps=does)
+        if condition is not None:
+            return Phrase("When {condition}: {steps}.", condition=condition, steps=does)
+        if watcher.interval_s is not None:
+            return Phrase("Every {time}: {steps}.", time=_bold(lasting(watcher.interval_s)), steps=does)
+        values = Phrase.joined(", ", [self.value(each) for each in watcher.topics.values()])
+        return Phrase("Each time that {values} changes: {steps}.", values=values, steps=does)
+
+    def value(self, source: WatchedValue) -> Phrase:
+        """Return what a value is called, with its place, and how it is now."""
+        name, place = self._named(source)
+        now = self._now(source) if self.with_values else ""
+        if place and now:
+            return Phrase("{name} ({place}, now {value})", name=_bold(name), place=_safe(place), value=now)
+        more = _safe(place) or (Phrase("now {value}", value=now) if now else "")
+        return Phrase("{name} ({more})", name=_bold(name), more=more) if more else _bold(name)
+
+    def call(self, call: Allowed) -> Phrase:
+        """Return a call in the words of its skill: a sentence of it, or its names."""
+        try:
+            target = find_path(self.devices, call.path, current=None)
+        except CallError:
+            return _bold(f"{call.path}({_given(call.arguments, str)})")
+        entry = self.devices.hub if target.is_hub_own else self.devices.get(target.device)
+        skill = entry.skills.get(target.skill) if entry is not None else None
+        declared = skill.registration.labels if skill is not None else {}
+        said = {
+            language: f"{question[:1].lower()}{question[1:].removesuffix('?')}"
+            for language, question in questions_of(target.method, call.arguments).items()
+        }
+        for language in {"en", "de", *declared} - said.keys():
+            label = Labels(declared, language)
+            given = _given(call.arguments, partial(label, of=target.method.name))
+            words = f"{label(target.skill)}: {label(target.method.name)}"
+            said[language] = f"{words} ({given})" if given else words
+        words = _bold(Phrase.said(said))
+        if target.is_hub_own:
+            return words
+        return Phrase("{call} ({device})", call=words, device=_safe(target.device_name))
+
+    # -- the condition ----------------------------------------------------------------------------
+
+    def _condition(self, watcher: WatcherRequest) -> Phrase:
+        try:
+            parsed = parse(watcher.predicate or "", watcher.topics)
+            said = self._said(parsed.root, watcher.topics)
+        except (_Unsaid, PredicateError):
+            return Phrase("{expression} becomes true", expression=_bold(watcher.predicate or ""))
+        if parsed.for_s:
+            return Phrase("{condition} for {time}", condition=said, time=_bold(lasting(parsed.for_s)))
+        return said
+
+    def _said(self, node: Node, sources: Mapping[str, WatchedValue]) -> Phrase:
+        parts = node.parts
+        match node.op:
+            case "and" | "or" if (times := _between(node)) is not None:
+                return Phrase("it is between {begin} and {end}", begin=times[0], end=times[1])
+            case "and":
+                every = [self._said(each, sources) for each in parts]
+                return reduce(lambda one, other: Phrase("{one} and {other}", one=one, other=other), every)
+            case "or":
+                every = [self._said(each, sources) for each in parts]
+                return reduce(lambda one, other: Phrase("{one} or {other}", one=one, other=other), every)
+            case "name":
+                return Phrase("{value} is on", value=self.value(sources[str(node.value)]))
+            case "not" if parts[0].op == "name":
+                return Phrase("{value} is off", value=self.value(sources[str(parts[0].value)]))
+            case "changed":
+                value = self.value(sources[str(node.value)])
+                if node.window_s is None:
+                    return Phrase("{value} changes", value=value)
+                time = _bold(lasting(node.window_s))
+                return Phrase("{value} has changed within {time}", value=value, time=time)
+        if node.op not in _COMPARED:
+            raise _Unsaid
+        left, right = parts
+        op, left, right = (
+            (_MIRRORED[node.op], right, left) if left.op == "constant" else (node.op, left, right)
+        )
+        if right.op != "constant":
+            raise _Unsaid
+        if left.op == "clock":
+            return _clock(op, left, right.value)
+        if right.kind == "truth" and left.op == "name":
+            template = "{value} is on" if right.value is (op == "==") else "{value} is off"
+            return Phrase(template, value=self.value(sources[str(left.value)]))
+        value = self._operand(left, sources)
+        return Phrase(_COMPARED[op], value=value, limit=self._limit(left, right.value, sources))
+
+    def _operand(self, node: Node, sources: Mapping[str, WatchedValue]) -> Phrase:
+        if node.op != "name" and node.op not in _OF_VALUES:
+            raise _Unsaid
+        time = _bold(lasting(node.window_s)) if node.window_s else ""
+        template = _OF_VALUES.get(node.op, "{value}")
+        return Phrase(template, value=self.value(sources[str(node.value)]), time=time)
+
+    def _limit(self, node: Node, limit: float | str | bool, sources: Mapping[str, WatchedValue]) -> Phrase:
+        if isinstance(limit, str):
+            return _bold(
+                Phrase.said({each: _lowered(Labels({}, each).value(limit)) for each in ("en", "de")})
+            )
+        if node.kind == "time":
+            return _bold(lasting(limit))
+        source = sources[str(node.value)]
+        unit = "" if node.op in ("count", "rate") else self._thing(source).unit or ""
+        return _bold(f"{limit:.6g} {unit}".strip())
+
+    # -- what is done -----------------------------------------------------------------------------
+
+    def _steps(self, steps: Iterable[Step]) -> Phrase:
+        made: list[str] = []
+        for step in steps:
+            if step.call is not None:
+                what = self.call(Allowed(path=step.call, arguments=step.arguments))
+            else:
+                what = Phrase("{tell} “{text}”", tell=_bold(Phrase("tell me")), text=_safe(step.notify or ""))
+            if step.after is not None:
+                template = (
+                    "if it is still so after {time}, {step}" if step.if_still else "after {time}, {step}"
+                )
+                what = Phrase(template, time=_bold(lasting(duration_of(step.after))), step=what)
+            made.append(Phrase("then {step}", step=what) if made else what)
+        return Phrase.joined(", ", made)
+
+    def _judged(self, watcher: WatcherRequest) -> Phrase:
+        said = _bold(watcher.instruction.rstrip(" ."))
+        if not watcher.allow:
+            return Phrase("a model decides whether to tell me: {instruction}", instruction=said)
+        calls = Phrase.joined(", ", [self.call(each) for each in watcher.allow])
+        return Phrase(
+            "a model decides what to do, and may use {calls}: {instruction}", calls=calls, instruction=said
+        )
+
+    # -- names ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _entities(self) -> Mapping[tuple[str | None, ...], Thing]:
+        return {(each.link, each.topic, each.field): each for each in self.world.entities.list()}
+
+    def _thing(self, source: WatchedValue) -> Thing:
+        found = self._entities.get((source.link, source.topic, source.path))
+        unknown = Thing(
+            kind="state", id=source.topic, name=source.topic, topic=source.topic, link=source.link
+        )
+        return self.world.current(found or unknown)
+
+    def _named(self, source: WatchedValue) -> tuple[str, str]:
+        place = topics.STATE.place(source.topic) if source.link == "bus" else None
+        entry = self.devices.get(place["device"]) if place is not None else None
+        if place is None or entry is None:
+            thing = self._thing(source)
+            return thing.name, thing.area or thing.device or ""
+        skill = entry.skills.get(place["skill"])
+        declared = skill.registration.labels if skill is not None else {}
+        names = {
+            each: state_name(declared, each, place["skill"], place["property"])
+            for each in ("en", "de", *declared)
+        }
+        return Phrase.said(names), entry.display_name
+
+    def _now(self, source: WatchedValue) -> str:
+        thing = self._thing(source)
+        state: Json = "on" if thing.state is True else "off" if thing.state is False else thing.state
+        if state is None or isinstance(state, dict | list):
+            return ""
+        shown = f"{state:.6g} {thing.unit or ''}" if isinstance(state, int | float) else str(state)
+        return _safe(shortened(shown.strip(), limits.MOST_TEXT_VALUE))
+
+
+def state_name(declared: DeclaredLabels, language: str, skill: str, name: str) -> str:
+    """Return what people call a state of a skill: ``Tank level``."""
+    label = Labels(declared, language)
+    if name in _PLAIN:
+        return label(skill)
+    return f"{label(skill)} {_lowered(label(name))}" if language == "en" else f"{label(skill)}: {label(name)}"
+
+
+def schedule_text(schedule: str) -> Phrase:
+    """Return the times of a schedule in words."""
+    times = Schedule.parse(schedule)
+    if times.sun:
+        sun = _bold(Phrase("sunset" if times.sun == "sunset" else "sunrise"))
+        if not (seconds := times.offset.total_seconds()):
+            return Phrase("At {sun}", sun=sun)
+        template = "{time} before {sun}" if seconds < 0 else "{time} after {sun}"
+        return Phrase(template, time=_bold(lasting(abs(seconds))), sun=sun)
+    if each := _EACH.fullmatch(times.cron):
+        return Phrase("Every {time}", time=_bold(f"{each[1]} min" if each[1] else f"{each[2]} h"))
+    if at := _AT.fullmatch(times.cron):
+        time = _bold(f"{int(at[2]):02}:{int(at[1]):02}")
+        if at[3] in _TIMES:
+            return Phrase(_TIMES[at[3]], time=time)
+        if at[3].isdecimal():
+            return Phrase("Every {day} at {time}", day=_bold(Phrase(WEEKDAYS[int(at[3]) - 1])), time=time)
+    return _bold(schedule)
+
+
+def lasting(seconds: float) -> str:
+    """Return a duration as people write it: ``1 h 30 min``."""
+    parts: list[str] = []
+    for size, unit in UNITS:
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count:.0f} {unit}")
+    return " ".join(parts) or f"{seconds:.3g} s"
+
+
+def plain(sentence: str) -> str:
+    """Return a sentence without its marks."""
+    return sentence.replace("**", "")
+
+
+def _clock(op: str, node: Node, value: float | str | bool) -> Phrase:
+    if node.kind == "clock" and op in (">", ">=", "<", "<="):
+        time = _bold(time_text(float(value)))
+        return Phrase("it is after {time}" if op[0] == ">" else "it is before {time}", time=time)
+    if op != "==" or not isinstance(value, str):
+        raise _Unsaid
+    if value in WEEKDAYS:
+        return Phrase("it is {day}", day=_bold(Phrase(value)))
+    return Phrase("the sun is down" if value == "down" else "the sun is up")
+
+
+def _between(node: Node) -> tuple[Phrase, Phrase] | None:
+    """Return the two times that the clock is between, where that is what a condition says."""
+    ends = [(each.op, each.parts[0].op, each.parts[-1].value) for each in node.parts if each.parts]
+    match ends:
+        case [(">=", "clock", float(begin)), ("<", "clock", float(end))]:
+            return _bold(time_text(begin)), _bold(time_text(end))
+    return None
+
+
+def _given(arguments: Mapping[str, Json], named: Callable[[str], str]) -> str:
+    return ", ".join(f"{named(name)} {_argument(value)}" for name, value in arguments.items())
+
+
+def _argument(value: Json) -> str:
+    if is_range(value):
+        return "/".join(
+            map(str, value.get("enum") or (f"{value.get('minimum', '…')}–{value.get('maximum', '…')}",))
+        )
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _lowered(name: str) -> str:
+    return name if name.isupper() else name[:1].lower() + name[1:]
+
+
+def _safe(text: str) -> str:
+    """Return text of a device or a person without what would look like a mark of ours."""
+    return text if isinstance(text, Phrase) else escaped(text).replace("*", "∗")
+
+
+def _bold(text: str) -> Phrase:
+    return Phrase("**{part}**", part=_safe(text))

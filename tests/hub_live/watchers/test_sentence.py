@@ -1,0 +1,84 @@
+"""A watcher told as one sentence, in English and German."""
+
+from typing import Any
+
+import pytest
+
+from contracts.phrases import Phrase
+from hub_live.watchers.definition import WatcherRequest
+from hub_live.watchers.words.sentence import plain
+from hub_web.texts import LANGUAGE, text
+from tests.hub_live.watchers.watching import STOP, Watching
+
+DISK, PLATTE = "System disk (nas, now 99 %)", "System: Festplatte (nas, jetzt 99 %)"
+TELL = [{"notify": "Look: {disk} %"}]
+SENTENCES = [
+    (
+        {"predicate": "disk > 95", "then": [{"call": STOP, "arguments": {"node": "camera"}}, *TELL]},
+        (f"When {DISK} goes above 95 %: Camera: Stop (Node camera) (nas), then tell me “Look: {{disk}} %”."),
+        (
+            f"Wenn {PLATTE} über 95 % steigt: Camera: Stopp (Node camera) (nas), "
+            f"dann melde es mir: „Look: {{disk}} %“."
+        ),
+    ),
+    (
+        {"predicate": 'disk and time between "22:00" and "06:00" for "10m"', "then": TELL},
+        (f"When {DISK} is on and it is between 22:00 and 06:00 for 10 min: tell me “Look: {{disk}} %”."),
+        (
+            f"Wenn {PLATTE} an ist und es zwischen 22:00 und 06:00 Uhr ist, und zwar "
+            f"10 min lang: melde es mir: „Look: {{disk}} %“."
+        ),
+    ),
+    (
+        {"predicate": "disk * 2 > 1", "then": [{"notify": "**x**", "after": "90m", "if_still": True}]},
+        "When disk ∗ 2 > 1 becomes true: if it is still so after 1 h 30 min, tell me “∗∗x∗∗”.",
+        "Wenn disk ∗ 2 > 1 wahr wird: wenn es nach 1 h 30 min noch so ist, melde es mir: „∗∗x∗∗“.",
+    ),
+    (
+        {"topics": {}, "schedule": "every weekday at 7", "then": [{"notify": "Up!"}]},
+        "On weekdays at 07:00: tell me “Up!”.",
+        "Werktags um 07:00: melde es mir: „Up!“.",
+    ),
+    (
+        {"schedule": "30 min before sunset", "predicate": 'disk == "open"', "then": [{"notify": "Dark"}]},
+        f"30 min before sunset, if {DISK} is open: tell me “Dark”.",
+        f"30 min vor Sonnenuntergang, falls {PLATTE} offen ist: melde es mir: „Dark“.",
+    ),
+    (
+        {"predicate": 'mean(disk, "10m") >= 5', "instruction": "Be wise.", "allow": [{"path": STOP}]},
+        (
+            f"When the mean of {DISK} within 10 min reaches 5 %: a model decides what to do, "
+            "and may use Camera: Stop (nas): Be wise."
+        ),
+        (
+            f"Wenn der Mittelwert von {PLATTE} in 10 min auf 5 % steigt: ein Modell "
+            "entscheidet, was zu tun ist, und darf benutzen: Camera: Stopp (nas). Be wise."
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "english", "german"), SENTENCES)
+async def test_a_watcher_is_told_as_one_sentence(
+    watching: Watching, given: dict[str, Any], english: str, german: str
+) -> None:
+    await watching.disk(99, unit="%")
+    given = {"name": "x", "topics": {"disk": watching.topic()}, **given}
+    request = WatcherRequest.model_validate(given)
+    watchers = watching.home.hub.live.watchers
+    said = watchers.naming(watching.home.hub.registry.admin.id, with_values=True).sentence(request)
+    assert plain(said) == english
+    before = LANGUAGE.set("de")
+    assert plain(text.message(said)) == german
+    LANGUAGE.reset(before)
+
+
+async def test_every_face_shows_it_and_a_skill_says_its_calls_in_each_language(watching: Watching) -> None:
+    await watching.add(predicate="disk > 95")
+    shown = await watching.show()
+    assert shown["sentence"].startswith("When **System disk** (nas) goes above **95**: a model decides")
+    assert shown["phrases"]["sentence"]["template"] == "When {condition}: {steps}."
+    words = Phrase.said({"en": "turn on the lamp", "de": "schalte die Lampe ein"})
+    before = LANGUAGE.set("de")
+    assert (words, text.message(words)) == ("turn on the lamp", "schalte die Lampe ein")
+    LANGUAGE.reset(before)
