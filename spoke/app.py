@@ -11,7 +11,7 @@ from agent_core.models.entries import GatewayKind, Models
 from agent_core.skills.loader import LoadProblem
 from bus.link import Link, open_link
 from bus.rpc import Responder
-from chat.tasks import open_tasks
+from chat.tasks import open_tasks, supervise
 from identity.envelope import Seal
 from identity.files import is_held, only_one
 from spoke.membership.enrolment import FILE_NAME, Enrolment
@@ -37,16 +37,13 @@ class Spoke:
     Attributes:
         device: Its id in the home.
         epoch: Of this start.
-        skills: Names of the skills that it offers.
-        problems: What could not be loaded; everything else was.
         url: Address of its chat API on this machine; None if it has none.
     """
 
     device: str
     epoch: int
-    skills: tuple[str, ...]
-    problems: tuple[LoadProblem, ...]
     url: str | None
+    _host: SkillHost = field(repr=False)
     _link: Link = field(repr=False)
     _presence: Presence = field(repr=False)
     _membership: Membership = field(repr=False)
@@ -55,6 +52,16 @@ class Spoke:
     @property
     def connected(self) -> bool:
         return self._link.connected
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        """Names of the skills that it offers."""
+        return self._host.available
+
+    @property
+    def problems(self) -> tuple[LoadProblem, ...]:
+        """What could not be loaded; everything else was."""
+        return tuple(self._host.problems)
 
     @property
     def name(self) -> str:
@@ -141,7 +148,7 @@ async def open_spoke(
             loaded = await load(settings, device=device)
         outlet, host = loaded.outlet, loaded.host
         await stack.enter_async_context(host)
-        outlet.serve(each.skill for each in host.registrations)
+        outlet.serve(host.available)
         registrations = sealed_registrations(seal, device, host.registrations)
         status = OwnStatus(
             seal,
@@ -220,16 +227,24 @@ async def open_spoke(
         await stack.enter_async_context(link)
         stack.push_async_callback(presence.leave)
         tasks = await stack.enter_async_context(open_tasks())
+
+        def skills_changed() -> None:
+            outlet.serve(host.available)
+            presence.register(sealed_registrations(seal, device, host.registrations))
+            if server is not None:
+                server.skills_changed()
+
         tasks.create_task(presence.run(), name="presence")
+        host.expect, host.changed = outlet.serve, skills_changed
+        supervise(tasks, host.follow, name="load saved skills")
         tasks.create_task(outlet.run(link), name="what skills publish")
         # First of all: calls of turns that run here may end before their turns are stopped.
         stack.push_async_callback(host.stop, grace_s=settings.stop_grace_s)
         yield Spoke(
             device=device,
             epoch=status.epoch,
-            skills=tuple(each.skill for each in host.registrations if each.unavailable is None),
-            problems=tuple(host.problems),
             url=url,
+            _host=host,
             _link=link,
             _presence=presence,
             _membership=membership,

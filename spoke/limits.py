@@ -63,6 +63,11 @@ SYNC_EVERY_S: Final = 300.0
 SYNC_RETRY_S: Final = (2.0, 30.0)
 """First and longest wait after a failure; the longest is how late a turn may reach a hub that is back."""
 
+# Skills.
+
+SKILLS_LOOK_S: Final = 0.25
+"""Between two looks at the files of skills: at the second that finds a change it is loaded."""
+
 # Nodes: processes and their logs.
 
 KILLED_S: Final = 5.0

@@ -54,7 +54,7 @@ class SpokeSettings(_Settings):
         hub_key: Fingerprint that the hub's key must have; None trusts the first answer.
         insecure: Whether unencrypted connections to a hub and broker on another machine are allowed.
         skills: Folders with the user's skills.
-        samples: Whether the sample skills are offered too.
+        samples: Whether the sample skills are offered too, or the names of those that are.
         version: Version of the software, published with each status.
         heartbeat_s: Seconds between two heartbeats.
         hub_wait_s: How long the first status waits for the hub's, which it then answers.
@@ -82,7 +82,7 @@ class SpokeSettings(_Settings):
     hub_key: str | None = None
     insecure: bool = False
     skills: tuple[Path, ...] = ()
-    samples: bool = False
+    samples: bool | tuple[str, ...] = False
     version: str = ""
     heartbeat_s: Annotated[float, Field(gt=0)] = HEARTBEAT_S
     hub_wait_s: Annotated[float, Field(ge=0)] = 0.2

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Final, Self
 from pydantic_core import to_json
 
 from agent_core.models.entries import KEYS_FILE, read_keys
-from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, load_skills
+from agent_core.skills.folders import GOES_ON, SkillFolders
+from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, holds_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink, attach
 from bus.rpc import ProgressSink
@@ -35,25 +36,51 @@ _AUDIT = logging.getLogger("strawberry.audit")
 _SAMPLES: Final = Path(__file__).parent / "samples"
 
 
+def sample_files(chosen: bool | Sequence[str]) -> list[Path]:
+    """Return the files of sample skills: all or none of them, or those with these names.
+
+    Raises:
+        ConfigError: There is no sample of a name.
+    """
+    samples = {entry.stem: entry for entry in sorted(_SAMPLES.iterdir()) if holds_skills(entry)}
+    names = samples if chosen is True else chosen or ()
+    for name in names:
+        if name not in samples:
+            raise ConfigError(
+                "there is no sample {name!r}", name=name, hint=f"The samples are {', '.join(samples)}."
+            )
+    return [samples[name] for name in names]
+
+
 class SkillHost:
-    """Runs calls of skills. As a context manager it sets the skills up and closes them."""
+    """Runs calls of skills. As a context manager it sets the skills up and closes them.
+
+    Attributes:
+        expect: Called with the names that may publish from now on, before skills are set up.
+        changed: Called after the registrations have changed.
+    """
 
     def __init__(
         self,
-        skills: list[LoadedSkill],
-        problems: list[LoadProblem],
+        folders: SkillFolders,
+        own: Sequence[LoadedSkill] = (),
         *,
         device: str,
-        unavailable: Mapping[str, Unavailable] | None = None,
         settings: RunnerSettings | None = None,
         isolated: Sequence[SkillProcess] = (),
     ) -> None:
-        self._runner = SkillRunner(skills, settings=settings)
-        self._loading_problems = problems
-        self._not_loaded = dict(unavailable or {})
+        self._own = {skill.name for skill in own}
+        self._folders = folders
+        found = (skill for skill in folders.found.skills if skill.name not in self._own)
+        self._runner = SkillRunner([*own, *found], settings=settings)
+        # Why the version before that of the file is offered.
+        self._kept: dict[str, LoadProblem] = {}
+        self._not_loaded: dict[str, Unavailable] = {}
         self._isolated = isolated
         self._owners: dict[str, SkillProcess | None] = dict.fromkeys(self._runner.skills)
         self._processes = AsyncExitStack()
+        self.expect: Callable[[Iterable[str]], None] = lambda _: None
+        self.changed: Callable[[], None] = lambda: None
         self._device = device
         self._running = 0
         self._idle = asyncio.Event()
@@ -63,43 +90,35 @@ class SkillHost:
     @classmethod
     async def load(cls, settings: SpokeSettings, *, device: str, sink: SkillSink) -> Self:
         """Load the skills in the folders of the settings; a broken one is logged and skipped."""
-        chosen = [find(name) for name in enabled(settings.directory)]
-        directories = [*([_SAMPLES] if settings.samples else []), *chosen, *settings.skills]
-
-        variables = _variables(settings.skills)
 
         def make_context(skill: str) -> SkillContext:
-            return SkillContext(settings.directory / "data" / skill, sink, variables)
+            return SkillContext(settings.directory / "data" / skill, sink, _variables(settings.skills))
 
+        folders = SkillFolders(
+            settings.skills,
+            samples=[*map(find, enabled(settings.directory)), *sample_files(settings.samples)],
+            make_context=make_context,
+        )
         # Importing runs the authors' code, which may be slow.
-        found = await asyncio.to_thread(load_skills, directories, make_context=make_context)
-        skills = found.skills
+        await asyncio.to_thread(folders.load)
+        own: list[LoadedSkill] = []
         if settings.nodes.is_dir():
             # Few devices have any.
             from spoke.nodes.skill import NodesSkill
 
             nodes = NodesSkill(settings.nodes)
             attach(nodes, make_context(NodesSkill.__name__))
-            skills = [expose(nodes)[0], *(skill for skill in skills if skill.name != NodesSkill.__name__)]
+            own.append(expose(nodes)[0])
         isolated = [
             SkillProcess(entry, data=settings.directory / "data", sink=sink, python=this_python)
-            for entry in found.isolated
+            for entry in folders.found.isolated
         ]
-        return cls(
-            skills,
-            found.problems,
-            device=device,
-            unavailable=found.unavailable,
-            settings=settings.runner,
-            isolated=isolated,
-        )
+        return cls(folders, own, device=device, settings=settings.runner, isolated=isolated)
 
     async def __aenter__(self) -> Self:
         await self._runner.__aenter__()
         await self._start_isolated()
-        for problem in self.problems:
-            hint = problem.hint and f" ({problem.hint})"
-            _log.warning("%s: %s: %s%s", problem.what, problem.path, problem.message, hint)
+        _report(self.problems)
         return self
 
     async def __aexit__(
@@ -134,29 +153,74 @@ class SkillHost:
             if name in failed:
                 place = self._runner.unavailable if name in process.skills else self._not_loaded
                 place[name] = failed[name]
+        self.expect(self.available)
+        self.changed()
 
     @property
     def problems(self) -> list[LoadProblem]:
         isolated = (problem for each in self._isolated for problem in each.problems)
-        return [*self._loading_problems, *self._runner.problems, *isolated]
+        return [
+            *self._folders.found.problems,
+            *self._runner.problems,
+            *self._kept.values(),
+            *isolated,
+        ]
 
     @property
     def registrations(self) -> list[Registration]:
         """The registrations to publish; complete once the context is entered."""
-        failed = self._runner.unavailable
+        failed, skills = self._runner.unavailable, self._runner.skills
         loaded = [
             skill.registration.model_copy(update={"unavailable": failed[name]})
             if name in failed
             else skill.registration
-            for name, skill in self._runner.skills.items()
+            for name, skill in skills.items()
         ]
+        not_loaded = self._folders.found.unavailable | self._not_loaded
         return [
             *loaded,
             *(
                 Registration(skill=name, unavailable=why, methods=[])
-                for name, why in self._not_loaded.items()
+                for name, why in not_loaded.items()
+                if name not in skills
             ),
         ]
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """Names of the skills that can be called."""
+        return tuple(name for name in self._runner.skills if name not in self._runner.unavailable)
+
+    async def follow(self) -> None:
+        """Load skills again when their files are saved, until cancelled; calls that run go on."""
+        while True:
+            await asyncio.sleep(limits.SKILLS_LOOK_S)
+            await self._runner.settle()
+            if await asyncio.to_thread(self._folders.has_changed):
+                await self._reload()
+                self.changed()
+
+    async def _reload(self) -> None:
+        changes = await asyncio.to_thread(self._folders.load)
+        problems = changes.problems
+        put = [each for each in changes.put if self._owners.setdefault(each.name, None) is None]
+        self.expect({*self.available, *(skill.name for skill in put)})
+        for name in changes.removed:
+            if self._owners.get(name) is None and name not in self._own:
+                del self._owners[name]
+                self._runner.remove(name)
+                _log.info("%s is no longer there", name)
+        for skill in put:
+            if skill.name in self._own:
+                continue
+            self._kept.pop(skill.name, None)
+            if why := await self._runner.replace(skill):
+                problem = LoadProblem(skill.name, why.text, what=GOES_ON.format(skill.name))
+                self._kept[skill.name] = problem
+                problems = [*problems, problem]
+            else:
+                _log.info("%s was loaded", skill.name)
+        _report(problems)
 
     def admit(self, call: Call, skill: str, method: str) -> None:
         """Check whether a call may run, regardless of its signer.
@@ -265,3 +329,9 @@ def _variables(folders: Iterable[Path]) -> dict[str, str]:
         except ConfigError as error:
             _log.warning("%s (%s)", error, error.hint)
     return found
+
+
+def _report(problems: Iterable[LoadProblem]) -> None:
+    for problem in problems:
+        hint = problem.hint and f" ({problem.hint})"
+        _log.warning("%s: %s: %s%s", problem.what, problem.path, problem.message, hint)

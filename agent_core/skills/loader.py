@@ -241,32 +241,30 @@ class LoadedSkills:
                 self.unavailable[name] = why
 
 
-def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) -> LoadedSkills:
-    """Load every skill of some folders. Loading again picks up what changed in the files.
+def load_into(found: LoadedSkills, entry: Path, *, make_context: ContextFactory) -> list[str] | None:
+    """Load the skills of one file or folder; return the names of its classes, None if its import fails.
 
-    This imports the files, so it blocks and it runs their code.
-
-    Args:
-        directories: Folders, and single files; one that does not exist is a problem.
-        make_context: Called for each class that inherits from ``Skill``, before its constructor.
+    Their sentences are not looked at.
     """
-    importlib.invalidate_caches()
+    try:
+        owners = _classes(entry.resolve())
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an import runs the author's code
+        found.problems.append(LoadProblem(str(entry), explained(error, entry)))
+        found.refuse(declared_skills(entry), unavailable("load", error, folder=entry))
+        return None
+    if not owners:
+        hint = "a skill inherits from Skill, or its name ends in Skill; '_' in front hides a helper"
+        found.problems.append(LoadProblem(str(entry), "defines no skill", hint))
+        found.refuse(declared_skills(entry), unavailable("load", f"{entry.name} defines no skill; {hint}"))
+    for owner in owners:
+        _add(found, owner, entry, make_context=make_context)
+    return [owner.__name__ for owner in owners]
+
+
+def load_entry(entry: Path, *, make_context: ContextFactory) -> LoadedSkills:
+    """Load the skills of one file or folder; their sentences are not looked at."""
     found = LoadedSkills([], [])
-    origins: dict[str, Path] = {}
-    for directory in directories:
-        if not directory.exists():
-            found.problems.append(LoadProblem(str(directory), "there is no such folder"))
-            continue
-        for entry in sorted(directory.iterdir()) if directory.is_dir() else [directory]:
-            if not _holds_skills(entry):
-                continue
-            if is_isolated(entry):
-                found.isolated.append(entry)
-                continue
-            before = len(found.skills)
-            _load(found, entry, origins=origins, make_context=make_context)
-            for skill in found.skills[before:]:
-                found.problems.extend(sentence_problems_of(skill, str(entry)))
+    load_into(found, entry, make_context=make_context)
     return found
 
 
@@ -275,39 +273,7 @@ def is_isolated(entry: Path) -> bool:
     return any((entry / name).is_file() for name in REQUIREMENTS)
 
 
-def load_entry(entry: Path, *, make_context: ContextFactory) -> LoadedSkills:
-    """Load the skills of one file or folder; their sentences are not looked at."""
-    found = LoadedSkills([], [])
-    _load(found, entry, origins={}, make_context=make_context)
-    return found
-
-
-def _load(
-    found: LoadedSkills, entry: Path, *, origins: dict[str, Path], make_context: ContextFactory
-) -> None:
-    try:
-        owners = _classes(entry.resolve())
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - an import runs the author's code
-        found.problems.append(LoadProblem(str(entry), explained(error, entry)))
-        found.refuse(declared_skills(entry), unavailable("load", error, folder=entry))
-        return
-    if not owners:
-        hint = "a skill inherits from Skill, or its name ends in Skill; '_' in front hides a helper"
-        found.problems.append(LoadProblem(str(entry), "defines no skill", hint))
-        why = unavailable("load", f"{entry.name} defines no skill; {hint}")
-        found.refuse(declared_skills(entry), why)
-    for owner in owners:
-        _add(found, owner, entry, origins=origins, make_context=make_context)
-
-
-def _add(
-    found: LoadedSkills,
-    owner: type,
-    entry: Path,
-    *,
-    origins: dict[str, Path],
-    make_context: ContextFactory,
-) -> None:
+def _add(found: LoadedSkills, owner: type, entry: Path, *, make_context: ContextFactory) -> None:
     name, path = owner.__name__, str(entry)
     if not _CLASS_NAME.match(name):
         hint = "letters, digits and '_', at most 64, a letter first"
@@ -316,10 +282,6 @@ def _add(
     if name in HUB_SKILLS:
         hint = "give the class another name"
         found.problems.append(LoadProblem(path, f"{name} is the name of a skill of the hub", hint))
-        return
-    if name in origins:
-        message = f"{name} is there already, from {origins[name]}"
-        found.problems.append(LoadProblem(path, message, "give one of them another name"))
         return
     try:
         if issubclass(owner, Skill) and not owner.can_run():
@@ -333,7 +295,6 @@ def _add(
         found.problems.append(LoadProblem(path, f"{name}() failed: {explained(error, entry)}"))
         found.refuse([name], unavailable("load", error, folder=entry))
         return
-    origins[name] = entry
     found.unavailable.pop(name, None)
     found.skills.append(skill)
     found.problems.extend(problems)
@@ -383,8 +344,9 @@ def declared_skills(entry: Path) -> list[str]:
     return [name for name in dict.fromkeys(names or [guess]) if _CLASS_NAME.match(name)][:_MOST_DECLARED]
 
 
-def _holds_skills(entry: Path) -> bool:
-    if entry.name.startswith(("_", ".")):
+def holds_skills(entry: Path) -> bool:
+    """Return whether a file or folder may define skills; tests beside a skill do not."""
+    if entry.name.startswith(("_", ".", "test_")) or entry.name in ("conftest.py", "tests"):
         return False
     return any(entry.glob("*.py")) if entry.is_dir() else entry.suffix == ".py"
 
@@ -410,13 +372,15 @@ def _module_name(entry: Path) -> str:
 def _classes(entry: Path) -> list[type]:
     """Import a file or a folder and return the skills it defines."""
     name = _module_name(entry)
-    _forget(name)
+    before = _forget(name)
     try:
         for module in _modules(entry, name):
             if owners := list(_skills_of(module, name)):
                 return owners
     except BaseException:
         _forget(name)
+        # What was loaded before goes on, and may import its own modules later.
+        sys.modules.update(before)
         raise
     return []
 
@@ -463,9 +427,9 @@ def _skills_of(module: ModuleType, name: str) -> Iterator[type]:
             yield value
 
 
-def _forget(name: str) -> None:
-    for module in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
-        del sys.modules[module]
+def _forget(name: str) -> dict[str, ModuleType]:
+    names = [each for each in sys.modules if each == name or each.startswith(f"{name}.")]
+    return {each: sys.modules.pop(each) for each in names}
 
 
 def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..., Any]]]:

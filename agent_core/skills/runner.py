@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from agent_core.schemas.nearest import suggestion
-from agent_core.skills.availability import explained, folder_of, unavailable
+from agent_core.skills.availability import folder_of, unavailable
 from agent_core.skills.execution import Execution, ProgressSink
 from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
@@ -121,18 +121,17 @@ class SkillRunner:
 
     Attributes:
         skills: What can be called, by name; known once the context is entered.
-        problems: Skills whose set-up failed; they cannot be called.
         unavailable: By skill that cannot be called now, why.
     """
 
     def __init__(self, skills: Iterable[LoadedSkill], *, settings: RunnerSettings | None = None) -> None:
         self.skills: dict[str, LoadedSkill] = {skill.name: skill for skill in skills}
-        self.problems: list[LoadProblem] = []
         self.unavailable: dict[str, Unavailable] = {}
         self._settings = settings or RunnerSettings()
         self._gates: dict[str, _Gate] = {}
         self._threads = _Gate("this device", running=self._settings.max_threads, waiting=1_024)
         self._running: set[Execution] = set()
+        self._retired: list[LoadedSkill] = []
 
     async def __aenter__(self) -> Self:
         for skill in list(self.skills.values()):
@@ -145,9 +144,65 @@ class SkillRunner:
         try:
             await self._stop_all()
         finally:
-            for skill in self.skills.values():
-                if skill.name not in self.unavailable:
+            for skill in (*self.skills.values(), *self._retired):
+                if self.unavailable.get(skill.name) is None or skill in self._retired:
                     await self._close(skill)
+
+    @property
+    def problems(self) -> list[LoadProblem]:
+        """Why skills cannot be called, for the log."""
+        return [LoadProblem(name, why.text) for name, why in self.unavailable.items()]
+
+    async def replace(self, skill: LoadedSkill) -> Unavailable | None:
+        """Offer a skill, in place of the one of its name if there is one.
+
+        Calls that run go on with what they began with; `settle` closes that when they have ended.
+
+        Returns:
+            Why the one before stays, if it does.
+        """
+        old = self.skills.get(skill.name)
+        is_used = old is not None and skill.name not in self.unavailable
+        why = await self._reason_against(skill)
+        if why is not None and old is not None and is_used and not self._calls_of(old):
+            # What it needs may be what the one before holds: a port, a pin, a device.
+            await self._close(old)
+            is_used = False
+            why = await self._reason_against(skill)
+            if why is not None and await self._reason_against(old) is None:
+                is_used = True
+        if why is not None and is_used:
+            return why
+        if old is not None and is_used:
+            self._retired.append(old)
+        self.skills[skill.name] = skill
+        self._forget_gates(skill.name)
+        self.unavailable.pop(skill.name, None)
+        if why is not None:
+            self.unavailable[skill.name] = why
+        return None
+
+    def remove(self, name: str) -> None:
+        """Offer a skill no longer; see `replace`."""
+        skill = self.skills.pop(name)
+        if self.unavailable.pop(name, None) is None:
+            self._retired.append(skill)
+        self._forget_gates(name)
+
+    async def settle(self) -> None:
+        """Close what is no longer offered, once its last call has ended."""
+        for skill in list(self._retired):
+            if not self._calls_of(skill):
+                self._retired.remove(skill)
+                await self._close(skill)
+
+    def _calls_of(self, skill: LoadedSkill) -> list[Execution]:
+        return [each for each in self._running if any(each.method is own for own in skill.methods.values())]
+
+    def _forget_gates(self, skill: str) -> None:
+        """Let calls that run leave the gates of their version, whose bounds may have been others."""
+        for name in [each for each in self._gates if each == skill or each.startswith(f"{skill}.")]:
+            del self._gates[name]
 
     async def _stop_all(self) -> None:
         """Stop what runs, and leave behind what does not stop in time."""
@@ -193,22 +248,24 @@ class SkillRunner:
             CancelledError: The caller gave up and the method stopped, or had not begun.
             NotCancelled: The caller gave up and the method did not stop for it.
         """
-        owner, called = self.find(skill, method)
         path = f"{skill}.{method}"
-        if called.contract.flags.confirm and not confirmed:
-            raise CallError(
-                ErrorCode.NEEDS_CONFIRMATION,
-                "{name} needs a person's confirmation",
-                name=path,
-                hint="call it where questions can be answered, such as strawberry chat",
+        while True:
+            owner, called = self.find(skill, method)
+            if called.contract.flags.confirm and not confirmed:
+                raise CallError(
+                    ErrorCode.NEEDS_CONFIRMATION,
+                    "{name} needs a person's confirmation",
+                    name=path,
+                    hint="call it where questions can be answered, such as strawberry chat",
+                )
+            positional, named = called.schema.coerce(args, kwargs or {})
+            allowed = called.contract.timeout_ms / 1000
+            deadline = asyncio.get_running_loop().time() + allowed
+            execution = Execution(
+                path, called, positional, named, progress=progress, max_bytes=self._settings.max_result_bytes
             )
-        positional, named = called.schema.coerce(args, kwargs or {})
-        allowed = called.contract.timeout_ms / 1000
-        deadline = asyncio.get_running_loop().time() + allowed
-        execution = Execution(
-            path, called, positional, named, progress=progress, max_bytes=self._settings.max_result_bytes
-        )
-        await self._start(execution, owner, deadline)
+            if await self._start(execution, owner, deadline):
+                break
         result = await self._ended(execution, deadline=deadline, allowed=allowed)
         if method == "change_settings" and skill in self.unavailable:
             await self._set_up(owner)
@@ -244,18 +301,24 @@ class SkillRunner:
             )
         return owner, called
 
-    async def _start(self, execution: Execution, owner: LoadedSkill, deadline: float) -> None:
-        """Begin a call once there is room for it."""
+    async def _start(self, execution: Execution, owner: LoadedSkill, deadline: float) -> bool:
+        """Begin a call once there is room for it; return False if its skill was replaced meanwhile."""
         entered: list[_Gate] = []
         try:
             for gate in self._gates_of(execution, owner):
                 await gate.enter(deadline)
                 entered.append(gate)
-            execution.start()
+            is_present = self.skills.get(owner.name) is owner
+            if is_present:
+                execution.start()
         except BaseException:
             for gate in entered:
                 gate.leave()
             raise
+        if not is_present:
+            for gate in entered:
+                gate.leave()
+            return False
         self._running.add(execution)
 
         def leave(work: asyncio.Future[Json]) -> None:
@@ -267,6 +330,7 @@ class SkillRunner:
                 gate.leave()
 
         execution.work.add_done_callback(leave)
+        return True
 
     def _gates_of(self, call: Execution, owner: LoadedSkill) -> list[_Gate]:
         """Return the narrowest first, so that a call that waits there holds no place of the others."""
@@ -308,21 +372,23 @@ class SkillRunner:
         return work.result()
 
     async def _set_up(self, skill: LoadedSkill) -> None:
+        why = await self._reason_against(skill)
+        if why is None:
+            self.unavailable.pop(skill.name, None)
+        else:
+            self.unavailable[skill.name] = why
+
+    async def _reason_against(self, skill: LoadedSkill) -> Unavailable | None:
+        """Set a skill up; return why it cannot be used."""
         stored = skill.instance.stored_settings if isinstance(skill.instance, Skill) else None
         if stored is not None and stored.missing:
-            why = Unavailable(kind="settings", reason=", ".join(stored.missing))
-            self.problems.append(LoadProblem(skill.name, why.text))
-            self.unavailable[skill.name] = why
-            return
+            return Unavailable(kind="settings", reason=", ".join(stored.missing))
         try:
             await self._hook(skill, "setup")
-            self.unavailable.pop(skill.name, None)
         except Exception as error:  # noqa: BLE001 - the author's code; the other skills go on
             _log.warning("%s could not be set up", skill.name, exc_info=error)
-            folder = folder_of(type(skill.instance))
-            text = explained(error, folder)
-            self.problems.append(LoadProblem(skill.name, f"its set-up failed: {text}"))
-            self.unavailable[skill.name] = unavailable("setup", error, folder=folder)
+            return unavailable("setup", error, folder=folder_of(type(skill.instance)))
+        return None
 
     async def _close(self, skill: LoadedSkill) -> None:
         try:

@@ -77,7 +77,7 @@ class Agent:
     ) -> None:
         self._settings = settings
         self._chat = chat
-        self._skills = skills
+        self.skills = skills
         self._host = host
         self._owner = owner
         self._epoch = epoch
@@ -100,7 +100,7 @@ class Agent:
         """
         if request.replaces is not None:
             raise Forbidden("a device replaces nothing that was said", hint="Use your own token, at the hub.")
-        device = self._skills.own.id
+        device = self.skills.own.id
         if request.device not in (None, device):
             raise InvalidMessage(
                 f"here {device} is the current device, not {request.device}",
@@ -109,9 +109,9 @@ class Agent:
         matched = None
         # Every other agent is the hub's, and so are its rights and files.
         if request.agent in AGENTS:
-            self._skills.refresh()
+            self.skills.refresh()
             language = self._settings.household.language
-            matched = await self._skills.finder.understand(request.message, language=language, current=device)
+            matched = await self.skills.finder.understand(request.message, language=language, current=device)
         turn = Turn(request, user=_OWNER, device=device)
         if matched is not None:
             return await self._turns.open(turn, partial(self._run_sentence, matched))
@@ -156,8 +156,8 @@ class Agent:
 
     async def own_vocabulary(self, language: str) -> Vocabulary:
         """Return what can be said of this device alone."""
-        self._skills.refresh()
-        return await self._skills.finder.vocabulary(language, current=self._skills.own.id)
+        self.skills.refresh()
+        return await self.skills.finder.vocabulary(language, current=self.skills.own.id)
 
     async def conversations(
         self, caller: None, *, limit: int, words: str = ""
@@ -232,7 +232,7 @@ class Agent:
         await run_sentence(
             matched,
             turn=turn.id,
-            catalogue=self._skills,
+            catalogue=self.skills,
             caller=self._caller(turn),
             consent=turn.consent,
             emit=turn.emit,
@@ -277,7 +277,7 @@ class Agent:
         from spoke.chat.local_turn import LocalAgent
 
         if self._local is None:
-            self._local = LocalAgent(self._skills, settings=self._settings, tasks=self._tasks)
+            self._local = LocalAgent(self.skills, settings=self._settings, tasks=self._tasks)
         recorded = await self._record.turns(turn.conversation, limit=self._chat.exchanges, ended=True)
         # The cache has no more of a conversation than that.
         beginning = Beginning(more=len(recorded) >= self._chat.exchanges)
@@ -296,7 +296,7 @@ class Agent:
     def _no_model(self, reason: str, message: str) -> TurnError:
         models = self._settings.models
         said = "; ".join(models.problems) or "no model is configured"
-        examples = self._skills.finder.examples(self._settings.household.language, near=message)
+        examples = self.skills.finder.examples(self._settings.household.language, near=message)
         works = f"Did you mean: {'; '.join(examples)}?" if examples else ""
         hint = " ".join(filter(None, (works, models.hint)))
         return TurnError(

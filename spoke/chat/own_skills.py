@@ -91,11 +91,16 @@ class OwnSkills(DirectoryCatalogue):
         self._directory = OwnDirectory()
         super().__init__(SkillFinder(self._directory), device, user=None)
         self._profile = profile
+        self.own = OwnDevice(device, profile(), {})
+        self.offer(registrations)
+
+    def offer(self, registrations: Iterable[Registration]) -> None:
+        """Offer these skills, in place of those before."""
         skills = {
             each.skill: RegisteredSkill(each, "", {method.name: method for method in each.methods})
             for each in registrations
         }
-        self.own = OwnDevice(device, profile(), skills)
+        self.own = replace(self.own, skills=skills)
         self._directory.put(self.own)
 
     def close(self) -> None:

@@ -91,6 +91,11 @@ class ChatServer:
     _agents: "list[Agent]" = field(default_factory=list, init=False)
     _hub_health: "HubHealth | None" = field(default=None, init=False)
 
+    def skills_changed(self) -> None:
+        """Offer what the host offers now to the turns that begin from now on."""
+        for agent in self._agents:
+            agent.skills.offer(self.host.registrations)
+
     def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
         """Ask other models of this device from the next turn on."""
         self.settings = self.settings.model_copy(update={"models": models, "gateway": kind})

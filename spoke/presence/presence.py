@@ -15,7 +15,7 @@ from contracts.devices.presence import Heartbeat, VoiceState
 from contracts.errors import Disconnected, Forbidden
 from spoke import limits
 from spoke.presence.hub_status import HubPresence
-from spoke.presence.status import OwnStatus
+from spoke.presence.status import OwnStatus, manifest_of
 from spoke.settings import SpokeSettings
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ class Presence:
         self._hub_is_new = asyncio.Event()
         self._status_is_false = asyncio.Event()
         self._was_emptied = False
+        self._registered = asyncio.Event()
+        self._sent: Mapping[str, bytes] = {}
         self._stale: set[str] = set()
         self._has_stale = asyncio.Event()
         self._is_leaving = False
@@ -81,8 +83,16 @@ class Presence:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send_heartbeats(), name="heartbeat")
             tasks.create_task(self._answer_hubs(), name="answer new sessions of the hub")
+            tasks.create_task(self._announce_changes(), name="publish changed registrations")
             tasks.create_task(self._correct_status(), name="correct a false status")
             tasks.create_task(self._clear_stale(), name="clear registrations of removed skills")
+
+    def register(self, registrations: Mapping[str, bytes]) -> None:
+        """Publish these registrations soon in place of those before; the connection stays."""
+        self._stale |= self._registrations.keys() - registrations.keys()
+        self._registrations = dict(registrations)
+        self._status.offer(manifest_of(registrations))
+        self._registered.set()
 
     async def leave(self) -> None:
         """Publish that the spoke goes offline, ahead of its Last Will."""
@@ -130,16 +140,20 @@ class Presence:
                 _log.debug("no hub has published a status yet")
         await self._announce()
 
-    async def _announce(self) -> None:
+    async def _announce(self, *, sent: Mapping[str, bytes] | None = None) -> None:
         async with self._publishing:
             if self._is_leaving:
                 return
-            # This status answers every session seen so far.
+            # This status answers every session seen so far, and has the manifest of now.
             self._hub_is_new.clear()
+            self._registered.clear()
+            registrations = self._registrations
             # The manifest goes first, so that the hub accepts each registration as it arrives.
             await self._link.send(self._status.online(hub_session=self._hubs.session))
-            for topic, payload in self._registrations.items():
-                await self._link.send(Message(topic, payload, topics.SKILL.qos, retain=True))
+            for topic, payload in registrations.items():
+                if (sent or {}).get(topic) != payload:
+                    await self._link.send(Message(topic, payload, topics.SKILL.qos, retain=True))
+            self._sent = registrations
         if self._stale:
             self._has_stale.set()
         if not self.announced.is_set():
@@ -156,6 +170,15 @@ class Presence:
             if self._hub_is_new.is_set():
                 with suppress(Disconnected):
                     await self._announce()
+
+    async def _announce_changes(self) -> None:
+        await self.announced.wait()
+        while True:
+            await self._registered.wait()
+            self._registered.clear()
+            # Without a connection, the next one announces everything.
+            with suppress(Disconnected):
+                await self._announce(sent=self._sent)
 
     async def _correct_status(self) -> None:
         while True:
@@ -174,7 +197,7 @@ class Presence:
             self._has_stale.clear()
             # Retained messages may arrive before the connection can publish: what failed stays in the set.
             with suppress(Disconnected):
-                for topic in sorted(self._stale):
+                for topic in sorted(self._stale - self._registrations.keys()):
                     await self._link.send(Message(topic, b"", topics.SKILL.qos, retain=True))
                     self._stale.discard(topic)
 

@@ -42,6 +42,10 @@ class OwnStatus:
         # `offline` is final within its connection whatever its seq, so the will may have the first.
         return self._message("offline")
 
+    def offer(self, manifest: Mapping[str, str]) -> None:
+        """Sign this manifest from the next status on."""
+        self._manifest = dict(manifest)
+
     def online(self, *, hub_session: str | None) -> Message:
         """Return the online status, answering this session of the hub."""
         self._seq += 1

@@ -215,7 +215,7 @@ async def test_a_skill_whose_set_up_failed_publishes_nothing(
         assert await bus.call("note", 5) is None
         await wait_for(lambda: any("/state/" in message.topic for message in bus.seen), "a value")
     assert [problem.path for problem in spoke.problems]
-    assert not [message.topic for message in bus.seen if "BrokenSkill" in message.topic]
+    assert not [message.topic for message in bus.seen if "state/BrokenSkill" in message.topic]
 
 
 async def test_heartbeats_tell_how_the_spoke_is(hub: StandInHub, bus: BusSide, place: Place) -> None:

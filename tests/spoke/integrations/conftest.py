@@ -13,7 +13,7 @@ from agent_core.search.catalogue import Target
 from agent_core.sentences.index import SentenceCall, SentenceIndex
 from agent_core.sentences.responses import response_text
 from agent_core.sentences.understanding import Said, Understanding
-from agent_core.skills.loader import load_skills
+from agent_core.skills.loader import load_entry
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.settings import StoredSettings
 from agent_core.skills.skill import SkillContext
@@ -67,7 +67,7 @@ def opened(tmp_path: Path) -> OpenIntegration:
             folder = tmp_path / owner.__name__
             stored = StoredSettings(owner.Settings, folder, skill=owner.__name__, variables={})
             stored.change(settings)
-        loaded = load_skills([find(name)], make_context=lambda skill: SkillContext(tmp_path / skill, sink))
+        loaded = load_entry(find(name), make_context=lambda skill: SkillContext(tmp_path / skill, sink))
         assert loaded.problems == []
         async with SkillRunner(loaded.skills) as runner:
             assert runner.problems == []

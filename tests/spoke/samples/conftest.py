@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import spoke.samples
-from agent_core.skills.loader import load_skills
+from agent_core.skills.folders import load_skills
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
 from tests.requirements import require

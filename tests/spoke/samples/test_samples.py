@@ -12,7 +12,7 @@ import pytest
 
 import spoke
 from agent_core.search.directory import RegisteredSkill
-from agent_core.skills.loader import load_skills
+from agent_core.skills.folders import load_skills
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
 from contracts.devices.registration import Registration
@@ -234,8 +234,8 @@ async def test_the_lamp_does_as_it_is_told_and_publishes_it(call, sink):
     assert "#rrggbb" in (await error_of(call("LampSkill.set_color", color="#12"))).message
 
 
-async def test_the_readme_shows_skills_that_work(samples_folder, tmp_path, sink):
-    text = (samples_folder / "README.md").read_text()
+async def test_the_page_on_skills_shows_skills_that_work(tmp_path, sink):
+    text = (Path(__file__).parents[3] / "docs" / "skills.md").read_text("utf-8")
     blocks = re.findall(r"^ *```python\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
     for number, block in enumerate(blocks):
         (tmp_path / f"block_{number}.py").write_text(textwrap.dedent(block))
