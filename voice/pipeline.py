@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from itertools import permutations
 from typing import Final, Literal, Protocol, Self, TypeVar
 
 from chat.tasks import open_tasks
@@ -20,7 +21,18 @@ from voice.engines import Grammar, SpeechToText, TextToSpeech, Transcript
 from voice.opening import Engines
 from voice.settings import VoiceSettings
 from voice.sound.audio import FRAME_S, LOUDNESS_FRAMES, Loudspeaker, Microphone, Sound, level
-from voice.speaking import Sentences, Tone, answers, error_phrase, is_yes, phrase, question, refusals, tone
+from voice.speaking import (
+    Sentences,
+    Tone,
+    answers,
+    error_phrase,
+    is_yes,
+    number_question,
+    phrase,
+    question,
+    refusals,
+    tone,
+)
 from voice.vad import Detector, Endpointer, Pauses, Phase, Utterance, load_vad
 
 T = TypeVar("T")
@@ -221,9 +233,13 @@ class Pipeline:
         transcript = await self._understood(utterance, self._engines.speech_to_text)
         if transcript is None:
             return None
+        text = await self._meant(transcript) if transcript.instead else transcript.text
+        if text is None:
+            await self._say(phrase("not understood", self._language))
+            return None
         self._tell("thinking")
         await self._chime("understood")
-        return await self._answer(transcript.text, follows=utterance.follows)
+        return await self._answer(text, follows=utterance.follows)
 
     async def _heard_speech(self, utterance: Utterance) -> bool:
         await self._chime("awake")
@@ -290,23 +306,36 @@ class Pipeline:
 
     async def _confirm(self, wanted: ConfirmationWanted) -> None:
         """Ask whether a call may be made; silence and anything unclear is a no."""
-        approve: bool | None = None
-        for _ in range(limits.QUESTION_TRIES):
-            await self._say(question(wanted, self._language))
-            self._now = utterance = self._listen()
-            self._tell("hearing")
-            if not await self._heard_speech(utterance):
-                continue
-            transcript = await self._understood(utterance, self._answers())
-            approve = is_yes(transcript.text, self._language) if transcript is not None else None
-            if approve is not None:
-                break
+        approve = await self._agreed(question(wanted, self._language))
         if approve is None:
             await self._say(phrase("not answered", self._language))
         self._tell("thinking")
         with suppress(StrawberryError):
             # It may be too late by now, or answered elsewhere.
             await self._chat.answer(wanted, approve=bool(approve))
+
+    async def _meant(self, transcript: Transcript) -> str | None:
+        """Ask which of two numbers that sound alike was said; None where it was neither."""
+        for text, other in permutations((transcript.text, transcript.instead)):
+            if is_agreed := await self._agreed(number_question(text, other, self._language)):
+                return text
+            if is_agreed is None:
+                return None
+        return None
+
+    async def _agreed(self, asked: str) -> bool | None:
+        """Ask for a yes or a no; None where neither was understood."""
+        for _ in range(limits.QUESTION_TRIES):
+            await self._say(asked)
+            self._now = utterance = self._listen()
+            self._tell("hearing")
+            if not await self._heard_speech(utterance):
+                continue
+            transcript = await self._understood(utterance, self._answers())
+            is_agreed = is_yes(transcript.text, self._language) if transcript is not None else None
+            if is_agreed is not None:
+                return is_agreed
+        return None
 
     def _answers(self) -> dict[str, SpeechToText]:
         """Return the engines, those with a grammar for nothing but yes and no.

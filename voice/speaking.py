@@ -29,6 +29,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "failed": "Sorry, that did not work: {reason}.",
         "confirm": "{given}Shall I run {method} on {device}? Say yes, do it, or no.",
         "question": "{question} On {device}. Say yes, do it, or no.",
+        "number": "Was that {number}, {digits}? Say yes, do it, or no.",
         "with": "With {arguments}: ",
         "cut": " and more",
         "no_model": "No model can answer right now, and that is no sentence that works without one.",
@@ -40,6 +41,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "failed": "Das hat leider nicht geklappt.",
         "confirm": "{given}Soll ich {method} auf {device} ausführen? Sag ja bitte, mach das, oder nein.",
         "question": "{question} Auf {device}. Sag ja bitte, mach das, oder nein.",
+        "number": "War das {number}, {digits}? Sag ja bitte, mach das, oder nein.",
         "with": "Mit {arguments}: ",
         "cut": " und mehr",
         "no_model": "Gerade kann kein Modell antworten, und ohne eines geht dieser Satz nicht.",
@@ -134,6 +136,12 @@ def _code(error: StrawberryError) -> str:
     if isinstance(error, HubUnreachable):
         return "no_hub"
     return "speech" if isinstance(error, SpeechError) else ""
+
+
+def number_question(text: str, instead: str, language: str) -> str:
+    """Return the question whether a text was meant, by its number: its digits do not sound alike."""
+    said = next((one for one, other in zip(text.split(), instead.split(), strict=False) if one != other), "")
+    return phrase("number", language, number=said, digits=" ".join(re.findall(r"\d", said)))
 
 
 def question(wanted: ConfirmationWanted, language: str) -> str:

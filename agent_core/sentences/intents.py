@@ -225,6 +225,8 @@ class IntentIndex:
             for said, _, domain in self.home.names():
                 names[domain][said] = None
             areas |= dict.fromkeys((*self.home.areas(), *self.home.floors()))
+        if "light" in names and any("call_later" in thing.targets for thing in self._things.values()):
+            names["later"] = names["light"]
         if areas:
             names["area"] = {}  # of sentences that name a room alone
         slots = {kind: SpokenSlot(values=short_texts(known)) for kind, known in names.items()}

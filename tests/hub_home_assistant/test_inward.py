@@ -98,6 +98,8 @@ async def test_floors_are_places_and_the_same_name_is_told_apart_by_the_area(
     assert "2 entities are named" in await answer(home, "turn on the ceiling")
     await answer(home, "turn on the hall ceiling")
     assert assistant.called[-1]["target"] == {"entity_id": ["light.ceiling_down"]}
+    assert await answer(home, "turn off the hall ceiling in 1 second") == "I will do that in 1 s."
+    await eventually(lambda: assistant.called[-1]["service"] == "turn_off")
     async with home.client() as client:
         body = {"topic": "light/bed", "payload": "on", "link": "home_assistant"}
         assert (await client.post("/api/bus/publish", json=body)).status_code == 403

@@ -9,7 +9,7 @@ from tests.requirements import require
 from tests.voice.spoken import HINT, can_speak, frames, spoken
 from voice.engines.pronunciation import in_sounds
 from voice.engines.speech_to_text.pocketsphinx import PocketSphinx
-from voice.grammar import grammar_of, with_digits
+from voice.grammar import alike, grammar_of, with_digits
 
 VERBS = ("open", "close", "find", "start", "stop", "play", "lock", "clean", "water", "feed")
 PLACE = SpokenSentence(text="feed the {place}", slots={"place": SpokenSlot(values=("cat", "dog"))})
@@ -131,3 +131,17 @@ def test_a_word_with_an_unknown_sound_is_left_out() -> None:
     assert in_sounds("k ˈy ç ə", language="de") == "K IH SH AH"
     assert in_sounds("w ˈɔː ɾ ɚ", language="en") == "W AO D ER"
     assert in_sounds("ǃ ˈa", language="de") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("set a timer for 90 minutes", "set a timer for 19 minutes"),
+        ("set it to 13", "set it to 30"),
+        ("set it to 20", ""),
+        ("set it to 42", ""),
+        ("set it to 16.5", ""),
+    ],
+)
+def test_numbers_that_sound_alike_are_known(text: str, other: str) -> None:
+    assert alike(text) == other

@@ -141,6 +141,18 @@ async def test_a_question_is_answered_by_voice(room, grammar, answer, approved):
         assert chat.approved == [approved]
 
 
+async def test_of_numbers_that_sound_alike_the_one_that_was_meant_is_asked(room, grammar):
+    async with listening(room, ANSWER, grammar) as (chat, notes, _):
+        await room.say("okay nabu", "set the volume to nineteen")
+        for times, answer in ((2, "no"), (3, "yes do it")):
+            await eventually(lambda times=times: notes.activities.count("hearing") == times)
+            assert chat.asked == []
+            await room.say(answer)
+        await eventually(lambda: chat.asked)
+        [heard, *_] = notes.transcripts
+        assert {heard.text, *chat.asked} == {"set the volume to 19", "set the volume to 90"}
+
+
 @pytest.mark.parametrize(
     ("language", "said"),
     [

@@ -23,10 +23,12 @@ class Transcript(NamedTuple):
     Attributes:
         text: Empty where nothing was understood.
         certain: False where the engine's grammar rejected what it heard: ask the next engine.
+        instead: The same with a number that the engine cannot tell from the one in the text.
     """
 
     text: str
     certain: bool
+    instead: str = ""
 
 
 class WakeWord(Protocol):

@@ -19,7 +19,7 @@ from contracts.errors import SpeechError
 from voice.engines import Transcript
 from voice.engines.pronunciation import pronounced
 from voice.engines.wake_word import word_of
-from voice.grammar import choices, grammar_of, with_digits
+from voice.grammar import alike, choices, grammar_of, with_digits
 from voice.installed import installed
 from voice.settings import VoiceSettings
 from voice.sound.audio import RATE
@@ -141,7 +141,7 @@ class PocketSphinx:
     async def transcribe(self, frames: AsyncIterator[bytes], *, language: str) -> Transcript:
         """See `voice.engines.SpeechToText`."""
         heard, fit = await self._decode(_SENTENCES, frames)
-        return Transcript(heard, certain=fit >= _REJECTED_BELOW)
+        return Transcript(heard, certain=fit >= _REJECTED_BELOW, instead=alike(heard))
 
     def of(self, texts: Sequence[str], *, safe: Collection[str] = ()) -> "Choice":
         return Choice(self, tuple(texts), safe)
