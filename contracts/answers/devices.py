@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from contracts.answers.skills import UnavailableBody
 from contracts.claims import DeviceScope
 from contracts.wire import Part, Phrased, PhraseText, Strict, Timestamp, shown_digest
 
@@ -65,7 +66,7 @@ class DeviceAnswer(Strict):
         scopes: What its token opens: to chat as its owner, to call skills of other devices directly.
         confirm: Whether a person at it confirms calls; null if the owner has not decided, which is no.
         awaited: Skills that the device says it has, and that have not come or were refused.
-        unavailable: By skill that cannot be used now, why.
+        unavailable: Skills of it that cannot be used now, with the reason.
         trusted: Whether what it declares needs no approval.
         to_review: How much waits for approval.
         problems: What of it was refused, for its owner and admins.
@@ -91,7 +92,7 @@ class DeviceAnswer(Strict):
     last_seen: Timestamp | None
     skills: list[str]
     awaited: list[str]
-    unavailable: dict[str, str]
+    unavailable: list[UnavailableBody]
     trusted: bool
     to_review: int
     problems: list[RegistryProblem]

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from contracts.wire import Json, OrAbsent, Part, Strict
+from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Strict
 
 
 class ResultBody(Strict):
@@ -27,12 +27,16 @@ class ResultBody(Strict):
     unavailable: dict[str, str]
 
 
-class UnavailableBody(Strict):
-    """A skill that cannot be used now and offers no method, because it did not load."""
+class UnavailableBody(Phrased):
+    """A skill that cannot be used now.
+
+    Attributes:
+        device: Key of its device.
+    """
 
     device: str
     skill: str
-    reason: str
+    reason: PhraseText
 
 
 class SearchBody(Strict):

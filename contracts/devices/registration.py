@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from contracts import limits
 from contracts.names import MethodName, SkillName, Token
+from contracts.phrases import Phrase
 from contracts.text import escaped
 from contracts.wire import Json, Part, Wire, shown_digest
 
@@ -171,13 +172,13 @@ UnavailableKind = Literal["load", "setup", "task", "blocked", "settings", "packa
 """``process``: its own process ended, or was ended for what it took."""
 
 _UNAVAILABLE: Final[dict[UnavailableKind, str]] = {
-    "load": "it did not load",
-    "setup": "its set-up failed",
-    "task": "its background task failed",
-    "blocked": "it does not answer",
-    "settings": "a setting is missing",
-    "packages": "a package is missing",
-    "process": "its process ended",
+    "load": "it did not load: {reason}",
+    "setup": "its set-up failed: {reason}",
+    "task": "its background task failed: {reason}",
+    "blocked": "it does not answer: {reason}",
+    "settings": "a setting is missing: {reason}",
+    "packages": "a package is missing: {reason}",
+    "process": "its process ended: {reason}",
 }
 
 
@@ -193,9 +194,11 @@ class Unavailable(Part):
     reason: Annotated[str, Field(max_length=limits.MAX_UNAVAILABLE_REASON)] = ""
 
     @property
-    def text(self) -> str:
-        said = _UNAVAILABLE[self.kind]
-        return f"{said}: {escaped(self.reason)}" if self.reason else said
+    def text(self) -> Phrase:
+        template = _UNAVAILABLE[self.kind]
+        if not self.reason:
+            return Phrase(template.removesuffix(": {reason}"))
+        return Phrase(template, reason=escaped(self.reason))
 
 
 class Registration(Wire):

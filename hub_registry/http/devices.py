@@ -18,6 +18,7 @@ from contracts.answers.devices import (
     RemovedAnswer,
     ReviewAnswer,
 )
+from contracts.answers.skills import UnavailableBody
 from contracts.errors import Forbidden
 from hub_registry.access.bearer import Bearer
 from hub_registry.devices.devices import Device, DeviceChange
@@ -269,7 +270,11 @@ def device_answer(entry: Entry, bearer: Bearer, *, loads: bool = False) -> Devic
         last_seen=entry.last_heartbeat,
         skills=sorted(entry.skills),
         awaited=sorted(set(entry.listed or ()) - set(entry.skills)),
-        unavailable={name: why for name, skill in skills.items() if (why := skill.unavailable)},
+        unavailable=[
+            UnavailableBody(device=device.key, skill=name, reason=why)
+            for name, skill in sorted(skills.items())
+            if (why := skill.unavailable)
+        ],
         trusted=device.trusted,
         to_review=entry.to_review,
         problems=[RegistryProblem(at=problem.at, message=problem.message) for problem in problems],

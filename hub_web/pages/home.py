@@ -372,6 +372,8 @@ class _Board:
             link.props["title"] = device.name
             if (state := str(device.state)) != "online":
                 dot("bad", self._common.value(state))
+            elif skill.unavailable:
+                dot("bad", text.message(skill.unavailable))
         if may_act:
             with tools:
                 panel.power()

@@ -16,7 +16,20 @@ from hub_web import limits
 from hub_web.pages.devices.device import method_row
 from hub_web.parts.calls import call, flag_legend, flags, human, show_result
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Words, as_json, badge, card, code, empty, heading, note, refilled, row, stack
+from hub_web.parts.layout import (
+    Words,
+    as_json,
+    badge,
+    card,
+    code,
+    empty,
+    heading,
+    note,
+    problem,
+    refilled,
+    row,
+    stack,
+)
 from hub_web.shell import page
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import one_at_a_time, view
@@ -69,7 +82,10 @@ async def _methods() -> None:
     async def search() -> None:
         answer = await view.api(search_skills, words.value or "", limits.SKILLS_SHOWN, current.value)
         with refilled(found):
-            if not answer.results:
+            for missing in answer.unavailable:
+                unavailable = text("{skill} is unavailable:", skill=human(missing.skill))
+                problem(f"{missing.device}: {unavailable} {text.message(missing.reason)}")
+            if not answer.results and not answer.unavailable:
                 empty("search_off", text("Nothing found"), text("Other words may find it."))
             for result in answer.results:
                 _result(result)
@@ -126,7 +142,7 @@ def _call(meant: CallOfSentence) -> None:
                 badge(meant.device_name, icon="devices")
                 flags(meant.flags)
                 if why := meant.unavailable:
-                    badge(text(why), "bad")
+                    badge(text.message(why), "bad")
             if meant.arguments:
                 as_json(meant.arguments, label=text("Arguments"))
             outcome = stack()
@@ -150,7 +166,7 @@ def _result(result: ResultBody) -> None:
             with row():
                 for each in result.devices:
                     why = result.unavailable.get(each, "")
-                    made = badge(f"{each}: {text(why)}" if why else each, "bad" if why else "plain")
+                    made = badge(f"{each}: {text.message(why)}" if why else each, "bad" if why else "plain")
                     made.props["title"] = why or each
                 if result.more_devices:
                     badge(text("and {n} more", n=result.more_devices))

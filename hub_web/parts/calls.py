@@ -178,7 +178,6 @@ async def run_by_form(skill: SkillBody, method: MethodBody) -> None:
             badge(skill.device_name, icon="devices")
             flags(method.flags)
         if skill.unavailable:
-            words = text("{device} is {state} right now.", device=skill.device_name, state=skill.unavailable)
-            problem(words)
+            problem(f"{skill.device_name}: {text.message(skill.unavailable)}")
         form = SchemaForm(method.parameters, doc=method.doc)
         outcome = stack().props("aria-live=polite")
