@@ -52,6 +52,7 @@ _WARNING = (
     "that network."
 )
 _FREE = "default %(default)s; 0 for any free one"
+_SAMPLES = "samples to offer, as media,lamp, or none"
 _TOKEN_VARIABLE = "HUB_DEVICE_TOKEN"  # noqa: S105  the name of a variable
 
 
@@ -79,7 +80,14 @@ def up(options: argparse.Namespace) -> None:
 
     home = _start(options, quiet=True)
     _complete_restore(home)
-    chosen = UpOptions(hub=_hub(home, options), ports=_broker_ports(options), spoke=not options.no_spoke)
+    if options.samples is not None:
+        _samples(options.samples)
+    chosen = UpOptions(
+        hub=_hub(home, options),
+        ports=_broker_ports(options),
+        spoke=not options.no_spoke,
+        samples=options.samples,
+    )
     restart = Restart(ServiceManager.take())
     _serve(options, restart, partial(run_up, home, options=chosen, restart=restart))
     restart.follow()
@@ -271,7 +279,7 @@ def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
         hub_key=options.hub_key,
         insecure=options.insecure,
         skills=folders,
-        samples=options.samples,
+        samples=_samples(options.samples),
         version=version("strawberry-home"),
         models=read_models(home),
         gateway=read_gateway(home),
@@ -337,6 +345,19 @@ async def _report_state(spoke: "Spoke", report: Reporter, manager: ServiceManage
 
 def _listed(skills: Sequence[str]) -> str:
     return ", ".join(skills) or "no skill yet"
+
+
+def _samples(option: bool | str) -> bool | tuple[str, ...]:
+    """Read the option of the samples.
+
+    Raises:
+        ConfigError: There is no sample of a name.
+    """
+    from spoke.skill_host import sample_files
+
+    names = () if option == "none" else tuple(option.split(",")) if isinstance(option, str) else option
+    sample_files(names)
+    return names
 
 
 def _make_skills_folder(folder: Path) -> None:
@@ -418,6 +439,7 @@ def add_up_arguments(parser: Parser) -> None:
     _add_port(parser, "--https-port", default=HTTPS_PORT, text=f"with --lan; {_FREE}")
     add_listeners(parser)
     parser.add_argument("--no-spoke", action="store_true", help="do not run a local spoke")
+    parser.add_argument("--samples", metavar="NAMES", help=_SAMPLES + "; default: all")
 
 
 def add_hub_arguments(parser: Parser) -> None:
@@ -449,7 +471,14 @@ def add_spoke_arguments(parser: Parser) -> None:
         default=[],
         help="folder of skills; may be repeated; default: skills/ in the data directory",
     )
-    parser.add_argument("--samples", action="store_true", help="also offer the sample skills")
+    parser.add_argument(
+        "--samples",
+        metavar="NAMES",
+        nargs="?",
+        const=True,
+        default=False,
+        help=f"also offer the sample skills; NAMES: {_SAMPLES}",
+    )
     parser.add_argument(
         "--token-file", metavar="FILE", help="file with the enrolment token, - for standard input"
     )

@@ -25,14 +25,26 @@ if TYPE_CHECKING:
     from hub_registry.registry import Registry
 
 
-def start_process(home: Home) -> AbstractAsyncContextManager[Child]:
-    """Start the process of a spoke, which loads its code; end it when the context is left."""
-    return start_child(home, "spoke", "run", "--samples", what="the local spoke", stop_s=limits.SPOKE_STOP_S)
+def start_process(home: Home, samples: str | None = None) -> AbstractAsyncContextManager[Child]:
+    """Start the process of a spoke, which loads its code; end it when the context is left.
+
+    Args:
+        samples: As in `UpOptions`.
+    """
+    option = "--samples" if samples is None else f"--samples={samples}"
+    return start_child(home, "spoke", "run", option, what="the local spoke", stop_s=limits.SPOKE_STOP_S)
 
 
 @asynccontextmanager
 async def local_spoke(
-    home: Home, first: Child, *, hub_url: str, registry: "Registry", bus: "BusSettings", report: Reporter
+    home: Home,
+    first: Child,
+    *,
+    samples: str | None,
+    hub_url: str,
+    registry: "Registry",
+    bus: "BusSettings",
+    report: Reporter,
 ) -> AsyncIterator["LocalSpoke"]:
     """Keep the local spoke running while the context is open; its skills may finish when it is left.
 
@@ -41,7 +53,7 @@ async def local_spoke(
     """
     insecure = bus.kind == "mosquitto" and all(map(_must_be_accepted, bus.addresses or (bus.url,)))
     parameters = {"hub": hub_url, "hub_key": registry.key.kid, "insecure": insecure}
-    spoke = LocalSpoke(home, registry, parameters, report)
+    spoke = LocalSpoke(home, registry, parameters, report, samples=samples)
     async with asyncio.TaskGroup() as tasks:
         keeper = tasks.create_task(spoke.keep(first), name="local spoke")
         try:
@@ -59,9 +71,16 @@ class LocalSpoke:
     """
 
     def __init__(
-        self, home: Home, registry: "Registry", parameters: dict[str, Any], report: Reporter
+        self,
+        home: Home,
+        registry: "Registry",
+        parameters: dict[str, Any],
+        report: Reporter,
+        *,
+        samples: str | None,
     ) -> None:
         self._home = home
+        self._samples = samples
         self._registry = registry
         self._parameters = parameters
         self._report = report
@@ -77,7 +96,8 @@ class LocalSpoke:
 
     async def keep(self, first: Child) -> None:
         """Run the process, and run it again when it ends by itself."""
-        await keep_child(first, self._run, partial(start_process, self._home), wait_s=limits.SPOKE_RESTART_S)
+        start = partial(start_process, self._home, self._samples)
+        await keep_child(first, self._run, start, wait_s=limits.SPOKE_RESTART_S)
 
     async def _run(self, process: Child) -> str:
         """Run a process to its end; return why it ended, empty where it is to start again at once."""

@@ -106,7 +106,7 @@ async def _run(
         """Start the spoke's process, which loads its code, and load the hub's."""
         nonlocal spoke
         if options.spoke:
-            spoke = await stack.enter_async_context(start_process(home))
+            spoke = await stack.enter_async_context(start_process(home, options.samples))
         _load_hub()
 
     lan = None
@@ -125,7 +125,15 @@ async def _run(
     host = Maintenance(home, restart=restart, ours=ours, lan=options.hub.lan, mqtts=mqtts)
     hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, report=report, host=host)
     if spoke is not None:
-        keeping = local_spoke(home, spoke, hub_url=hub.url, registry=hub.registry, bus=bus, report=report)
+        keeping = local_spoke(
+            home,
+            spoke,
+            samples=options.samples,
+            hub_url=hub.url,
+            registry=hub.registry,
+            bus=bus,
+            report=report,
+        )
         serving = await stack.enter_async_context(keeping)
         await await_broker(hub, report=report)
         await serving.first_report()

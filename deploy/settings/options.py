@@ -77,11 +77,13 @@ class UpOptions:
         hub: With ``embedded`` or ``mosquitto`` as its broker, that one is run, too.
         ports: Of the broker that is run.
         spoke: Whether to run the local spoke.
+        samples: Names of the samples that it offers, with commas between them; None for all.
     """
 
     hub: HubOptions = field(default_factory=HubOptions)
     ports: BrokerPorts = field(default_factory=BrokerPorts)
     spoke: bool = True
+    samples: str | None = None
 
 
 def check_hub_ports(options: HubOptions) -> None:

@@ -39,6 +39,13 @@ def test_it_tells_its_version(environment: dict[str, str]) -> None:
         assert run(environment, option).stdout == f"strawberry {version('strawberry-home')}\n"
 
 
+def test_a_sample_that_is_not_there_is_named_before_anything_starts(environment: dict[str, str]) -> None:
+    done = run(environment, "up", "--samples", "lamp,lampe")
+    assert done.returncode == 1
+    assert "there is no sample 'lampe'" in done.stderr
+    assert "calculator, camera" in done.stderr
+
+
 def test_every_command_explains_itself() -> None:
     parsers = [make_parser()]
     for parser in parsers:
