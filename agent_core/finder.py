@@ -202,17 +202,24 @@ class SkillFinder:
         """Return the languages that there are sentences in, as far as it has caught up."""
         return self._sentences.languages
 
-    def examples(self, language: str, user: str | None = None, *, near: str = "") -> list[str]:
-        """Return some sentences that work, those first that are nearest to what was said."""
+    def examples(
+        self, language: str, user: str | None = None, *, near: str = "", read_only: bool = False
+    ) -> list[str]:
+        """Return some sentences that work, those first that are nearest to what was said.
+
+        Args:
+            read_only: Only of methods that change nothing.
+        """
         self.sync()
-        return self._understanding.examples(language, near=near, hears=self._hears(user))
+        return self._understanding.examples(language, near=near, hears=self._hears(user, read_only=read_only))
 
     async def sentences(
-        self, language: str, *, user: str | None = None, near: str = ""
+        self, language: str, *, user: str | None = None, near: str = "", read_only: bool = False
     ) -> list[tuple[str, str, str]]:
-        """Return sentences that work; see `Understanding.listed`."""
+        """Return sentences that work; see `examples` and `Understanding.listed`."""
         await self.catch_up()
-        return await self._understanding.listed(language, near=near, hears=self._hears(user))
+        hears = self._hears(user, read_only=read_only)
+        return await self._understanding.listed(language, near=near, hears=hears)
 
     async def vocabulary(self, language: str, *, current: str | None, user: str | None = None) -> Vocabulary:
         """Return what can be said on a device, for speech to text: declared and everyday sentences."""
@@ -415,10 +422,12 @@ class SkillFinder:
         """Return the directory as it is for a person; None for all of it, see `find`."""
         return self.directory if user is None else self.directory.seen_by(user)
 
-    def _hears(self, user: str | None) -> Callable[[str, Target], bool]:
+    def _hears(self, user: str | None, *, read_only: bool = False) -> Callable[[str, Target], bool]:
         view = self.seen_by(user)
 
         def hears(source: str, target: Target) -> bool:
+            if read_only and not target.method.flags.read_only:
+                return False
             if source == HUB_KEY or target.device != HUB_KEY:
                 return source in view
             leads = [each for each in self._leading.get(target.skill, {}).values() if each in view]

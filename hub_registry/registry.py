@@ -62,25 +62,28 @@ class Registry:
             await self.authority.follow_device(device)
         return changed
 
-    async def decide(self, entry: Entry, digest: str, *, approve: bool) -> None:
-        """Approve or deny all that a device has waiting.
+    async def decide(self, entry: Entry, digest: str, *, approve: bool, skill: str = "") -> None:
+        """Approve or deny what a device has waiting.
 
         Args:
             digest: Of what the owner was shown, see ``digest_of``.
+            skill: Whose items are meant; empty for all of the device.
 
         Raises:
             Conflict: If something else waits by now.
         """
+        items = [each for each in entry.items if skill in ("", each.skill)]
         check_shown(
             digest,
-            digest_of(entry.items),
+            digest_of(items),
             name=entry.display_name,
             hint=Phrase("See 'strawberry devices review {device}'.", device=entry.key),
         )
         if approve:
-            self.directory.approvals.approve(entry.id, entry.registered.values())
+            shown = [each for each in entry.registered.values() if skill in ("", each.name)]
+            self.directory.approvals.approve(entry.id, shown)
         else:
-            self.directory.approvals.deny(entry.id, entry.items)
+            self.directory.approvals.deny(entry.id, items)
         self.directory.review(entry)
         await self.directory.approvals.flush(self.store)
 

@@ -43,7 +43,8 @@ class PageInfo:
     Attributes:
         menu: Its place in the navigation, from 0; each hundred begins a group. None for a page that is
             reached from another one.
-        admin: Whether only an admin is shown the way to it.
+        admin: Whether only an admin is shown it.
+        writer: Whether guests, who change nothing, are not shown it.
     """
 
     path: str
@@ -51,7 +52,12 @@ class PageInfo:
     icon: str
     menu: int | None
     admin: bool
+    writer: bool
     width: Width
+
+    @property
+    def is_shown(self) -> bool:
+        return (view.is_admin or not self.admin) and (view.may_change or not self.writer)
 
 
 PAGES: Final[dict[str, PageInfo]] = {}
@@ -75,6 +81,7 @@ def page(
     icon: str = "",
     menu: int | None = None,
     admin: bool = False,
+    writer: bool = False,
     width: Width = "normal",
 ) -> Callable[[Build], Build]:
     """Make a function the page at a path; it gets by name the parts of the path in braces.
@@ -83,7 +90,7 @@ def page(
         title: In English; it is translated.
         icon: A name of https://fonts.google.com/icons; the font is in NiceGUI.
     """
-    info = PageInfo(path, title, icon, menu, admin, width)
+    info = PageInfo(path, title, icon, menu, admin, writer, width)
 
     def register(build: Build) -> Build:
         PAGES[path] = info
@@ -91,7 +98,15 @@ def page(
         async def show(request: Request) -> Response | None:
             try:
                 with _frame(info):
-                    await build(**request.path_params)
+                    if info.is_shown:
+                        await build(**request.path_params)
+                    else:
+                        view.client.status_code = 403
+                        by = (
+                            text("Only admins can open it.") if info.admin else text("Guests cannot open it.")
+                        )
+                        with empty("lock", text("This page is not for you"), by):
+                            view.link(text("To the start page"), "/")
             except Unauthorized:
                 return RedirectResponse(view.href("/login"), 303)
             return None
@@ -156,9 +171,7 @@ def _frame(info: PageInfo) -> Iterator[None]:
 
 def _entries() -> list[PageInfo]:
     shown = (info for info in PAGES.values() if info.menu is not None)
-    return sorted(
-        (info for info in shown if view.is_admin or not info.admin), key=lambda info: info.menu or 0
-    )
+    return sorted((info for info in shown if info.is_shown), key=lambda info: info.menu or 0)
 
 
 def _is_here(entry: PageInfo, here: PageInfo) -> bool:

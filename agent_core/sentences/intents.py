@@ -205,9 +205,10 @@ class IntentIndex:
             skill = next(iter(thing.targets.values())).skill
             for text in book.examples.get(thing.kind, ()):
                 made[thing.source, skill, text.replace("{name}", said)] = None
-        if self.home is not None and self._home_targets:
+        targets = self._home_targets.values()
+        if self.home is not None and targets and all(hears(self._home_source, each) for each in targets):
             first = {domain: said for said, _, domain in self.home.names()}
-            skill = next(iter(self._home_targets.values())).skill
+            skill = next(iter(targets)).skill
             for domain, said in first.items():
                 for text in book.examples.get(domain, ()):
                     made[self._home_source, skill, text.replace("{name}", said)] = None

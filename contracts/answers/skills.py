@@ -114,6 +114,18 @@ class SkillBody(Strict):
     labels: dict[str, dict[str, str]]
 
 
+class SkillLabels(Part):
+    """What people call a skill and its members, by language; see `contracts.devices.registration`.
+
+    Attributes:
+        device: Its id.
+    """
+
+    device: str
+    skill: str
+    labels: dict[str, dict[str, str]]
+
+
 class MethodsBody(Strict):
     """Skills, and how many more did not fit into the answer."""
 

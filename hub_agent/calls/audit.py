@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _REFUSED: Final = ("forbidden", "rate_limited", ErrorCode.REFUSED.value, ErrorCode.NEEDS_CONFIRMATION.value)
 """Outcomes of attempts that cost their sender nothing, so of each token only some are recorded."""
-_PEOPLE: Final = "People"
+PEOPLE: Final = "People"
 """What acts about people, tokens and rights are filed under, as if it were a skill of the hub."""
 
 
@@ -139,7 +139,7 @@ class AuditTrail:
                 user=user,
                 actor={"user": user, **({"address": address} if address else {})},
                 device="hub",
-                skill=_PEOPLE,
+                skill=PEOPLE,
                 method=act,
                 outcome=outcome,
                 **vars(Origin.of(claims) if claims is not None else Origin()),

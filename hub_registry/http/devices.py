@@ -163,10 +163,22 @@ async def show_review(admin: RegistryAdmin, asking: Bearer, name: str) -> Review
 
 
 @devices.post(ADMIN, "/{name}/review")
-async def decide(admin: RegistryAdmin, asking: Bearer, name: str, digest: str, approve: bool) -> ReviewAnswer:
-    """Approve or deny all that a device has waiting; 409 where something else waits by now."""
+async def decide(
+    admin: RegistryAdmin,
+    asking: Bearer,
+    name: str,
+    digest: str,
+    approve: bool,
+    skill: Annotated[str, Field(max_length=64)] = "",
+) -> ReviewAnswer:
+    """Approve or deny what a device has waiting; 409 where something else waits by now.
+
+    Args:
+        digest: Of all items, or of those of the skill.
+        skill: Whose items are meant; by default all.
+    """
     entry = _find(name, admin.registry.directory)
-    await admin.registry.decide(entry, digest, approve=approve)
+    await admin.registry.decide(entry, digest, approve=approve, skill=skill)
     return _review(entry)
 
 

@@ -20,6 +20,7 @@ from contracts.answers.skills import (
     ResultBody,
     SearchBody,
     SkillBody,
+    SkillLabels,
     UnavailableBody,
 )
 from contracts.devices.registration import Method
@@ -131,6 +132,23 @@ async def list_methods(
             else:
                 found.append(body)
     return MethodsBody(skills=found, more=more)
+
+
+@skills.get(_LOOK, "/labels")
+async def list_labels(registry: Registry, asking: Bearer) -> list[SkillLabels]:
+    """List what skills and their members are called in each language, for those that declare it.
+
+    What does not fit into 2 MiB is left out.
+    """
+    room, found = limits.ALL_METHODS_BYTES, list[SkillLabels]()
+    for entry in registry.directory.seen_by(asking.user.id).entries():
+        for skill in entry.skills.values():
+            if labels := skill.registration.labels:
+                found.append(SkillLabels(device=entry.id, skill=skill.name, labels=labels))
+                room -= len(to_json(found[-1]))
+                if room < 0:
+                    return found[:-1]
+    return found
 
 
 @skills.get(ADMIN, "/{skill}/providers")

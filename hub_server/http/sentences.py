@@ -52,7 +52,9 @@ class Sentences:
     async def listed(self, user: User, words: str, language: str | None) -> list[SentencesOfSkill]:
         """Return what a person can say, by room and skill; see `sayable`."""
         language = language or self.household(user).language
-        found = await self.registry.search.sentences(language, user=user.id, near=words)
+        found = await self.registry.search.sentences(
+            language, user=user.id, near=words, read_only=user.read_only
+        )
         directory, groups = self.registry.directory.seen_by(user.id), dict[tuple[str, str], list[str]]()
         for source, skill, text in found:
             groups.setdefault((source, skill), []).append(text)
@@ -128,7 +130,9 @@ async def attempt(
         language=language,
         calls=[_shown(each, directory.get(each.target.device)) for each in calls],
         question=matched.question if isinstance(matched, SentenceChoice) else None,
-        examples=[] if calls else registry.search.examples(language, user, near=q),
+        examples=[]
+        if calls
+        else registry.search.examples(language, user, near=q, read_only=asking.user.read_only),
     )
 
 

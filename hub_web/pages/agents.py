@@ -33,7 +33,7 @@ from hub_web.texts import text
 from hub_web.view import view
 
 
-@page("/agents", title="Agents", icon="smart_toy", menu=70)
+@page("/agents", title="Agents", icon="smart_toy", menu=70, writer=True)
 async def agents() -> None:
     """Show the agents of the home."""
     found = await view.api(profiles.list_agents)
@@ -89,7 +89,7 @@ async def _ask() -> None:
         name = text_field(text("Name"), hint=text("Letters, digits, - and _"))
 
 
-@page("/agents/{name}", title="Agent", icon="smart_toy")
+@page("/agents/{name}", title="Agent", icon="smart_toy", writer=True)
 async def agent(name: str) -> None:
     """Show an agent's profile to edit, and its files."""
     view.title(name)

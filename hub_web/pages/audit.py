@@ -1,4 +1,4 @@
-"""The audit log: who called what through what, and what was refused; searched, filtered, and exported."""
+"""The audit log in words: what happened, by whom, and what was refused; searched, filtered, and exported."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -8,10 +8,11 @@ from urllib.parse import urlencode
 from nicegui import ui
 
 from contracts.answers.record import AuditEntry, AuditPage
+from hub_agent.calls.audit import PEOPLE
 from hub_server.http import audit as operations
 from hub_web.parts.forms import choice, text_field
-from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, refilled, row, stack
-from hub_web.parts.names import load_names
+from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, facts, refilled, row, stack
+from hub_web.parts.names import Names, load_names
 from hub_web.parts.paging import Paged
 from hub_web.shell import page
 from hub_web.texts import text
@@ -40,7 +41,7 @@ async def audit() -> None:
             for form, link in exports.items():
                 link.props["href"] = f"/api/audit/export?{urlencode({**query(), 'format': form})}"
         entries.extend(answer.entries)
-        table.show(_row(each, people, devices) for each in entries)
+        table.show(_row(each, names) for each in entries)
         with refilled(nothing):
             if not entries:
                 empty("fact_check", text("Nothing found"), text("Nothing like this was called."))
@@ -64,8 +65,8 @@ async def audit() -> None:
                     each.value = asked
                 each.classes("sb-narrow")
     with card(text("Calls and changes")):
-        columns = [text("Time"), text("Person"), text("Call"), text("Device"), text("Through")]
-        table = Table([*columns, text("Outcome")], label=text("Calls and changes"))
+        columns = [text("Time"), text("What happened"), text("By"), text("Outcome")]
+        table = Table(columns, label=text("Calls and changes"))
         nothing = stack()
         pages = Paged(look, query, show)
     search = view.showing(pages.search)
@@ -113,15 +114,84 @@ def _export(form: str) -> ui.link:
     return made
 
 
-def _row(entry: AuditEntry, people: Mapping[str, str], devices: Mapping[str, str]) -> list[Cell]:
+def _row(entry: AuditEntry, names: Names) -> list[Cell]:
     return [
         view.at(entry.at),
-        people.get(entry.user, entry.user),
-        ".".join(filter(None, (entry.skill, entry.method))),
-        devices.get(entry.device, entry.device),
-        str(entry.token_name or entry.through or entry.actor.get("address", "")),
+        partial(_happened, entry, names),
+        _by(entry, names),
         partial(_outcome, entry),
     ]
+
+
+def _happened(entry: AuditEntry, names: Names) -> None:
+    with ui.element("details").classes("sb-more sb-act"):
+        Words("summary", what_happened(entry, names))
+        address = str(entry.actor.get("address", ""))
+        facts(
+            {
+                text("Call"): ".".join(filter(None, (entry.skill, entry.method))),
+                text("Device"): names.devices.get(entry.device, entry.device),
+                text("Through"): entry.token_name or entry.through or address,
+                text("Id"): entry.call,
+            }
+        )
+
+
+def what_happened(entry: AuditEntry, names: Names) -> str:
+    """Return what was called or changed, in words."""
+    if entry.skill == PEOPLE:
+        act, _, about = entry.method.partition(" ")
+        who, _, more = about.partition(" ")
+        template = _acts().get(entry.method) or _acts().get(act)
+        name = names.people.get(who) or names.devices.get(who) or who
+        return template.format(name=name, more=more) if template else entry.method
+    if not entry.skill:
+        known = {"chat": text("Talk to the assistant"), "confirm": text("Answer a question of the assistant")}
+        reads = entry.method.startswith("GET ")
+        other = text("Read something of the hub") if reads else text("Change something of the hub")
+        return known.get(entry.method, other)
+    label = names.label(entry.device, entry.skill)
+    device = names.devices.get(entry.device, "")
+    said = f"{label(entry.skill)}: {label(entry.method)}"
+    return f"{said} ({device})" if device else said
+
+
+def _acts() -> dict[str, str]:
+    return {
+        "add_user": text("Add {name} to the home"),
+        "change_user": text("Change the account of {name}"),
+        "remove_user": text("Remove {name} from the home"),
+        "make_code": text("Make a link with which {name} can log in"),
+        "confirm_password": text("Enter the password"),
+        "change_password": text("Change the password"),
+        "choose_password": text("Choose a password"),
+        "log_in": text("Log in"),
+        "log_out": text("Log out"),
+        "log_out_everywhere": text("Log out everywhere"),
+        "make_token": text("Make the token {name}"),
+        "revoke_token": text("Revoke the token {name}"),
+        "set_scopes": text("Change what {name} may do"),
+        "allow": text("Let the assistant call {more} on {name} without a question"),
+        "ask_again": text("Have the assistant ask before it calls {more} on {name}"),
+        "home-assistant expose": text("Show devices in Home Assistant"),
+        "home-assistant hide": text("Hide devices from Home Assistant"),
+        "connect Home Assistant": text("Connect Home Assistant"),
+        "allow other machines to connect": text("Allow other machines to connect"),
+        "let only this machine connect": text("Let only this machine connect"),
+    }
+
+
+def _by(entry: AuditEntry, names: Names) -> str:
+    """Return who did it, and what did it for them."""
+    who = names.people.get(entry.user, entry.user)
+    actor = entry.actor
+    if watcher := actor.get("watcher"):
+        return text("Watcher {name} of {who}", name=watcher, who=who)
+    if actor.get("turn") or actor.get("agent"):
+        return text("The assistant for {who}", who=who)
+    if device := actor.get("device"):
+        return text("{name} for {who}", name=names.devices.get(str(device), str(device)), who=who)
+    return who
 
 
 def _outcome(entry: AuditEntry) -> None:

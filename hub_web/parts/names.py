@@ -1,12 +1,15 @@
-"""Names of people and devices by id, as far as a person may know them."""
+"""Names of people, devices and skills, as far as a person may know them."""
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agent_core.skills.labels import Labels
 from contracts.answers.people import UserAnswer
 from hub_registry.http.devices import list_devices
+from hub_registry.http.skills import list_labels
 from hub_registry.http.users import list_users
+from hub_web.texts import LANGUAGE
 from hub_web.view import view
 
 
@@ -16,16 +19,23 @@ class Names:
 
     people: Mapping[str, str]
     devices: Mapping[str, str]
+    declared: Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]]
+    """Labels by the id of a device and the name of a skill."""
+
+    def label(self, device: str, skill: str) -> Labels:
+        """Return what a skill and its members are called in the language of the page."""
+        return Labels(self.declared.get((device, skill), {}), LANGUAGE.get())
 
 
 async def load_names() -> Names:
-    """Return the names of all devices that a person sees, and for admins of all people."""
+    """Return the names of all devices and skills that a person sees, and for admins of all people."""
 
     async def people() -> list[UserAnswer]:
         return await view.api(list_users) if view.is_admin else []
 
-    users, devices = await asyncio.gather(people(), view.api(list_devices))
+    users, devices, labels = await asyncio.gather(people(), view.api(list_devices), view.api(list_labels))
     return Names(
         {view.user.id: view.user.display_name, **{each.id: each.name for each in users}},
         {each.id: each.name for each in devices},
+        {(each.device, each.skill): each.labels for each in labels},
     )

@@ -373,3 +373,17 @@ def test_a_method_with_many_sentences_is_indexed_a_few_at_a_time(home):
         slices += 1
     finder.close()
     assert slices > 100
+
+
+async def test_one_skill_is_approved_while_another_waits(tmp_path, hub_key):
+    async with open_registry(RegistrySettings(database=tmp_path / "hub.db"), key=hub_key) as registry:
+        spoke = await join(registry, None, "Radio", trusted=False)
+        for name in ("DoorSkill", "GateSkill"):
+            entry = register(registry, spoke, skill(name, doc="Opens it.").registration)
+        with pytest.raises(Conflict):
+            await registry.decide(entry, digest_of(entry.items), approve=True, skill="DoorSkill")
+        doors = [each for each in entry.items if each.skill == "DoorSkill"]
+        await registry.decide(entry, digest_of(doors), approve=True, skill="DoorSkill")
+        assert {each.skill for each in entry.items} == {"GateSkill"}
+        await registry.decide(entry, digest_of(entry.items), approve=False, skill="GateSkill")
+        assert (bool(entry.items), entry.to_review) == (True, 0)

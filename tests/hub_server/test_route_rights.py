@@ -99,6 +99,7 @@ GET    /api/skills/search                               AMGD
 GET    /api/skills/describe                             AMGD  ?path=devices.annas.LampSkill
 GET    /api/skills/methods                              AMGD
 GET    /api/skills/sentence                             AMGD
+GET    /api/skills/labels                               AMGD
 GET    /api/vocabulary                                  AMGD
 GET    /api/sentences                                   AMG
 GET    /api/home                                        AMG
@@ -227,28 +228,28 @@ GET    /icon-512.png                                    *
 GET    /setup                                           *
 GET    /_strawberry-session                             amg
 GET    /                                                amg
-GET    /agents                                          amg
+GET    /agents                                          am
 GET    /agents/{name}                                   a
 GET    /audit                                           amg
-GET    /bus                                             amg
-GET    /captures                                        amg
+GET    /bus                                             am
+GET    /captures                                        am
 GET    /chat                                            amg
 GET    /chat/{conversation}                             amg   annas
 GET    /devices                                         amg
 GET    /devices/{name}                                  amg   annas
 GET    /first-steps                                     a
 GET    /home-assistant                                  a
-GET    /memory                                          amg
+GET    /memory                                          am
 GET    /models                                          a
 GET    /people                                          amg
 GET    /skills                                          amg
 GET    /system                                          a
 GET    /turns                                           amg
 GET    /turns/{turn}                                    amg   TURN
-GET    /watchers                                        amg
+GET    /watchers                                        am
 GET    /watchers/new                                    am
-GET    /watchers/{name}                                 amg   annas
-GET    /watchers/{name}/edit                            amg   annas
+GET    /watchers/{name}                                 am   annas
+GET    /watchers/{name}/edit                            am   annas
 GET    /{path}                                          amg   -
 SOCKET /_nicegui_ws/{path}                              amg   -
 GET    /_nicegui_ws/{path}                              amg   -

@@ -139,6 +139,7 @@ def _pictures(page_of: Visit, picture: Picture) -> None:
 
 def _runs_a_skill(page: Page, picture: Picture) -> None:
     page.get_by_role("button", name="Approve all").click()
+    expect(page.get_by_text("To approve")).to_have_count(0)
     page.get_by_role("heading", name="Kettle").click()
     page.get_by_role("button", name="Run brew").click()
     page.get_by_role("button", name="Run", exact=True).click()

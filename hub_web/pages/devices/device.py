@@ -1,13 +1,11 @@
 """One device: how it is, what it may, its skills run by forms, its settings and its programs."""
 
-import difflib
 from collections.abc import Callable
 from functools import partial
-from itertools import groupby, islice
 
 from nicegui import ui
 
-from contracts.answers.devices import DeviceAnswer, Item
+from contracts.answers.devices import DeviceAnswer
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.claims import DeviceScope
 from contracts.errors import CallError, StrawberryError
@@ -16,12 +14,10 @@ from hub_live.world import operations as world
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.http.devices import (
     change_device,
-    decide,
     invite,
     remove_device,
     revoke_device,
     show_device,
-    show_review,
 )
 from hub_registry.http.skills import list_methods
 from hub_registry.http.users import list_users
@@ -29,12 +25,12 @@ from hub_web import limits
 from hub_web.api import part
 from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
 from hub_web.pages.devices.programs import Programs
+from hub_web.pages.devices.review import Review
 from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
     Words,
-    actions,
     badge,
     card,
     dot,
@@ -82,8 +78,8 @@ class _Device:
         may_manage = view.is_admin
         self._head = row()
         if may_manage:
-            self._review = ui.element("div")
-            await self._show_review()
+            self._review = Review(self._device.id, self._refresh)
+            await self._review.show()
         with grid(least=320).classes("sb-tops"):
             with card(text("State"), icon="monitor_heart"):
                 self._facts = ui.element("div")
@@ -113,7 +109,7 @@ class _Device:
             return
         self._show()
         if view.is_admin and before.to_review != self._device.to_review:
-            await self._show_review()
+            await self._review.show()
         if before.skills != self._device.skills:
             # A device that has just joined registers its skills one by one.
             await self._show_skills()
@@ -285,46 +281,6 @@ class _Device:
             await view.api(remove_device, self._name)
             view.go("/devices")
 
-    # -- what waits for approval ------------------------------------------------------------------
-
-    async def _show_review(self) -> None:
-        review = await view.api(show_review, self._name)
-        self._review.clear()
-        if not review.items:
-            return
-        with self._review, card(text("To approve"), icon="rule", classes="sb-attention"):
-            note(text("Its skills declare this. Until you approve it, what is stricter counts."))
-            for item in review.items:
-                self._item(item)
-            with actions():
-                view.button(text("Deny"), partial(self._decide, review.digest, False), kind="danger")
-                view.button(
-                    text("Approve all"),
-                    partial(self._decide, review.digest, True),
-                    icon="check",
-                    kind="primary",
-                )
-
-    def _item(self, item: Item) -> None:
-        kinds = {
-            "flags": text("may do more than before"),
-            "sentence": text("hears a sentence with free text on every device"),
-            "provider": text("serves beside other devices"),
-            "documentation": text("tells the assistant what it does"),
-        }
-        with stack().classes("sb-tight"):
-            with row():
-                Words("span", ".".join(filter(None, (item.skill, item.method))), "sb-mono sb-strong")
-                Words("span", kinds[item.kind])
-                if item.denied:
-                    badge(text("denied"), "bad")
-            _difference(item.before, item.after, label=text("What changes"))
-
-    async def _decide(self, digest: str, approve: bool) -> None:
-        await view.api(decide, self._name, digest, approve)
-        await self._show_review()
-        await self._refresh()
-
     # -- what it can do ---------------------------------------------------------------------------
 
     async def _show_skills(self) -> None:
@@ -399,16 +355,3 @@ async def _settings(skill: SkillBody, method: MethodBody) -> None:
     missing = [name for name, each in properties.items() if "default" not in each and name not in values]
     with view.form(text("Settings of {skill}", skill=human(skill.skill)), save):
         form = SchemaForm({**method.parameters, "required": missing}, values)
-
-
-def _difference(before: str, after: str, *, label: str) -> None:
-    """Show what is new and what is gone, line by line; a sign says it as well as the colour."""
-    old, new = before.splitlines(), after.splitlines()
-    # With everything around the changes, behind three lines of a header.
-    lines = islice(difflib.unified_diff(old, new, n=len(old), lineterm=""), 3, None)
-    with ui.element("pre").classes("sb-code sb-wrap").props("tabindex=0 role=region") as made:
-        made.props["aria-label"] = label
-        # All of it, however long: what is not shown could be approved unseen.
-        for sign, alike in groupby(lines, key=lambda line: line[0]):
-            tone = {"+": "sb-added", "-": "sb-gone"}.get(sign, "")
-            Words("code", "".join(f"{sign} {line[1:]}\n" for line in alike), tone)

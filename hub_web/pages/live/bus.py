@@ -43,7 +43,7 @@ from hub_web.view import view
 _EVERYTHING: Final = "#"
 
 
-@page("/bus", title="Bus", icon="hub", menu=220, width="wide")
+@page("/bus", title="Bus", icon="hub", menu=220, width="wide", writer=True)
 async def bus() -> None:
     """Show the tree of topics, and one of them whole."""
     health = view.api.health()

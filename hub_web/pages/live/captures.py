@@ -36,7 +36,7 @@ from hub_web.texts import text
 from hub_web.view import Show, one_at_a_time, view
 
 
-@page("/captures", title="Captures", icon="fiber_smart_record", menu=50)
+@page("/captures", title="Captures", icon="fiber_smart_record", menu=50, writer=True)
 async def captures() -> None:
     """Show all captures, live."""
 
@@ -50,8 +50,7 @@ async def captures() -> None:
                     text("No capture yet"),
                     text("Record the values of your home to look at them later, or to try watchers on them."),
                 ):
-                    if view.may_change:
-                        view.button(text("Start a capture"), new, icon="add", kind="primary")
+                    view.button(text("Start a capture"), new, icon="add", kind="primary")
                 return
             with grid(least=360):
                 for each in found:
@@ -61,8 +60,7 @@ async def captures() -> None:
     with row():
         note(text("Topics recorded into files, until you stop them."))
         ui.element("div").classes("sb-grow")
-        if view.may_change:
-            view.button(text("New capture"), new, icon="add", kind="primary")
+        view.button(text("New capture"), new, icon="add", kind="primary")
     place = ui.element("div")
     # First, so that nothing happens unheard in between.
     view.on_event(CaptureData, lambda _: show())

@@ -16,7 +16,7 @@ from hub_web.texts import text
 from hub_web.view import Show, one_at_a_time, view
 
 
-@page("/memory", title="Memories", icon="bookmarks", menu=60)
+@page("/memory", title="Memories", icon="bookmarks", menu=60, writer=True)
 async def memory() -> None:
     """Show what is remembered."""
 
@@ -33,8 +33,7 @@ async def memory() -> None:
                     text("Nothing is remembered yet"),
                     text("Tell the assistant: remember that the bins go out on Tuesday."),
                 ):
-                    if view.may_change:
-                        view.button(text("Add an entry"), partial(_edit, show), icon="add", kind="primary")
+                    view.button(text("Add an entry"), partial(_edit, show), icon="add", kind="primary")
             categories: dict[str, list[ShownEntry]] = {}
             for entry in entries:
                 categories.setdefault(entry.category, []).append(entry)
@@ -51,11 +50,9 @@ async def memory() -> None:
     with row().classes("sb-search"):
         query = text_field(text("Search")).props("type=search clearable debounce=120")
         query.classes("sb-grow").on_value_change(view.showing(show))
-        if view.may_change:
-            view.button(text("Undo"), undo, icon="undo")
-            view.button(text("Add"), partial(_edit, show), icon="add", kind="primary")
-    if view.may_change:
-        note(text("Undo takes back your last changes, up to 20, until the hub restarts."), classes="sb-small")
+        view.button(text("Undo"), undo, icon="undo")
+        view.button(text("Add"), partial(_edit, show), icon="add", kind="primary")
+    note(text("Undo takes back your last changes, up to 20, until the hub restarts."), classes="sb-small")
     for each in (await view.api(show_prompt)).problems:
         if "MEMORY.md" in each:
             problem(each, text("What it said before is shown; nothing is changed until it can be read."))
@@ -83,8 +80,6 @@ def _entry(entry: ShownEntry, show: Show, names: dict[str, str]) -> None:
                 if entry.conversation:
                     path = f"/chat/{part(entry.conversation)}"
                     view.link(text("Conversation"), path, classes="sb-small")
-        if not view.may_change:
-            return
         cut = entry.text[:40]
         for icon, tip, act in (
             ("edit", text("Edit: {text}", text=cut), _edit),

@@ -49,7 +49,7 @@ from hub_web.texts import text
 from hub_web.view import view
 
 
-@page("/watchers/{name}", title="Watcher", icon="visibility")
+@page("/watchers/{name}", title="Watcher", icon="visibility", writer=True)
 async def watcher(name: str) -> None:
     """Show one watcher, live."""
     await _Watcher(name).open()

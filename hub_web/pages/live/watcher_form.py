@@ -35,12 +35,12 @@ _OFTEN: Final = (60, 300, 3_600)
 """Seconds between two looks that are offered."""
 
 
-@page("/watchers/new", title="New watcher", icon="visibility")
+@page("/watchers/new", title="New watcher", icon="visibility", writer=True)
 async def new_watcher() -> None:
     await _Form().open()
 
 
-@page("/watchers/{name}/edit", title="Edit a watcher", icon="visibility")
+@page("/watchers/{name}/edit", title="Edit a watcher", icon="visibility", writer=True)
 async def edit_watcher(name: str) -> None:
     """Show the form that changes one."""
     watcher = await view.api(operations.show, name)
@@ -70,7 +70,6 @@ class _Form:
 
     async def open(self) -> None:
         """Build the page."""
-        view.user.require_writer()
         present = self._watcher
         world = await view.api(look, Wanted(kind=ENTITY, limit=MANY_TOPICS))
         found = await view.api(list_methods)

@@ -55,14 +55,13 @@ def rule_of(rule: Any) -> str:
     return json.dumps(rule, ensure_ascii=False)
 
 
-@page("/watchers", title="Watchers", icon="visibility", menu=40)
+@page("/watchers", title="Watchers", icon="visibility", menu=40, writer=True)
 async def watchers() -> None:
     """Show all watchers, live."""
     with row():
         note(text("One with a condition costs nothing while that is false. They do only what you approved."))
         ui.element("div").classes("sb-grow")
-        if view.may_change:
-            view.button(text("New watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary")
+        view.button(text("New watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary")
     place = ui.element("div")
 
     @one_at_a_time
@@ -75,9 +74,8 @@ async def watchers() -> None:
                     text("No watcher yet"),
                     text("Say in words what should be kept an eye on, such as a full disk or an open door."),
                 ):
-                    if view.may_change:
-                        new = partial(view.go, "/watchers/new")
-                        view.button(text("Make a watcher"), new, icon="add", kind="primary")
+                    new = partial(view.go, "/watchers/new")
+                    view.button(text("Make a watcher"), new, icon="add", kind="primary")
                 return
             with grid(least=340):
                 for each in sorted(found, key=lambda each: each.state != "draft"):
