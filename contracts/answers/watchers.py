@@ -1,6 +1,6 @@
 """Answers about watchers: what they watch, what they decided, when they would have fired."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 
@@ -49,6 +49,16 @@ class WouldDecide(Phrased):
     decision: str
     reason: PhraseText
     actions: OrAbsent[list[Allowed]] = None
+
+
+OUTCOMES: Final = {
+    "result": "done",
+    "dry_run": "dry run",
+    "unknown": "perhaps done",
+    "limited": "not done: too many in an hour",
+    "skipped": "not done",
+}
+"""How a call of a decision that has no error is shown."""
 
 
 class MadeCall(Phrased):
@@ -168,6 +178,27 @@ class WatcherWithHistory(WatcherSummary):
     """A watcher with its history, newest first."""
 
     history: list[DecisionEntry]
+
+
+class TraceEntry(Phrased):
+    """A look at a watcher, or like ones in a row, and why it did something or nothing.
+
+    Attributes:
+        since: Of the first of them.
+        at: Of the last of them, whose values are here.
+        truth: Of the predicate; None where it is not known, or there is none.
+        parts: What the parts of the predicate were worth, as they are written.
+    """
+
+    model_config = ConfigDict(from_attributes=True)
+
+    since: Timestamp
+    at: Timestamp
+    count: int
+    outcome: PhraseText
+    truth: bool | None
+    parts: dict[str, bool | None]
+    values: dict[str, Json]
 
 
 class CheckedPredicate(Phrased):

@@ -23,11 +23,13 @@ from hub_live import limits
 from hub_live.topics import Feed, Gap, Sample
 from hub_live.topics import field as field_of
 from hub_live.topics.values import visible_to
+from hub_live.watchers.decisions.announcer import sentence_of
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
-from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING
+from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING, kind_of
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.decisions.steps import Steps
+from hub_live.watchers.decisions.trace import HELD_UP, NOT_WATCHING, RAN_OFTEN, Traces, outcome_of
 from hub_live.watchers.definition import sources_of
 from hub_live.watchers.phases import TRANSITIONS, Phase, is_watching
 from hub_live.watchers.predicates import Evaluator, parse
@@ -48,6 +50,7 @@ class Engine:
     steps: Steps
     household: Household
     tasks: asyncio.TaskGroup
+    traces: Traces = field(default_factory=Traces)
     _watched: dict[str, Watched] = field(default_factory=dict)
     # By name, rows that changed while nothing could be awaited.
     _unsaved: dict[str, WatcherRow] = field(default_factory=dict)
@@ -70,6 +73,7 @@ class Engine:
         """
         if not is_watching(row):
             self.stop(row.name)
+            self.traces.add(row.name, time.time(), NOT_WATCHING[row.state])
             return
         sources = sources_of(row)
         evaluator = (
@@ -122,6 +126,7 @@ class Engine:
         """Watch no more, and write nothing of a watcher that was removed over one that has its name next."""
         self.stop(name)
         self._unsaved.pop(name, None)
+        self.traces.looks.pop(name, None)
 
     def gap(self, gap: Gap) -> None:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
@@ -210,6 +215,8 @@ class Engine:
                 self._forget_done(watched.row)
             self._kick.set()
         watched.last = entry
+        did = Phrase("{did}: {said}", did=Phrase(kind_of(entry.decision).label), said=sentence_of(entry))
+        self.traces.add(watched.row.name, time.time(), did)
         if watched.has_failed:
             self._ask_later(watched)
         else:
@@ -301,6 +308,7 @@ class Engine:
     def _new_value(self, watched: Watched, at: float) -> None:
         watched.has_new = True
         if watched.row.snoozed_until is not None:
+            self.traces.add(watched.row.name, at, "it is snoozed")
             return
         if watched.evaluator is not None:
             watched.row.evaluations += 1
@@ -323,12 +331,15 @@ class Engine:
         if verdict is None:
             return
         watched.verdict = verdict
-        if (verdict.truth is False or verdict.momentary) and watched.drop_step():
-            self._unsaved[row.name] = row
-        if watched.schedule is not None:
-            return
         was_armed = row.armed
         is_firing, armed = fires(verdict, armed=was_armed)
+        outcome = outcome_of(verdict, evaluator, is_firing=is_firing and watched.schedule is None)
+        if (verdict.truth is False or verdict.momentary) and watched.drop_step():
+            self._unsaved[row.name] = row
+            outcome = Phrase("{outcome}; the step that waited is dropped", outcome=Phrase(outcome))
+        self.traces.add(row.name, at, outcome, truth=verdict.truth, evaluator=evaluator)
+        if watched.schedule is not None:
+            return
         if armed is not was_armed:
             row.armed = armed
         if verdict.truth is False or verdict.momentary:
@@ -417,12 +428,14 @@ class Engine:
         is_known = watched.last is not None and not watched.has_failed and values == watched.last.seen
         if watched.on_change and is_known:
             watched.drop()
+            self.traces.add(watched.row.name, now, "its values are those that it decided on last")
         elif self.evaluations.limits.take_evaluation(watched.row):
             watched.ask()
             evaluation = self._evaluate(watched, watched.occasion, watched.rises, seen=seen)
             self.tasks.create_task(evaluation, name=f"watcher {watched.row.name}")
         else:
             watched.hold(now + limits.LEAST_EVERY_S)
+            self.traces.add(watched.row.name, now, RAN_OFTEN if watched.row.then else HELD_UP)
 
     async def _evaluate(
         self,

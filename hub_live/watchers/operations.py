@@ -11,6 +11,7 @@ from contracts.answers.watchers import (
     CheckedPredicate,
     DecisionEntry,
     Report,
+    TraceEntry,
     WatcherSummary,
     WatcherWithHistory,
 )
@@ -159,6 +160,16 @@ async def snooze(
 ) -> WatcherSummary:
     """Keep a watcher quiet for some time."""
     return await watchers.snooze(name, asking, seconds=seconds)
+
+
+@watchers.get(LOOK, "/{name}/trace", skill="trace")
+@skill_method(read_only=True, untrusted_output=True)
+async def trace(watchers: Watchers, asking: Bearer, name: str) -> list[TraceEntry]:
+    """Show why a watcher did something or nothing: its last looks at its values, newest first.
+
+    Like ones in a row are one entry. They are remembered since the start of the hub.
+    """
+    return watchers.trace(name, asking)
 
 
 @watchers.post(CALL, "/{name}/test")

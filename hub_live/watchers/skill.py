@@ -59,6 +59,7 @@ class WatcherSkill(HubSkill):
             "list": "Alle Wächter",
             "show": "Ansehen",
             "resume": "Fortsetzen",
+            "trace": "Warum?",
             "run": "Jetzt ausführen",
             "timers": "Alle Timer",
             "timer": "Timer",
@@ -95,6 +96,7 @@ class WatcherSkill(HubSkill):
             "dry_run": "Only try",
             "timer_status": "Time left",
             "missed": "If missed",
+            "trace": "Why?",
         },
     }
 

@@ -26,6 +26,7 @@ from hub_live.watchers.decisions.evaluation import calls_of
 from hub_live.watchers.decisions.kinds import FAILED
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.decisions.steps import steps_of
+from hub_live.watchers.decisions.trace import HELD_UP, RAN_OFTEN
 from hub_live.watchers.definition import CheckedStep, WatchedValue, sources_of
 from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger
 from hub_live.watchers.predicates import Evaluator, Verdict
@@ -206,7 +207,7 @@ def summary_of(
         elif silent:
             reason = Phrase("there is no value of {name} yet", name=silent)
         if watched.phase is Phase.HELD_UP:
-            reason = "it waits to be evaluated: the evaluations of a minute are used up"
+            reason = RAN_OFTEN if row.then else HELD_UP
     return WatcherSummary(
         name=row.name,
         title=row.display_name,

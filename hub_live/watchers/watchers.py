@@ -14,6 +14,7 @@ from contracts.answers.watchers import (
     CheckedPredicate,
     DecisionEntry,
     Report,
+    TraceEntry,
     WatcherSummary,
     WatcherWithHistory,
 )
@@ -354,6 +355,11 @@ class Watchers:
             await self.store.history(row.name, limit=limits.HISTORY_SHOWN), DecisionEntry.model_validate
         )
         return WatcherWithHistory(**dict(self._shown(row)), history=history)
+
+    def trace(self, name: str, by: Bearer) -> list[TraceEntry]:
+        """Return the last looks at a watcher, newest first."""
+        looks = self.engine.traces.looks.get(self._get(name, by).name, ())
+        return [TraceEntry.model_validate(each) for each in reversed(looks)]
 
     def without_values(self) -> Iterator[tuple[str, str, str]]:
         """Iterate over those that see no values of a topic: owner, name, and why."""

@@ -127,6 +127,7 @@ GET    /api/captures/{capture}/files/{name}             AMG   annas/annas.jsonl
 GET    /api/captures/{capture}/numbers                  AMG   annas
 GET    /api/watchers                                    AMG
 GET    /api/watchers/{name}                             AMG   annas
+GET    /api/watchers/{name}/trace                       AMG   annas
 POST   /api/watchers                                    AM
 PATCH  /api/watchers/{name}                             AMG   annas
 POST   /api/watchers/{name}/approve                     AMG   annas

@@ -159,6 +159,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
 
     dark = page_of(dark=True, phone=True, locale="de-DE").open("/watchers/full")
     expect(dark.get_by_role("button", name="Fortsetzen")).to_be_visible()
+    expect(dark.get_by_text("er ist pausiert").first).to_be_visible()
     picture(dark, "watcher-phone-dark-de")
     picture(page_of(phone=True).open("/watchers"), "watchers-phone")
     page = page_of().open("/captures")

@@ -11,9 +11,11 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from contracts.answers.watchers import (
+    OUTCOMES,
     CheckedPredicate,
     DecisionEntry,
     Report,
+    TraceEntry,
     WatcherSummary,
     WatcherWithHistory,
 )
@@ -30,8 +32,7 @@ from deploy.cli.terminal.tables import cell, moment
 T = TypeVar("T")
 
 _NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.+)")
-_DONE: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
-"""How an action that has no error is shown."""
+_TRUTH: Final = {True: "true", False: "false", None: "not known"}
 _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
 
@@ -101,6 +102,15 @@ def show(options: argparse.Namespace) -> None:
     if rows:
         print()
     Output(as_json=False).rows(rows, _entry, empty="It has not decided anything yet.")
+
+
+def trace(options: argparse.Namespace) -> None:
+    """Show why a watcher did something or nothing.
+
+    Shows its last looks at its values since the start of the hub, newest first.
+    """
+    looks = hub_of(options).get(f"{_path(options.name)}/trace", list[TraceEntry])
+    Output(options.json).rows(looks, _look, empty="It has not looked at anything since the hub was started.")
 
 
 def approve(options: argparse.Namespace) -> int:
@@ -317,8 +327,19 @@ def _entry(entry: DecisionEntry) -> dict[str, object]:
     }
 
 
+def _look(look: TraceEntry) -> dict[str, object]:
+    times = f" ({look.count} times)" if look.count > 1 else ""
+    parts = [f"{text}: {_TRUTH[truth]}" for text, truth in look.parts.items()]
+    return {
+        "at": moment(look.at),
+        "what": f"{look.outcome}{times}",
+        "parts": parts,
+        "values": _pairs(look.values),
+    }
+
+
 def _did(entry: DecisionEntry) -> list[str]:
-    return [f"{each.path}: {each.error or _DONE.get(each.outcome)}" for each in entry.actions]
+    return [f"{each.path}: {each.error or OUTCOMES.get(each.outcome)}" for each in entry.actions]
 
 
 def _pairs(values: dict[str, Json]) -> list[str]:
@@ -452,6 +473,8 @@ def register_watchers(parser: Parser) -> None:
     command.add_argument(
         "--limit", type=positive, metavar="N", default=10, help="entries; default %(default)s"
     )
+    command = actions.add_parser("trace", run=trace, hub=True)
+    command.add_argument("name", help="the watcher")
     command = actions.add_parser("approve", run=approve, hub=True)
     command.add_argument("name", help="the watcher")
     command.add_argument("--predicate", metavar="EXPR", help="another condition; '' for none")

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from contracts import topics
+from contracts.answers.watchers import OUTCOMES
 from contracts.devices.presence import WatcherState
 from contracts.errors import Disconnected
 from contracts.phrases import Phrase, read_phrases
@@ -21,9 +21,6 @@ from hub_live.topics import Feed
 from hub_live.watchers.decisions.kinds import GAP, KINDS
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_registry.storage.tables import now
-
-_OUTCOMES: Final = {"result": "done", "dry_run": "dry run", "unknown": "perhaps done"}
-"""How an action that has no error is told."""
 
 
 @dataclass(eq=False)
@@ -154,7 +151,7 @@ def action_text(action: Mapping[str, Json]) -> str:
 
 def _outcome(call: Mapping[str, Json]) -> Phrase:
     return Phrase(
-        read_phrases(dict(call)).get("error") or _OUTCOMES.get(str(call["outcome"]), call["outcome"])
+        read_phrases(dict(call)).get("error") or OUTCOMES.get(str(call["outcome"]), call["outcome"])
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from contracts.wire import Json
 from hub_live.watchers.predicates.clock import UTC_CLOCK, Clock, time_text
-from hub_live.watchers.predicates.parts import as_condition, build
+from hub_live.watchers.predicates.parts import as_condition, build, joined
 from hub_live.watchers.predicates.syntax import Predicate
 from hub_live.watchers.predicates.windows import Series, Unknown, Value
 
@@ -49,6 +49,8 @@ class Evaluator:
     Attributes:
         depends_on_time: Whether `tick` can give anything.
         has_clock: Whether it depends on the time of day, which must be looked at each minute.
+        parts: What the parts that it is joined of were worth last, as they are written.
+        is_met: Whether all but its ``for`` was true last.
     """
 
     def __init__(self, predicate: Predicate, clock: Clock = UTC_CLOCK) -> None:
@@ -57,7 +59,12 @@ class Evaluator:
         self._series = {name: Series(name) for name in predicate.names}
         self._latest: dict[str, Json] = {}
         root = predicate.root
-        self._root = as_condition(build(root, self._series, clock), root)
+        self._decisive = root.op == "or"
+        joined_of = root.parts if root.op in ("and", "or") else (root,)
+        built = ((node, build(node, self._series, clock)) for node in joined_of)
+        self._parts = {node.source: as_condition(part, node) for node, part in built}
+        self.parts: Mapping[str, bool | Unknown] = {}
+        self.is_met = False
         functions = {node.text: node for node in root.walk() if node.text and node.op != "name"}
         momentary = [node for node in functions.values() if node.op == "changed" and node.window_s is None]
         self._momentary = [self._series[str(functions.pop(node.text).value)] for node in momentary]
@@ -119,12 +126,13 @@ class Evaluator:
 
     def _verdict(self, now: float) -> Verdict:
         self._now = now = max(now, self._now)
-        truth = self._root(now)
-        after = truth
+        self.parts = parts = self._look(now)
+        after = truth = joined(parts.values(), self._decisive)
+        self.is_met = truth is True
         if self._momentary and any(series.has_changed for series in self._momentary):
             for series in self._momentary:
                 series.has_changed = False
-            after = self._root(now)
+            after = joined(self._look(now).values(), self._decisive)
         is_momentary = truth is True and after is not True
         if self.predicate.for_s:
             self._observe(truth, now)
@@ -132,14 +140,22 @@ class Evaluator:
             truth, is_momentary = self._held(after, now), False
         if truth is False:
             return _FALSE
+        values = self.values(now)
+        if isinstance(truth, Unknown):
+            return Verdict(None, truth.reason, values)
+        return Verdict(True, "", values, momentary=is_momentary)
+
+    def _look(self, now: float) -> dict[str, bool | Unknown]:
+        return {source: part(now) for source, part in self._parts.items()}
+
+    def values(self, now: float) -> dict[str, Json]:
+        """Return the latest values by name, and of the functions as they are written."""
         values = self._latest.copy()
         for text, function in self._functions.items():
             values[text] = (
                 _shown(function(now)) if text != "time" else time_text(cast("float", function(now)))
             )
-        if isinstance(truth, Unknown):
-            return Verdict(None, truth.reason, values)
-        return Verdict(True, "", values, momentary=is_momentary)
+        return values
 
     def _observe(self, truth: bool | Unknown, now: float) -> None:
         """Record since when the condition holds, for certain and perhaps."""

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, cast
 
@@ -213,10 +213,13 @@ def _negation(part: Condition, now: float) -> bool | Unknown:
 
 
 def _junction(parts: Sequence[Condition], decisive: bool, now: float) -> bool | Unknown:
+    return joined((part(now) for part in parts), decisive)
+
+
+def joined(parts: Iterable[bool | Unknown], decisive: bool) -> bool | Unknown:
     """Return what ``and`` gives, which one part decides that is false, or ``or``, one that is true."""
     unknown = None
-    for part in parts:
-        found = part(now)
+    for found in parts:
         if found is decisive:
             return decisive
         if unknown is None and isinstance(found, Unknown):

@@ -15,7 +15,7 @@ from contracts.phrases import Phrase
 from contracts.text import shortened
 from contracts.validation import did_you_mean
 from hub_live import limits
-from hub_live.watchers.predicates.clock import CLOCK, time_of
+from hub_live.watchers.predicates.clock import CLOCK, time_of, time_text
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -121,6 +121,27 @@ class Node:
     window_s: float | None = None
     text: str = ""
     depth: int = 1
+
+    @property
+    def source(self) -> str:
+        """The operation as it is written."""
+        if self.op == "constant":
+            if isinstance(self.value, float):
+                return f"{self.value:g}"
+            return str(self.value).lower() if isinstance(self.value, bool) else f'"{self.value}"'
+        if not self.parts:
+            return self.text
+        kinds = {part.kind for part in self.parts}
+        is_junction = self.op in ("and", "or")
+        shown: list[str] = []
+        for part in self.parts:
+            source = part.source
+            if part.op == "constant" and isinstance(part.value, float) and kinds & {"clock", "time"}:
+                source = f'"{time_text(part.value) if "clock" in kinds else f"{part.value:g}s"}"'
+            is_loose = len(part.parts) > 1 and (part.kind == "truth" or self.kind != "truth")
+            is_closed = is_junction and part.op not in ("and", "or")
+            shown.append(f"({source})" if is_loose and not is_closed else source)
+        return f"not {shown[0]}" if self.op == "not" else f" {self.op} ".join(shown)
 
     def walk(self) -> Iterator["Node"]:
         """Yield this operation and all that are in it."""

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Final
 
 from nicegui import ui
 
 from contracts.answers.live import Event
-from contracts.answers.watchers import DecisionEntry, WatcherSummary, WatcherWithHistory
+from contracts.answers.watchers import OUTCOMES, DecisionEntry, TraceEntry, WatcherSummary, WatcherWithHistory
 from contracts.errors import StrawberryError
 from contracts.text import shortened
 from contracts.wire import Json
@@ -26,6 +26,7 @@ from hub_web.pages.live.watchers import called, decision_of, state_of, truth_of
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import (
     Cell,
+    Tone,
     Words,
     actions,
     badge,
@@ -48,6 +49,12 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
+_TRUTHS: Final[dict[bool | None, tuple[Tone, str]]] = {
+    True: ("accent", "true"),
+    False: ("plain", "false"),
+    None: ("warn", "not known yet"),
+}
+
 
 @page("/watchers/{name}", title="Watcher", icon="visibility", writer=True)
 async def watcher(name: str) -> None:
@@ -60,6 +67,7 @@ class _Watcher:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._looks: list[TraceEntry] = []
         self._watcher: WatcherWithHistory
         self._shown: object = None
 
@@ -108,6 +116,7 @@ class _Watcher:
         shown = self._watcher = (
             given if isinstance(given, WatcherWithHistory) else await view.api(operations.show, self._name)
         )
+        self._looks = await view.api(operations.trace, self._name)
         self._save.set_visibility(shown.state != "draft")
         head = (
             *(shown.sentence, shown.state, shown.dry_run, shown.predicate, shown.truth),
@@ -188,6 +197,12 @@ class _Watcher:
                     text("Cost"): text.count(shown.tokens, "{n} token", "{n} tokens"),
                 }
             )
+        with card(text("Why it did something, or nothing"), icon="troubleshoot"):
+            if not self._looks:
+                note(text("It has not looked at its values since the hub was started."))
+            else:
+                seen = (text("When"), text("What came of it"), text("Condition"), text("Values"))
+                table(seen, map(_look, self._looks), label=text("Why it did something, or nothing"))
         with card(text("History"), icon="list"):
             if not shown.history:
                 note(text("It has not decided anything yet."))
@@ -197,7 +212,7 @@ class _Watcher:
             table(columns, rows, label=text("History"))
 
     def _row(self, entry: DecisionEntry) -> tuple[Cell, ...]:
-        words = {**outcomes(), "dry_run": text("dry run"), "unknown": text("perhaps done")}
+        words = {**outcomes(), **{name: text(each) for name, each in OUTCOMES.items()}}
         did = "; ".join(
             f"{called(each)}: {text.message(each.error or '') or words[each.outcome]}"
             for each in entry.actions
@@ -330,6 +345,17 @@ class _Watcher:
         if await view.ask(question, yes=text("Remove"), danger=True):
             await view.api(operations.remove, self._name)
             view.go("/watchers")
+
+
+def _look(look: TraceEntry) -> tuple[Cell, ...]:
+    def parts() -> None:
+        with stack().classes("sb-tight"):
+            for source, truth in look.parts.items():
+                tone, words = _TRUTHS[truth]
+                dot(tone, f"{source}: {text(words)}")
+
+    times = f" ({text.count(look.count, '{n} time', '{n} times')})" if look.count > 1 else ""
+    return view.ago(look.at), text.message(look.outcome) + times, parts, _values(look.values)
 
 
 def _values(values: dict[str, Json]) -> str:

@@ -537,7 +537,7 @@ async def test_a_watcher_that_flaps_leaves_evaluations_and_notifications_to_the_
     await watching.disk("open", "door")
     await watching.decided(1, "door")
     shown = await watching.show("flapping")
-    waits = "it waits to be evaluated: the evaluations of a minute are used up"
+    waits = "it waits: the evaluations of a minute are used up"
     assert (shown["model_calls"], shown["reason"]) == (5, waits)
     # A person who asks for it does not wait; the watcher has told enough.
     assert (await watching.ask("POST", "/flapping/run"))["decision"] == "notify"

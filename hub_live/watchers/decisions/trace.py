@@ -1,0 +1,90 @@
+"""The trace of watchers: their last looks at their values, and why each did something or nothing."""
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from agent_core.times import utc
+from contracts.phrases import Phrase
+from contracts.text import shortened
+from contracts.wire import Json
+from hub_live import limits
+from hub_live.watchers.predicates import Evaluator, Verdict
+
+HELD_UP: Final = "it waits: the evaluations of a minute are used up"
+RAN_OFTEN: Final = "it waits: it ran too often in a short time"
+NOT_WATCHING: Final[Mapping[str, str]] = {
+    "draft": "it is a draft: it waits for an approval",
+    "paused": "it is paused",
+    "failed": "it cannot follow its values",
+}
+"""By the state of a watcher."""
+
+
+@dataclass(slots=True)
+class Look:
+    """Like looks in a row; see `TraceEntry`."""
+
+    since: datetime
+    at: datetime
+    outcome: str
+    truth: bool | None
+    parts: Mapping[str, bool | None]
+    values: Mapping[str, Json]
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The last looks at each watcher since the hub was started, the oldest first."""
+
+    looks: dict[str, deque[Look]] = field(default_factory=dict)
+
+    def add(
+        self,
+        watcher: str,
+        at: float,
+        outcome: str,
+        *,
+        truth: bool | None = None,
+        evaluator: Evaluator | None = None,
+    ) -> None:
+        """Add a look; one that is like the last one counts with that.
+
+        Args:
+            evaluator: Which has looked.
+        """
+        parts: dict[str, bool | None] = {}
+        values: dict[str, Json] = {}
+        if evaluator is not None:
+            parts = {text: each if isinstance(each, bool) else None for text, each in evaluator.parts.items()}
+            values = {name: _bounded(value) for name, value in evaluator.values(at).items()}
+        kept = self.looks.setdefault(watcher, deque(maxlen=limits.TRACE_KEPT))
+        now, last = utc(at), kept[-1] if kept else None
+        if last is not None and (last.outcome, last.truth, last.parts) == (outcome, truth, parts):
+            last.at, last.values, last.count = now, values, last.count + 1
+        else:
+            kept.append(Look(now, now, outcome, truth, parts, values))
+
+
+def outcome_of(verdict: Verdict, evaluator: Evaluator, *, is_firing: bool) -> str:
+    """Return what comes of a verdict, for people."""
+    if is_firing:
+        return "the condition became true"
+    if verdict.truth is None:
+        return Phrase("it is not known whether the condition is true: {reason}", reason=verdict.reason)
+    if verdict.truth:
+        return "the condition is still true: it was not false since it became true"
+    if evaluator.predicate.for_s and evaluator.is_met:
+        return Phrase("the condition is not true for {seconds:g} s yet", seconds=evaluator.predicate.for_s)
+    return "the condition is false"
+
+
+def _bounded(value: Json) -> Json:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return shortened(text, limits.MOST_TRACED_VALUE)
