@@ -110,6 +110,16 @@ class Directory:
                     found[name] = status
         return found
 
+    def folders(self) -> list[str]:
+        """Return the names of the directories in it that a path may lead to; links are none."""
+        found = []
+        for name in os.listdir(self.path if self._handle is None else self._handle):  # noqa: PTH208
+            with suppress(FileNotFoundError):
+                status = os.stat(self._target(name), dir_fd=self._handle, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode) and not _problem(name):
+                    found.append(name)
+        return found
+
     def walk(self) -> Iterator[tuple[str, int]]:
         """Yield path and size of each file in it and below that `open` opens, as deep as a path may lead."""
         levels: Iterator[tuple[str, list[str], list[str], int | None]]
