@@ -247,3 +247,16 @@ ISOLATED_FRAME_BYTES: Final = 4 * 1024 * 1024
 ISOLATED_SKILLS: Final = 20
 """Of one file or folder."""
 ISOLATED_PROBLEMS: Final = 300
+
+# Methods of skills that run by themselves.
+
+LEAST_INTERVAL_S: Final = 1.0
+MAX_INTERVAL_S: Final = 366 * 86_400.0
+CLOCK_LOOK_S: Final = 30.0
+"""A clock that is set moves a time of day by at most so much."""
+MOST_TRIGGERS: Final = 64
+MOST_EVENTS_WAITING: Final = 64
+MOST_VALUES_HEARD: Final = 1_024
+TRIGGER_BURST: Final = 20.0
+TRIGGERS_PER_S: Final = 5.0
+"""Of one method: one that causes its own event runs no faster."""

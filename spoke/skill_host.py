@@ -6,10 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from datetime import tzinfo
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+from zoneinfo import ZoneInfo
 
 from pydantic_core import to_json
 
@@ -18,6 +20,7 @@ from agent_core.skills.folders import GOES_ON, SkillFolders
 from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, holds_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink, attach
+from agent_core.skills.triggers import LocalSink
 from bus.rpc import ProgressSink
 from chat.tasks import happens, open_tasks
 from contracts.devices.registration import Registration, Unavailable
@@ -68,11 +71,13 @@ class SkillHost:
         device: str,
         settings: RunnerSettings | None = None,
         isolated: Sequence[SkillProcess] = (),
+        sink: LocalSink | None = None,
+        zone: tzinfo | None = None,
     ) -> None:
         self._own = {skill.name for skill in own}
         self._folders = folders
         found = (skill for skill in folders.found.skills if skill.name not in self._own)
-        self._runner = SkillRunner([*own, *found], settings=settings)
+        self._runner = SkillRunner([*own, *found], settings=settings, sink=sink, zone=zone)
         # Why the version before that of the file is offered.
         self._kept: dict[str, LoadProblem] = {}
         self._not_loaded: dict[str, Unavailable] = {}
@@ -90,9 +95,10 @@ class SkillHost:
     @classmethod
     async def load(cls, settings: SpokeSettings, *, device: str, sink: SkillSink) -> Self:
         """Load the skills in the folders of the settings; a broken one is logged and skipped."""
+        local = LocalSink(sink)
 
         def make_context(skill: str) -> SkillContext:
-            return SkillContext(settings.directory / "data" / skill, sink, _variables(settings.skills))
+            return SkillContext(settings.directory / "data" / skill, local, _variables(settings.skills))
 
         folders = SkillFolders(
             settings.skills,
@@ -113,7 +119,15 @@ class SkillHost:
             SkillProcess(entry, data=settings.directory / "data", sink=sink, python=this_python)
             for entry in folders.found.isolated
         ]
-        return cls(folders, own, device=device, settings=settings.runner, isolated=isolated)
+        return cls(
+            folders,
+            own,
+            device=device,
+            settings=settings.runner,
+            isolated=isolated,
+            sink=local,
+            zone=ZoneInfo(settings.household.time_zone),
+        )
 
     async def __aenter__(self) -> Self:
         await self._runner.__aenter__()
@@ -285,10 +299,16 @@ class SkillHost:
             _log.warning("stopping %d calls that still run after %.0f s", self._running, grace_s)
 
     async def _run(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:
+        is_completed = method == "change_settings" and skill in self._runner.unavailable
+        if is_completed:
+            self.expect({*self.available, skill})  # its set-up may follow, and publish
         try:
-            return await self._runner.run(
+            result = await self._runner.run(
                 skill, method, call.args, call.kwargs, confirmed=call.confirmed, progress=progress
             )
+            if is_completed:
+                self.changed()
+            return result
         except NotCancelled as unfinished:
             if unfinished.is_running:
                 raise StillRunning(f"{skill}.{method}") from None

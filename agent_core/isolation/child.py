@@ -31,6 +31,7 @@ from agent_core.skills.execution import ProgressSink
 from agent_core.skills.loader import LoadedSkill, LoadProblem, load_entry
 from agent_core.skills.runner import NotCancelled, SkillRunner
 from agent_core.skills.skill import SkillContext
+from agent_core.skills.triggers import LocalSink
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 
@@ -80,13 +81,11 @@ def run(read: int, write: int) -> None:
 
 
 async def _serve(pipe: _Pipe, start: Start) -> None:
-    data = Path(start.data)
-    found = load_entry(
-        Path(start.entry), make_context=lambda skill: SkillContext(data_dir=data / skill, sink=pipe)
-    )
+    data, sink = Path(start.data), LocalSink(pipe)
+    found = load_entry(Path(start.entry), make_context=lambda skill: SkillContext(data / skill, sink))
     offers = [Offer(registration=each.registration, concurrency=each.concurrency) for each in found.skills]
     pipe.send(Loaded(skills=offers, problems=_problems(found.problems), unavailable=found.unavailable))
-    async with SkillRunner(map(_unchecked, found.skills)) as runner:
+    async with SkillRunner(map(_unchecked, found.skills), sink=sink) as runner:
         pipe.send(SetUp(problems=_problems(runner.problems), unavailable=runner.unavailable))
         await _Calls(pipe, runner).serve()
 

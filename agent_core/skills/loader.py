@@ -28,6 +28,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
+from agent_core import limits
 from agent_core.skills.availability import explained, unavailable
 from agent_core.skills.schema import MethodSchema, SchemaError, method_schema
 from agent_core.skills.skill import (
@@ -36,8 +37,11 @@ from agent_core.skills.skill import (
     MethodOptions,
     Skill,
     SkillContext,
+    Trigger,
     attach,
     options_of,
+    triggered,
+    triggers_of,
 )
 from contracts.devices.registration import MAX_METHODS, Method, MethodFlags, Registration, Unavailable
 from contracts.errors import ConfigError
@@ -107,6 +111,7 @@ class LoadedSkill:
         methods: What is offered, by name.
         registration: What is registered at the hub.
         concurrency: How many calls of it run at the same time.
+        triggers: What runs by itself.
     """
 
     name: str
@@ -114,6 +119,7 @@ class LoadedSkill:
     methods: Mapping[str, LoadedMethod]
     registration: Registration
     concurrency: int
+    triggers: tuple[tuple[Trigger, LoadedMethod], ...] = ()
 
 
 def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[LoadProblem]]:
@@ -149,6 +155,8 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
             problems.append(LoadProblem(where, f"hides Skill.{name}", "give the method another name"))
             continue
         options = options_of(owner, name)
+        if options.flags.unknown and triggers_of(member):
+            continue  # it runs by itself, and nobody said that it may be called, too
         function = getattr(instance, name)
         try:
             schema = method_schema(function, name, options)
@@ -160,14 +168,36 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
             problems.append(LoadProblem(where, str(error).partition("\n")[0]))
         else:
             methods[name] = LoadedMethod(schema, function, options.concurrency)
-    if not methods:
+    triggers = _triggers(instance, source, problems)
+    if not methods and not triggers:
         reason = f" ({problems[0].message})" if problems else ""
         raise ConfigError(f"{owner.__name__} has no public method{reason}", hint="add a public method")
     if len(methods) > MAX_METHODS:
         raise ConfigError(
             f"{owner.__name__} has {len(methods)} methods, more than {MAX_METHODS}", hint="split it"
         )
-    return _loaded(instance, methods), problems
+    return replace(_loaded(instance, methods), triggers=triggers), problems
+
+
+def _triggers(
+    instance: object, source: str, problems: list[LoadProblem]
+) -> tuple[tuple[Trigger, LoadedMethod], ...]:
+    found: list[tuple[Trigger, LoadedMethod]] = []
+    for name, triggers in triggered(type(instance)):
+        function, message, hint = getattr(instance, name), "", ""
+        try:
+            schema = method_schema(function, name.strip("_") or "run", options_of(type(instance), name))
+        except SchemaError as error:
+            message, hint = error.message, error.hint
+        else:
+            if len(schema.contract.parameters.get("required", ())) > all(each.source for each in triggers):
+                message = "it needs more arguments than it is given"
+        if message:
+            where = f"{source}: {type(instance).__name__}.{name}" if source else name
+            problems.append(LoadProblem(where, message, hint, "does not run"))
+        else:
+            found += ((trigger, LoadedMethod(schema, function, 1)) for trigger in triggers)
+    return tuple(found[: limits.MOST_TRIGGERS])
 
 
 def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkill:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +16,7 @@ from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
 from agent_core.skills.settings import SETTINGS_HINT, SETTINGS_METHODS
 from agent_core.skills.skill import Skill
+from agent_core.skills.triggers import LocalSink, RunningTriggers
 from contracts.devices.registration import Unavailable
 from contracts.errors import CallError, ErrorCode
 from contracts.phrases import Phrase
@@ -124,7 +126,14 @@ class SkillRunner:
         unavailable: By skill that cannot be called now, why.
     """
 
-    def __init__(self, skills: Iterable[LoadedSkill], *, settings: RunnerSettings | None = None) -> None:
+    def __init__(
+        self,
+        skills: Iterable[LoadedSkill],
+        *,
+        settings: RunnerSettings | None = None,
+        sink: LocalSink | None = None,
+        zone: tzinfo | None = None,
+    ) -> None:
         self.skills: dict[str, LoadedSkill] = {skill.name: skill for skill in skills}
         self.unavailable: dict[str, Unavailable] = {}
         self._settings = settings or RunnerSettings()
@@ -132,6 +141,9 @@ class SkillRunner:
         self._threads = _Gate("this device", running=self._settings.max_threads, waiting=1_024)
         self._running: set[Execution] = set()
         self._retired: list[LoadedSkill] = []
+        self._sink = sink
+        self._zone = zone
+        self._triggers: dict[int, RunningTriggers] = {}
 
     async def __aenter__(self) -> Self:
         for skill in list(self.skills.values()):
@@ -142,6 +154,8 @@ class SkillRunner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            for triggers in self._triggers.values():
+                await triggers.stop()
             await self._stop_all()
         finally:
             for skill in (*self.skills.values(), *self._retired):
@@ -171,23 +185,37 @@ class SkillRunner:
             why = await self._reason_against(skill)
             if why is not None and await self._reason_against(old) is None:
                 is_used = True
+                self._begin(old)
         if why is not None and is_used:
             return why
         if old is not None and is_used:
-            self._retired.append(old)
+            self._retire(old)
         self.skills[skill.name] = skill
         self._forget_gates(skill.name)
         self.unavailable.pop(skill.name, None)
         if why is not None:
             self.unavailable[skill.name] = why
+        else:
+            self._begin(skill)
         return None
 
     def remove(self, name: str) -> None:
         """Offer a skill no longer; see `replace`."""
         skill = self.skills.pop(name)
         if self.unavailable.pop(name, None) is None:
-            self._retired.append(skill)
+            self._retire(skill)
         self._forget_gates(name)
+
+    def _begin(self, skill: LoadedSkill) -> None:
+        if skill.triggers:
+            self._triggers[id(skill)] = RunningTriggers(
+                skill, sink=self._sink, call=self._run_itself, zone=self._zone
+            )
+
+    def _retire(self, skill: LoadedSkill) -> None:
+        self._retired.append(skill)
+        if (triggers := self._triggers.get(id(skill))) is not None:
+            triggers.cancel()
 
     async def settle(self) -> None:
         """Close what is no longer offered, once its last call has ended."""
@@ -375,6 +403,7 @@ class SkillRunner:
         why = await self._reason_against(skill)
         if why is None:
             self.unavailable.pop(skill.name, None)
+            self._begin(skill)
         else:
             self.unavailable[skill.name] = why
 
@@ -390,7 +419,21 @@ class SkillRunner:
             return unavailable("setup", error, folder=folder_of(type(skill.instance)))
         return None
 
+    async def _run_itself(self, skill: LoadedSkill, method: LoadedMethod, args: Sequence[Json]) -> Json:
+        """Run what no one called, with the limits of a call."""
+        positional, named = method.schema.coerce(args, {})
+        path, allowed = f"{skill.name}.{method.contract.name}", method.contract.timeout_ms / 1000
+        deadline = asyncio.get_running_loop().time() + allowed
+        execution = Execution(
+            path, method, positional, named, progress=None, max_bytes=self._settings.max_result_bytes
+        )
+        if not await self._start(execution, skill, deadline):
+            return None
+        return await self._ended(execution, deadline=deadline, allowed=allowed)
+
     async def _close(self, skill: LoadedSkill) -> None:
+        if (triggers := self._triggers.pop(id(skill), None)) is not None:
+            await triggers.stop()
         try:
             await self._hook(skill, "close")
         except Exception as error:  # noqa: BLE001 - the author's code; the other skills are closed too

@@ -1,19 +1,23 @@
 """The base class of skills and the decorator of their methods."""
 
+import inspect
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime, time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from agent_core import limits
 from agent_core.skills.results import to_json
+from agent_core.times import parse_duration
 from contracts.devices.registration import MethodFlags
 from contracts.wire import Json
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from agent_core.skills.settings import StoredSettings
 
 _OPTIONS: Final = "__skill_method__"
+_TRIGGERS: Final = "__skill_triggers__"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z")
 
 _CANCEL_FLAG: ContextVar[threading.Event | None] = ContextVar("cancel_flag", default=None)
@@ -162,6 +167,99 @@ def options_of(owner: type, name: str) -> MethodOptions:
         if isinstance(options, MethodOptions):
             return options
     return MethodOptions()
+
+
+TriggerKind = Literal["every", "at", "event", "value"]
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When a method runs by itself.
+
+    Attributes:
+        source: Name of an event, or ``Skill.name`` of a value; the key of another device stands in front.
+        interval_s: Of ``every``.
+        times: Of ``at``, in the home's time zone.
+    """
+
+    kind: TriggerKind
+    source: str = ""
+    interval_s: float = 0.0
+    times: tuple[time, ...] = ()
+
+
+def every(interval: str) -> Callable[[Method], Method]:
+    """Run a method when its skill starts and then at an interval, such as ``30s``, ``5m`` or ``1h30m``.
+
+    Raises:
+        ValueError: It is no duration, or shorter than a second.
+    """
+    seconds = parse_duration(interval)
+    if not limits.LEAST_INTERVAL_S <= seconds <= limits.MAX_INTERVAL_S:
+        raise ValueError(f"an interval is at least 1s and at most 366d, not {interval}")
+    return _marking(Trigger("every", interval_s=seconds))
+
+
+def at(*times: str) -> Callable[[Method], Method]:
+    """Run a method each day at times such as ``07:30``, in the time zone of the home.
+
+    Raises:
+        ValueError: One is no time of day.
+    """
+    if not times:
+        raise ValueError("at() needs a time, such as 07:30")
+    return _marking(Trigger("at", times=tuple(map(_time_of_day, times))))
+
+
+def on_event(name: str) -> Callable[[Method], Method]:
+    """Run a method at an event of this device, or of another one as ``front_door.doorbell``.
+
+    The method is given what the event carries, if it takes an argument.
+    """
+    return _marking(Trigger("event", name))
+
+
+def on_value(path: str) -> Callable[[Method], Method]:
+    """Run a method when a value that a skill publishes has changed, as ``BoilerSkill.temperature``.
+
+    A value of another device has its key in front: ``cellar_pi.BoilerSkill.temperature``. The method is
+    given the new value, if it takes an argument. It runs for the first value, too, and only for the latest
+    of several.
+
+    Raises:
+        ValueError: It is no path.
+    """
+    if path.count(".") not in (1, 2):
+        raise ValueError(f"a value is named as BoilerSkill.temperature, not {path!r}")
+    return _marking(Trigger("value", path))
+
+
+def _marking(trigger: Trigger) -> Callable[[Method], Method]:
+    def mark(method: Method) -> Method:
+        setattr(method, _TRIGGERS, (*getattr(method, _TRIGGERS, ()), trigger))
+        return method
+
+    return mark
+
+
+def _time_of_day(text: str) -> time:
+    try:
+        return datetime.strptime(text.strip(), "%H:%M").time()  # noqa: DTZ007 - a time of any day
+    except ValueError:
+        raise ValueError(f"{text!r} is no time of day, such as 07:30") from None
+
+
+def triggers_of(member: object) -> tuple[Trigger, ...]:
+    """Return the triggers of a method."""
+    found: tuple[Trigger, ...] = getattr(member, _TRIGGERS, ())
+    return found
+
+
+def triggered(owner: type) -> Iterator[tuple[str, tuple[Trigger, ...]]]:
+    """Return the methods of a class that run by themselves, those of its bases included."""
+    for name in dir(owner):
+        if found := triggers_of(inspect.getattr_static(owner, name)):
+            yield name, found
 
 
 @dataclass(frozen=True)

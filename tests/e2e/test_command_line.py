@@ -166,6 +166,11 @@ def test_settings_are_shown_without_secrets_and_secrets_are_never_taken_from_the
         ]
         assert house.json("skills", "settings", "RadioSkill")["missing"] == []
         assert house.json("call", device, "RadioSkill.play") == "one at 30"
+
+        def look() -> bool:
+            return not _online(house)["unavailable"]
+
+        wait_for(look, what="the radio to be available")
         asked = house.cli("skills", "settings", "RadioSkill", "volume=40", "key", given="other\n")
         assert "key='••••••'" in asked.stderr
         assert not any(secret in asked.stderr + house.log("up") for secret in ("s3cret", "other", "p1nn"))
