@@ -246,7 +246,6 @@ ISOLATED_FRAME_BYTES: Final = 4 * 1024 * 1024
 """Of one message: the registration of a skill with hundreds of methods; a result has 256 KiB."""
 ISOLATED_SKILLS: Final = 20
 """Of one file or folder."""
-ISOLATED_PROBLEMS: Final = 300
 
 # Methods of skills that run by themselves.
 

@@ -113,3 +113,9 @@ SKILL_LINE: Final = 500
 """Characters of such a line."""
 SKILL_PUBLISHED_PER_SECOND: Final = 200
 """States and events that are read from it; what it publishes beyond ends it. The bus takes a tenth."""
+PACKAGES_S: Final = 1800.0
+"""For one run of uv: packages have gigabytes, and a link may be slow."""
+PACKAGES_REASON: Final = 1_000
+"""Characters of what uv says, from its end."""
+PACKAGES_LOOK_S: Final = 2.0
+"""How often a skill looks whether its packages have been installed."""

@@ -30,7 +30,8 @@ from contracts.names import HUB_SKILLS
 from contracts.wire import Json
 from spoke import limits
 from spoke.integrations import enabled, find
-from spoke.isolation.skill_process import SkillProcess, this_python
+from spoke.isolation.environment import Environment
+from spoke.isolation.skill_process import SkillProcess
 from spoke.settings import SpokeSettings
 
 _log = logging.getLogger(__name__)
@@ -116,7 +117,13 @@ class SkillHost:
             attach(nodes, make_context(NodesSkill.__name__))
             own.append(expose(nodes)[0])
         isolated = [
-            SkillProcess(entry, data=settings.directory / "data", sink=sink, python=this_python)
+            SkillProcess(
+                entry,
+                data=settings.directory / "data",
+                sink=sink,
+                environment=Environment(entry, settings.environments),
+                variables=_variables(settings.skills),
+            )
             for entry in folders.found.isolated
         ]
         return cls(
@@ -172,13 +179,7 @@ class SkillHost:
 
     @property
     def problems(self) -> list[LoadProblem]:
-        isolated = (problem for each in self._isolated for problem in each.problems)
-        return [
-            *self._folders.found.problems,
-            *self._runner.problems,
-            *self._kept.values(),
-            *isolated,
-        ]
+        return [*self._folders.found.problems, *self._runner.problems, *self._kept.values()]
 
     @property
     def registrations(self) -> list[Registration]:

@@ -5,35 +5,19 @@ import logging
 import os
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
-from agent_core.isolation.messages import (
-    Cancel,
-    Failure,
-    FromChild,
-    Invoke,
-    Loaded,
-    Offer,
-    Problem,
-    Progress,
-    Publication,
-    Result,
-    SetUp,
-    Start,
-    Stopped,
-    Taken,
-    ToChild,
-    encoded,
-    to_child,
-)
+from agent_core.isolation import messages
+from agent_core.isolation.messages import Cancel, Failure, Invoke, Publication, Start, Taken
 from agent_core.skills.execution import ProgressSink
-from agent_core.skills.loader import LoadedSkill, LoadProblem, load_entry
+from agent_core.skills.loader import load_entry
 from agent_core.skills.runner import NotCancelled, SkillRunner
 from agent_core.skills.skill import SkillContext
 from agent_core.skills.triggers import LocalSink
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
+
+_log = logging.getLogger(__name__)
 
 
 class _Pipe:
@@ -44,25 +28,23 @@ class _Pipe:
         self._write = write
         self._lock = threading.Lock()
 
-    def send(self, message: FromChild) -> None:
-        frame = memoryview(encoded(message))
+    def send(self, message: messages.FromChild) -> None:
+        frame = memoryview(messages.encoded(message))
         with self._lock:
             while frame:
                 frame = frame[os.write(self._write, frame) :]
 
-    def next(self) -> ToChild | None:
+    def next(self) -> messages.ToChild | None:
         """Return the next message; None at the end."""
-        head = self._read.read(4)
-        body = self._read.read(int.from_bytes(head, "big"))
-        return to_child().validate_json(body) if body else None
+        length = int.from_bytes(self._read.read(messages.HEAD), "big")
+        body = self._read.read(length)
+        return messages.to_child().validate_json(body) if body else None
 
     def publish_state(
         self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
     ) -> None:
-        state = Publication(
-            kind="state", skill=skill, name=name, value=value, unit=unit, device_class=device_class
-        )
-        self.send(state)
+        given = {"value": value, "unit": unit, "device_class": device_class}
+        self.send(Publication(kind="state", skill=skill, name=name, **given))
 
     def clear_state(self, skill: str, name: str) -> None:
         self.send(Publication(kind="clear", skill=skill, name=name))
@@ -81,36 +63,18 @@ def run(read: int, write: int) -> None:
 
 
 async def _serve(pipe: _Pipe, start: Start) -> None:
-    data, sink = Path(start.data), LocalSink(pipe)
-    found = load_entry(Path(start.entry), make_context=lambda skill: SkillContext(data / skill, sink))
-    offers = [Offer(registration=each.registration, concurrency=each.concurrency) for each in found.skills]
-    pipe.send(Loaded(skills=offers, problems=_problems(found.problems), unavailable=found.unavailable))
-    async with SkillRunner(map(_unchecked, found.skills), sink=sink) as runner:
-        pipe.send(SetUp(problems=_problems(runner.problems), unavailable=runner.unavailable))
-        await _Calls(pipe, runner).serve()
-
-
-def _problems(problems: list[LoadProblem]) -> list[Problem]:
-    return [
-        Problem(
-            path=each.path[-500:], message=each.message[:2_000], hint=each.hint[:500], what=each.what[:100]
-        )
-        for each in problems
-    ]
-
-
-def _unchecked(skill: LoadedSkill) -> LoadedSkill:
-    """Leave the check of results to the device, which cannot rely on this one."""
-    return replace(
-        skill,
-        methods={
-            name: replace(
-                method,
-                schema=replace(method.schema, contract=method.contract.model_copy(update={"result": None})),
-            )
-            for name, method in skill.methods.items()
-        },
+    sink = LocalSink(pipe)
+    found = load_entry(
+        Path(start.entry),
+        make_context=lambda skill: SkillContext(Path(start.data) / skill, sink, start.variables),
     )
+    for each in found.problems:
+        _log.warning("%s: %s: %s (%s)", each.what, each.path, each.message, each.hint)
+    offers = [messages.Offer(registration=e.registration, concurrency=e.concurrency) for e in found.skills]
+    pipe.send(messages.Loaded(skills=offers, unavailable=found.unavailable))
+    async with SkillRunner(found.skills, sink=sink) as runner:
+        pipe.send(messages.SetUp(unavailable=runner.unavailable))
+        await _Calls(pipe, runner).serve()
 
 
 class _Calls:
@@ -137,11 +101,10 @@ class _Calls:
             loop.call_soon_threadsafe(self._accept, tasks, message)
         loop.call_soon_threadsafe(ended.set)
 
-    def _accept(self, tasks: asyncio.TaskGroup, message: ToChild) -> None:
+    def _accept(self, tasks: asyncio.TaskGroup, message: messages.ToChild) -> None:
         match message:
             case Invoke():
-                task = tasks.create_task(self._run(message), name=f"{message.skill}.{message.method}")
-                self._running[message.id] = task
+                self._running[message.id] = tasks.create_task(self._run(message))
             case Cancel() if (running := self._running.get(message.id)) is not None:
                 running.cancel()
             case Taken() if (taken := self._taken.get(message.id)) is not None:
@@ -152,7 +115,7 @@ class _Calls:
 
         async def progress(value: Json) -> None:
             taken.clear()
-            self._pipe.send(Progress(id=call.id, value=value))
+            self._pipe.send(messages.Progress(id=call.id, value=value))
             await taken.wait()
 
         try:
@@ -160,7 +123,7 @@ class _Calls:
         finally:
             del self._running[call.id], self._taken[call.id]
 
-    async def _outcome(self, call: Invoke, progress: ProgressSink) -> FromChild:
+    async def _outcome(self, call: Invoke, progress: ProgressSink) -> messages.FromChild:
         try:
             try:
                 value = await self._runner.run(
@@ -168,17 +131,17 @@ class _Calls:
                 )
             except NotCancelled as unfinished:
                 value = await unfinished.outcome()
-            return Result(id=call.id, value=value)
+            return messages.Result(id=call.id, value=value)
         except asyncio.CancelledError:
-            return Stopped(id=call.id)
+            return messages.Stopped(id=call.id)
         except CallError as error:
-            return Failure(
-                id=call.id,
-                code=error.code,
-                message=error.message[:2_000],
-                hint=error.hint[:2_000],
-                exception=error.exception[:200],
-            )
-        except Exception as error:
-            logging.getLogger(__name__).exception("a call failed")
-            return Failure(id=call.id, code=ErrorCode.SKILL_ERROR, message=str(error)[:2_000])
+            if error.exception == MemoryError.__name__:
+                # The next allocation may be one of ours.
+                os.write(2, b"out of memory\n")
+                os._exit(1)
+            failure = Failure(id=call.id, code=error.code, message=error.message[: messages.LONGEST])
+            more = {"hint": error.hint[: messages.LONGEST], "exception": error.exception[:200]}
+            return failure.model_copy(update=more)
+        except Exception as error:  # noqa: BLE001 - the call is answered whatever happened
+            _log.exception("%s.%s failed", call.skill, call.method)
+            return Failure(id=call.id, code=ErrorCode.SKILL_ERROR, message=str(error)[: messages.LONGEST])

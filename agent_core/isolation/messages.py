@@ -16,8 +16,11 @@ from contracts.errors import ErrorCode
 from contracts.names import SkillName, Token
 from contracts.wire import Json, Part
 
-_HEAD: Final = 4
+HEAD: Final = 4
 """Bytes of the length, the highest first."""
+
+LONGEST: Final = 2_000
+"""Characters of a message of a failure."""
 
 CallId = Annotated[int, Field(ge=0)]
 
@@ -28,11 +31,13 @@ class Start(Part):
     Attributes:
         entry: File or folder of the skills.
         data: Folder in which each skill has one of its own.
+        variables: Those of ``.env`` that are settings of these skills.
     """
 
     kind: Literal["start"] = "start"
     entry: str
     data: str
+    variables: dict[str, str] = {}
 
 
 class Invoke(Part):
@@ -59,15 +64,6 @@ class Taken(Part):
     id: CallId
 
 
-class Problem(Part):
-    """Something of a skill that does not work."""
-
-    path: Annotated[str, Field(max_length=500)]
-    message: Annotated[str, Field(max_length=2_000)]
-    hint: Annotated[str, Field(max_length=500)] = ""
-    what: Annotated[str, Field(max_length=100)] = "not loaded"
-
-
 class Offer(Part):
     """A skill that was loaded."""
 
@@ -84,7 +80,6 @@ class Loaded(Part):
 
     kind: Literal["loaded"] = "loaded"
     skills: Annotated[list[Offer], Field(max_length=limits.ISOLATED_SKILLS)]
-    problems: Annotated[list[Problem], Field(max_length=limits.ISOLATED_PROBLEMS)] = []
     unavailable: Failed = {}
 
 
@@ -92,7 +87,6 @@ class SetUp(Part):
     """The skills can be called, except those that are unavailable."""
 
     kind: Literal["set_up"] = "set_up"
-    problems: Annotated[list[Problem], Field(max_length=limits.ISOLATED_PROBLEMS)] = []
     unavailable: Failed = {}
 
 
@@ -118,8 +112,8 @@ class Failure(Part):
     kind: Literal["failure"] = "failure"
     id: CallId
     code: ErrorCode
-    message: Annotated[str, Field(max_length=2_000)]
-    hint: Annotated[str, Field(max_length=2_000)] = ""
+    message: Annotated[str, Field(max_length=LONGEST)]
+    hint: Annotated[str, Field(max_length=LONGEST)] = ""
     exception: Annotated[str, Field(max_length=200)] = ""
 
 
@@ -160,7 +154,7 @@ def from_child() -> TypeAdapter[FromChild]:
 
 def encoded(message: ToChild | FromChild) -> bytes:
     body = message.model_dump_json().encode()
-    return len(body).to_bytes(_HEAD, "big") + body
+    return len(body).to_bytes(HEAD, "big") + body
 
 
 async def next_frame(stream: asyncio.StreamReader) -> bytes:
@@ -170,7 +164,7 @@ async def next_frame(stream: asyncio.StreamReader) -> bytes:
         ValueError: It is too long.
         asyncio.IncompleteReadError: There is none any more.
     """
-    length = int.from_bytes(await stream.readexactly(_HEAD), "big")
+    length = int.from_bytes(await stream.readexactly(HEAD), "big")
     if length > limits.ISOLATED_FRAME_BYTES:
         raise ValueError(f"a message of {length:,} bytes")
     return await stream.readexactly(length)

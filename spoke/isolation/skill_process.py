@@ -8,47 +8,31 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-from agent_core.isolation import boot
-from agent_core.isolation.messages import (
-    Cancel,
-    Failure,
-    FromChild,
-    Invoke,
-    Loaded,
-    OfCall,
-    Progress,
-    Publication,
-    Result,
-    SetUp,
-    Start,
-    Stopped,
-    Taken,
-    ToChild,
-    encoded,
-    from_child,
-    next_frame,
-)
+from agent_core.isolation import boot, messages
+from agent_core.isolation.messages import Failure, Loaded, Progress, Publication, Result, SetUp, Stopped
 from agent_core.skills.availability import unavailable
-from agent_core.skills.loader import LoadedSkill, LoadProblem, declared_skills
+from agent_core.skills.execution import ProgressSink
+from agent_core.skills.loader import LoadedSkill, declared_skills
 from agent_core.skills.remote import remote_skill
 from agent_core.skills.results import to_json
+from agent_core.skills.settings import variable_of
 from agent_core.skills.skill import SkillSink
 from bus.processes import keep_running, lines_of, output_of
 from contracts.devices.registration import Unavailable
-from contracts.errors import CallError, ErrorCode
+from contracts.errors import CallError, ConfigError, ErrorCode
 from contracts.rates import TokenBucket
 from contracts.text import storable
 from contracts.wire import Json
 from spoke import limits
+from spoke.isolation.environment import Environment
 from spoke.nodes.processes import end_marked, has_systemd, started
 
 _log = logging.getLogger(__name__)
@@ -59,11 +43,7 @@ FRAMEWORK: Final = (
 )
 """Modules of this installation that such a process can import; the others are its environment's."""
 
-
-@dataclass
-class _Call:
-    inbox: asyncio.Queue[OfCall] = field(default_factory=asyncio.Queue)
-    ended: str = ""
+_Inbox = asyncio.Queue[messages.OfCall | str]
 
 
 class SkillProcess:
@@ -72,14 +52,12 @@ class SkillProcess:
     Attributes:
         entry: The file or folder.
         skills: What it offers, by name; known from the first time that it has loaded.
-        problems: What of it does not work.
-        reason: Why it does not run now; empty while it does.
-        changed: Called whenever skills or reason are others.
-        settled: Set once it has been set up, or has ended for the first time.
+        changed: Called whenever skills are others, or can be called or not.
+        settled: Set once it has been set up, or has failed for the first time.
 
     Args:
         data: Folder in which each skill has one of its own.
-        python: Gives the command of the Python of its environment.
+        variables: Those of ``.env``; it gets its own settings only.
     """
 
     def __init__(
@@ -88,25 +66,26 @@ class SkillProcess:
         *,
         data: Path,
         sink: SkillSink,
-        python: Callable[[], Awaitable[list[str]]],
+        environment: Environment,
+        variables: Mapping[str, str] | None = None,
         memory: int = limits.SKILL_MEMORY_BYTES,
         processes: int = limits.SKILL_PROCESSES,
     ) -> None:
         self.entry = entry
         self.skills: dict[str, LoadedSkill] = {}
-        self.problems: list[LoadProblem] = []
-        self.reason = "it has not started"
-        self._failed: dict[str, Unavailable] = {}
         self.settled = asyncio.Event()
+        self.changed: Callable[[], None] = lambda: None
+        self._failed: dict[str, Unavailable] = {}
+        self._down: Unavailable | None = unavailable("process", "it has not started")
         self._data = data
         self._sink = sink
-        self._python = python
-        self.changed: Callable[[], None] = lambda: None
+        self._environment = environment
+        self._variables = variables or {}
         self._memory = memory
         self._processes = processes
         self._stdin: asyncio.StreamWriter | None = None
         self._names: frozenset[str] = frozenset()
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _Inbox] = {}
         self._ids = count()
         self._pid = 0
         self._mark = f"skill {os.getpid()} {entry}"
@@ -116,10 +95,9 @@ class SkillProcess:
     @property
     def unavailable(self) -> dict[str, Unavailable]:
         """By skill that cannot be called now, why."""
-        if not self.reason:
+        if self._down is None:
             return self._failed
-        why = unavailable("process", self.reason)
-        return dict.fromkeys(self.skills or declared_skills(self.entry), why)
+        return dict.fromkeys(self.skills or declared_skills(self.entry), self._down)
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
@@ -128,19 +106,21 @@ class SkillProcess:
         )
 
     def _wait(self, ended: str, wait_s: float, early: int) -> None:
-        self.reason = ended
-        _log.warning(
-            "the process of %s %s; it is started again in %.0f s", self.entry.name, self.reason, wait_s
-        )
+        self._become(unavailable("process", ended))
+        _log.warning("the process of %s %s; it is started again in %.0f s", self.entry.name, ended, wait_s)
+
+    def _become(self, down: Unavailable | None) -> None:
+        self._down = down
         self.settled.set()
         self.changed()
 
     async def _run_once(self) -> str:
+        python = await self._python()
         self._fault = self._last_line = ""
+        has_scopes = await asyncio.to_thread(has_systemd)
         try:
-            command, has_scopes = await self._command(), await asyncio.to_thread(has_systemd)
             run = started(
-                command,
+                [*python, boot.__file__, json.dumps(await asyncio.to_thread(self._options))],
                 folder=self.entry if self.entry.is_dir() else self.entry.parent,
                 env={},
                 mark=self._mark,
@@ -155,19 +135,16 @@ class SkillProcess:
                 assert process.stdout is not None
                 self._stdin, self._names, self._pid = process.stdin, frozenset(), process.pid
                 output = tasks.create_task(self._log_output(output_of(process.stderr)))
-                work = [
-                    output,
-                    tasks.create_task(self._read(process.stdout)),
-                    tasks.create_task(self._watch(process.pid)),
-                ]
+                reading = tasks.create_task(self._read(process.stdout))
+                watching = tasks.create_task(self._watch(process.pid))
                 try:
-                    await self._send(Start(entry=str(self.entry), data=str(self._data)))
+                    await self._send(self._start())
                     code = await process.wait()
                     # What it left behind may hold its output open.
                     await asyncio.shield(end_marked(self._mark, stop_s=0))
                     await asyncio.wait([output], timeout=limits.LAST_OUTPUT_S)
                 finally:
-                    for task in work:
+                    for task in (output, reading, watching):
                         task.cancel()
         except OSError as error:
             return f"cannot be started: {error.strerror or error}"
@@ -176,117 +153,128 @@ class SkillProcess:
         how = self._fault or (f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}")
         if not self._fault and self._last_line:
             how += f": {self._last_line}"
-        self._give_up(how)
+        for inbox in self._calls.values():
+            inbox.put_nowait(how)
         return how
 
-    async def _command(self) -> list[str]:
-        threads = 0 if os.name == "nt" or os.geteuid() == 0 else await asyncio.to_thread(_threads_of_user)
-        options = {
-            "modules": _framework(),
+    async def _python(self) -> list[str]:
+        """Wait until its packages are installed, and return the command of its Python."""
+        while True:
+            try:
+                return self._environment.python
+            except ConfigError as error:
+                why = unavailable("packages", f"{error.message}. {error.hint}")
+            if why != self._down:
+                _log.warning("%s: %s", self.entry.name, why.reason)
+                self._become(why)
+            await asyncio.sleep(limits.PACKAGES_LOOK_S)
+
+    def _options(self) -> dict[str, object]:
+        modules = {}
+        for name in FRAMEWORK:
+            spec = importlib.util.find_spec(name)
+            if spec is not None and spec.origin is not None:
+                folder = Path(spec.origin).parent
+                modules[name] = str(folder.parent if spec.submodule_search_locations else folder)
+        threads = 0 if os.name == "nt" or os.geteuid() == 0 else _threads_of_user()
+        return {
+            "modules": modules,
             # Beyond what the watch allows: it names the reason.
             "memory": self._memory * 3 // 2,
+            # The system counts all threads of the user, and none of root's.
             "processes": threads + self._processes if threads else 0,
         }
-        return [*(await self._python()), boot.__file__, json.dumps(options)]
+
+    def _start(self) -> messages.Start:
+        own = tuple(variable_of(name, "") for name in declared_skills(self.entry))
+        variables = {name: value for name, value in self._variables.items() if name.startswith(own)}
+        return messages.Start(entry=str(self.entry), data=str(self._data), variables=variables)
 
     def _end(self, fault: str) -> None:
-        if not self._fault:
-            self._fault = f"was ended: {fault}"
-            _kill(self._pid)
-
-    def _give_up(self, how: str) -> None:
-        for call in self._calls.values():
-            call.ended = how
-            call.inbox.put_nowait(Stopped(id=0))
-
-    async def _send(self, message: ToChild) -> None:
-        if self._stdin is None:
+        """End it for a fault, with all of its group at once: one by one, they would multiply meanwhile."""
+        if self._fault:
             return
+        self._fault = f"was ended: {fault}"
         with suppress(OSError):
-            self._stdin.write(encoded(message))
-            await self._stdin.drain()
+            if sys.platform == "win32":
+                os.kill(self._pid, signal.SIGTERM)
+            else:
+                os.killpg(self._pid, signal.SIGKILL)
 
-    async def _invoke(
-        self,
-        skill: str,
-        method: str,
-        kwargs: dict[str, Json],
-        progress: Callable[[Json], Awaitable[None]],
-    ) -> Json:
-        if self._stdin is None or self.reason:
-            why = unavailable("process", self.reason).text
+    async def _send(self, message: messages.ToChild) -> None:
+        if self._stdin is not None:
+            with suppress(OSError):
+                self._stdin.write(messages.encoded(message))
+                await self._stdin.drain()
+
+    async def _invoke(self, skill: str, method: str, kwargs: dict[str, Json], progress: ProgressSink) -> Json:
+        if self._down is not None:
+            why = self._down.text
             raise CallError(ErrorCode.OFFLINE, "{skill} is unavailable: {reason}", skill=skill, reason=why)
-        number, call = next(self._ids), _Call()
-        self._calls[number] = call
+        number, path = next(self._ids), f"{skill}.{method}"
+        inbox = self._calls[number] = _Inbox()
         try:
-            await self._send(Invoke(id=number, skill=skill, method=method, kwargs=kwargs))
+            await self._send(messages.Invoke(id=number, skill=skill, method=method, kwargs=kwargs))
             try:
-                return await self._follow(f"{skill}.{method}", call, progress)
+                return await self._result(path, inbox, progress)
             except asyncio.CancelledError:
-                await self._send(Cancel(id=number))
-                return await self._follow(f"{skill}.{method}", call, None)
+                await self._send(messages.Cancel(id=number))
+                return await self._result(path, inbox, None)
         finally:
             del self._calls[number]
 
-    async def _follow(
-        self, path: str, call: _Call, progress: Callable[[Json], Awaitable[None]] | None
-    ) -> Json:
-        """Return the result of a call."""
+    async def _result(self, path: str, inbox: _Inbox, progress: ProgressSink | None) -> Json:
         while True:
-            message = await call.inbox.get()
-            if call.ended:
-                raise CallError(
-                    ErrorCode.OUTCOME_UNKNOWN,
-                    "{path} may have run: its process {how}",
-                    path=path,
-                    how=call.ended,
-                )
-            match message:
-                case Progress():
+            match await inbox.get():
+                case Progress() as message:
                     if progress is not None:
                         await progress(message.value)
-                    await self._send(Taken(id=message.id))
-                case Result():
+                    await self._send(messages.Taken(id=message.id))
+                case Result() as message:
                     return message.value
-                case Failure():
-                    raise CallError(
-                        message.code,
-                        "{text}",
-                        text=storable(message.message),
-                        hint=storable(message.hint),
-                        exception=storable(message.exception),
-                    )
+                case Failure() as message:
+                    text, hint, kind = map(storable, (message.message, message.hint, message.exception))
+                    raise CallError(message.code, "{text}", text=text, hint=hint, exception=kind)
                 case Stopped():
                     raise asyncio.CancelledError
+                case str() as how:
+                    text = "{path} may have run: its process {how}"
+                    raise CallError(ErrorCode.OUTCOME_UNKNOWN, text, path=path, how=how)
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
         """Act on what the process says, until its end or a fault."""
-        published = TokenBucket(
-            burst=10 * limits.SKILL_PUBLISHED_PER_SECOND, per_second=limits.SKILL_PUBLISHED_PER_SECOND
-        )
+        rate = limits.SKILL_PUBLISHED_PER_SECOND
+        published = TokenBucket(burst=10 * rate, per_second=rate)
         with suppress(asyncio.IncompleteReadError, OSError):
             while not self._fault:
                 try:
-                    message = from_child().validate_json(await next_frame(stream))
-                    self._accept(message, published)
+                    frame = await messages.next_frame(stream)
+                    self._accept(messages.from_child().validate_json(frame), published)
                 except (ValueError, CallError) as error:
                     text = storable(str(error).partition("\n")[0])
                     self._end(f"it sent a message that cannot be read ({text[:200]})")
+        async for _ in output_of(stream):
+            pass
         await asyncio.sleep(limits.LAST_OUTPUT_S)
         self._end("it closed its pipe")
 
-    def _accept(self, message: FromChild, published: TokenBucket) -> None:
+    def _accept(self, message: messages.FromChild, published: TokenBucket) -> None:
         match message:
             case Loaded():
                 if self._names:
                     raise ValueError("its skills twice")
-                self._offer(message)
+                self.skills = {
+                    offer.registration.skill: remote_skill(
+                        offer.registration, concurrency=offer.concurrency, invoke=self._invoke
+                    )
+                    for offer in message.skills
+                }
+                self._names = frozenset(self.skills)
+                self._failed = dict(message.unavailable)
             case SetUp():
-                self.problems += [LoadProblem(**each.model_dump()) for each in message.problems]
-                self._failed |= message.unavailable
-                self.reason = ""
-                self.settled.set()
-                self.changed()
+                known = {name: why for name, why in self._failed.items() if name not in self._names}
+                self._failed = known | message.unavailable
+                self._become(None)
             case Publication():
                 if message.skill not in self._names:
                     raise ValueError("a value of another skill")
@@ -294,52 +282,36 @@ class SkillProcess:
                     self._end("it published too much")
                 self._publish(message)
             case _:
-                call = self._calls.get(message.id)
-                if call is not None and call.inbox.qsize() < 2:
-                    call.inbox.put_nowait(message)
-
-    def _offer(self, loaded: Loaded) -> None:
-        self.problems = [LoadProblem(**each.model_dump()) for each in loaded.problems]
-        self._failed = dict(loaded.unavailable)
-        self.skills = {
-            offer.registration.skill: remote_skill(
-                offer.registration, concurrency=offer.concurrency, invoke=self._invoke
-            )
-            for offer in loaded.skills
-        }
-        self._names = frozenset(self.skills)
+                inbox = self._calls.get(message.id)
+                if inbox is not None and inbox.qsize() < 2:
+                    inbox.put_nowait(message)
 
     def _publish(self, message: Publication) -> None:
-        value = to_json(message.value)
+        skill, name, value = message.skill, message.name, to_json(message.value)
         match message.kind:
             case "state":
                 self._sink.publish_state(
-                    message.skill,
-                    message.name,
-                    value,
-                    unit=message.unit,
-                    device_class=message.device_class,
+                    skill, name, value, unit=message.unit, device_class=message.device_class
                 )
             case "clear":
-                self._sink.clear_state(message.skill, message.name)
+                self._sink.clear_state(skill, name)
             case "event":
-                self._sink.publish_event(message.skill, message.name, value)
+                self._sink.publish_event(skill, name, value)
 
     async def _log_output(self, chunks: AsyncIterator[bytes]) -> None:
         """Log what the process writes, as far as a log can take it."""
         log = logging.getLogger(f"strawberry.skills.{self.entry.stem}")
-        rate = limits.SKILL_OUTPUT_LINES
-        pace, volume = (
-            TokenBucket(burst=10 * rate, per_second=rate),
-            TokenBucket(burst=limits.SKILL_OUTPUT_BYTES, per_second=limits.SKILL_OUTPUT_BYTES / 5),
-        )
+        rate, volume = limits.SKILL_OUTPUT_LINES, limits.SKILL_OUTPUT_BYTES
+        pace = TokenBucket(burst=10 * rate, per_second=rate)
+        left = TokenBucket(burst=volume, per_second=volume / 5)
 
         async def counted() -> AsyncIterator[bytes]:
             async for chunk in chunks:
-                if not volume.take(len(chunk)):
+                if left.take(len(chunk)):
+                    yield chunk
+                else:
+                    # Read on: a pipe that is not read to its end is never closed.
                     self._end("it printed too much")
-                    return
-                yield chunk
 
         async with aclosing(lines_of(counted())) as lines:
             async for line in lines:
@@ -349,7 +321,7 @@ class SkillProcess:
                         log.info("%s", text)
 
     async def _watch(self, pid: int) -> None:
-        """Wait until the process and what it has started take too much."""
+        """Wait until the process has ended, or it and what it has started take too much."""
         while not self._fault:
             await asyncio.sleep(limits.SKILL_WATCH_S)
             processes, memory = await asyncio.to_thread(_use_of, pid)
@@ -361,31 +333,6 @@ class SkillProcess:
                 self._end(f"it took {memory // 1024**2:,} MiB, more than {self._memory // 1024**2:,}")
         # What it has started may hold its pipes open, by which it seems to run.
         await end_marked(self._mark, stop_s=0)
-
-
-def _framework() -> dict[str, str]:
-    """Return the folder of each module that a skill's process may import from here."""
-    found = {}
-    for name in FRAMEWORK:
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin is not None:
-            origin = Path(spec.origin)
-            found[name] = str(origin.parent.parent if spec.submodule_search_locations else origin.parent)
-    return found
-
-
-async def this_python() -> list[str]:
-    """Return the command of a Python without packages."""
-    return [sys.executable, "-I", "-S", "-u"]
-
-
-def _kill(pid: int) -> None:
-    """End a process with all of its group at once: one after the other, they would multiply meanwhile."""
-    with suppress(OSError):
-        if sys.platform == "win32":
-            os.kill(pid, signal.SIGTERM)
-        else:
-            os.killpg(pid, signal.SIGKILL)
 
 
 def _use_of(pid: int) -> tuple[int, int]:

@@ -1,9 +1,12 @@
 """Skills in processes of their own: what crosses the pipe, and what becomes of those that misbehave."""
 
 import asyncio
+import re
 import textwrap
+import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,9 @@ import pytest
 
 from agent_core.skills.runner import SkillRunner
 from chat.tasks import happens, open_tasks
-from contracts.errors import CallError, ErrorCode
-from spoke.isolation.skill_process import SkillProcess, this_python
+from contracts.errors import CallError, ConfigError, ErrorCode
+from spoke.isolation.environment import Environment
+from spoke.isolation.skill_process import SkillProcess
 from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
 from tests.agent_core.skills.conftest import RecordingSink
@@ -95,6 +99,34 @@ PUMP = """
 """
 
 
+TINY = """
+    import tiny
+    from strawberry_skills import Skill
+
+
+    class NAMESkill(Skill):
+        def version(self) -> str:
+            return tiny.VERSION
+"""
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two versions of a package, and no other source of packages."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for version in ("1.0", "2.0"):
+        about = f"tiny-{version}.dist-info"
+        with zipfile.ZipFile(folder / f"tiny-{version}-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("tiny.py", f"VERSION = {version!r}\n")
+            wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
+            wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{about}/RECORD", "")
+    for name, value in {"OFFLINE": "1", "NO_INDEX": "1", "FIND_LINKS": str(folder)}.items():
+        monkeypatch.setenv(f"UV_{name}", value)
+    return folder
+
+
 @pytest.fixture
 def pump(tmp_path: Path) -> Path:
     folder = tmp_path / "skills" / "Pump"
@@ -112,7 +144,7 @@ async def running(
         entry,
         data=entry.parent / "data",
         sink=sink,
-        python=this_python,
+        environment=Environment(entry, entry.parent / "environments"),
         memory=memory,
         processes=processes,
     )
@@ -125,7 +157,7 @@ async def running(
 
 async def test_calls_progress_states_events_and_settings_cross(pump: Path) -> None:
     sink, progress = RecordingSink(), list[Any]()
-    async with running(pump, sink) as (process, runner):
+    async with running(pump, sink) as (_, runner):
         assert await runner.run("PumpSkill", "pour", ["2"]) == 6
         await runner.run("PumpSkill", "change_settings", kwargs={"litres": 5}, confirmed=True)
         assert await runner.run("PumpSkill", "pour", kwargs={"glasses": 2}) == 10
@@ -147,14 +179,13 @@ async def test_calls_progress_states_events_and_settings_cross(pump: Path) -> No
         with pytest.raises(CallError, match="does not fit its declaration"):
             await runner.run("PumpSkill", "wrong")
         assert await runner.run("PumpSkill", "packages") == ["pydantic"]
-        assert process.reason == ""
 
 
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
         ("crash", "ended with code 3: the valve is stuck"),
-        ("leak", "MiB, more than 200"),
+        ("leak", "MiB, more than 200|out of memory"),
         ("fork", "processes, more than 8"),
         ("print_much", "it printed too much"),
         ("lie", "it sent a message that cannot be read"),
@@ -169,10 +200,10 @@ async def test_one_that_misbehaves_ends_alone_with_its_reason_and_comes_back(
         with pytest.raises(CallError) as refused:
             await runner.run("PumpSkill", method)
         assert refused.value.code == ErrorCode.OUTCOME_UNKNOWN
-        assert reason in refused.value.message
+        assert re.search(reason, refused.value.message)
         with pytest.raises(CallError, match="is unavailable: its process"):
             await runner.run("PumpSkill", "pour", [1])
-        await wait_for(lambda: process.reason == "", "the next start")
+        await wait_for(lambda: not process.unavailable, "the next start")
         assert await runner.run("PumpSkill", "pour", [1]) == 3
         assert not [state for state in sink.states if state[0] != "PumpSkill"]
 
@@ -195,3 +226,50 @@ async def test_a_device_offers_them_beside_its_others_and_registers_why_one_does
         why = offered["BrokenSkill"].unavailable
         assert why is not None
         assert (why.kind, why.reason) == ("process", "ended with code 5")
+
+
+async def test_conflicting_versions_work_side_by_side_once_they_are_installed(
+    tmp_path: Path, wheels: Path
+) -> None:
+    skills = tmp_path / "skills"
+    for name, needs in {"Old": "tiny<2  # the old protocol\n", "New": "tiny\n"}.items():
+        (skills / name).mkdir(parents=True)
+        (skills / name / "requirements.txt").write_text(needs)
+        (skills / name / "skill.py").write_text(textwrap.dedent(TINY.replace("NAME", name)))
+    settings = SpokeSettings(home=tmp_path, skills=(skills,))
+    old, new = (Environment(skills / name, settings.environments) for name in ("Old", "New"))
+    old.install(old.resolve())
+    async with await SkillHost.load(settings, device="pc", sink=RecordingSink()) as host:
+        offered = {each.skill: each.unavailable for each in host.registrations}
+        assert offered["OldSkill"] is None
+        assert offered["NewSkill"] is not None
+        assert offered["NewSkill"].kind == "packages"
+        assert "strawberry skills packages New" in offered["NewSkill"].reason
+        lock = new.resolve()
+        assert lock.packages == ("tiny==2.0",)
+        new.install(lock)
+        await wait_for(lambda: not any(each.unavailable for each in host.registrations), "the packages")
+        assert await host._runner.run("OldSkill", "version") == "1.0"
+        assert await host._runner.run("NewSkill", "version") == "2.0"
+
+
+def test_packages_that_are_not_as_they_were_shown_or_no_wheels_are_refused(
+    tmp_path: Path, wheels: Path
+) -> None:
+    (tmp_path / "Old").mkdir()
+    (tmp_path / "Old" / "requirements.txt").write_text("tiny==1.0")
+    environment = Environment(tmp_path / "Old", tmp_path / "environments")
+    lock = environment.resolve()
+    with pytest.raises(ConfigError, match="Hash mismatch"):
+        environment.install(replace(lock, text=re.sub("sha256:..", "sha256:00", lock.text)))
+    with pytest.raises(ConfigError, match="not installed"):
+        _ = environment.python
+    for line in ("--index-url https://example.org", "../other", "-e ."):
+        (tmp_path / "Old" / "requirements.txt").write_text(line)
+        with pytest.raises(ConfigError, match="which is no package"):
+            environment.resolve()
+    (wheels / "tiny-1.0-py3-none-any.whl").rename(wheels / "tiny-1.0.tar.gz")
+    (tmp_path / "Old" / "requirements.txt").write_text("tiny==1.0")
+    with pytest.raises(ConfigError, match="uv failed") as refused:
+        environment.resolve()
+    assert "--build" in refused.value.hint
