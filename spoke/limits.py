@@ -104,6 +104,8 @@ SKILL_WATCH_S: Final = 1.0
 """How often memory and processes are counted; a leak between two looks meets the limit of the system."""
 SKILL_START_S: Final = 10.0
 """How long the start of a device waits for them; one that takes longer is offered later."""
+SKILL_STOP_S: Final = 5.0
+"""How long one that is to end may take to close its skills."""
 SKILL_RESTART_S: Final = (1.0, 300.0)
 SKILL_OUTPUT_BYTES: Final = 16 * 1024 * 1024
 """What one may write at once, and a fifth of it in each second: a gigabyte ends it in seconds."""

@@ -30,7 +30,6 @@ from contracts.names import HUB_SKILLS
 from contracts.wire import Json
 from spoke import limits
 from spoke.integrations import enabled, find
-from spoke.isolation.environment import Environment
 from spoke.isolation.skill_process import SkillProcess
 from spoke.settings import SpokeSettings
 
@@ -71,9 +70,9 @@ class SkillHost:
         *,
         device: str,
         settings: RunnerSettings | None = None,
-        isolated: Sequence[SkillProcess] = (),
         sink: LocalSink | None = None,
         zone: tzinfo | None = None,
+        make_process: Callable[[Path], SkillProcess] | None = None,
     ) -> None:
         self._own = {skill.name for skill in own}
         self._folders = folders
@@ -82,9 +81,10 @@ class SkillHost:
         # Why the version before that of the file is offered.
         self._kept: dict[str, LoadProblem] = {}
         self._not_loaded: dict[str, Unavailable] = {}
-        self._isolated = isolated
+        self._make_process = make_process
+        self._processes: dict[Path, tuple[SkillProcess, asyncio.Task[None]]] = {}
         self._owners: dict[str, SkillProcess | None] = dict.fromkeys(self._runner.skills)
-        self._processes = AsyncExitStack()
+        self._stack = AsyncExitStack()
         self.expect: Callable[[Iterable[str]], None] = lambda _: None
         self.changed: Callable[[], None] = lambda: None
         self._device = device
@@ -116,29 +116,28 @@ class SkillHost:
             nodes = NodesSkill(settings.nodes)
             attach(nodes, make_context(NodesSkill.__name__))
             own.append(expose(nodes)[0])
-        isolated = [
-            SkillProcess(
-                entry,
-                data=settings.directory / "data",
-                sink=sink,
-                environment=Environment(entry, settings.environments),
-                variables=_variables(settings.skills),
-            )
-            for entry in folders.found.isolated
-        ]
+        make_process = partial(
+            SkillProcess,
+            data=settings.directory / "data",
+            environments=settings.environments,
+            sink=local,
+            variables=lambda: _variables(settings.skills),
+            zone=settings.household.time_zone,
+        )
         return cls(
             folders,
             own,
             device=device,
             settings=settings.runner,
-            isolated=isolated,
             sink=local,
             zone=ZoneInfo(settings.household.time_zone),
+            make_process=make_process,
         )
 
     async def __aenter__(self) -> Self:
         await self._runner.__aenter__()
-        await self._start_isolated()
+        self._tasks = await self._stack.enter_async_context(open_tasks())
+        await self._follow_processes()
         _report(self.problems)
         return self
 
@@ -146,20 +145,29 @@ class SkillHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._runner.__aexit__(kind, error, trace)
-        await self._processes.aclose()
+        await self._stack.aclose()
 
-    async def _start_isolated(self) -> None:
-        """Start the skills that have processes of their own, and offer those that are ready soon."""
-        if not self._isolated:
-            return
-        tasks = await self._processes.enter_async_context(open_tasks())
-        for each in self._isolated:
-            each.changed = partial(self._offer, each)
-            tasks.create_task(each.run(), name=f"skill {each.entry.name}")
-        waiting = [tasks.create_task(each.settled.wait()) for each in self._isolated]
-        await asyncio.wait(waiting, timeout=limits.SKILL_START_S)
-        for each in self._isolated:
-            self._offer(each)
+    async def _follow_processes(self) -> None:
+        """Start the processes of skills that have come, end those of skills that have gone."""
+        wanted = self._folders.found.isolated if self._make_process is not None else []
+        for entry in self._processes.keys() - set(wanted):
+            process, task = self._processes.pop(entry)
+            task.cancel()
+            for name in [name for name, owner in self._owners.items() if owner is process]:
+                del self._owners[name]
+                self._not_loaded.pop(name, None)
+                if name in self._runner.skills:
+                    self._runner.remove(name)
+        waiting = []
+        for entry in wanted:
+            if entry not in self._processes and self._make_process is not None:
+                process = self._make_process(entry)
+                process.changed = partial(self._offer, process)
+                task = self._tasks.create_task(process.run(), name=f"skill {entry.name}")
+                self._processes[entry] = process, task
+                waiting.append(self._tasks.create_task(process.settled.wait()))
+        if waiting:
+            await asyncio.wait(waiting, timeout=limits.SKILL_START_S)
 
     def _offer(self, process: SkillProcess) -> None:
         """Offer the skills of a process as they are now."""
@@ -174,7 +182,8 @@ class SkillHost:
             if name in failed:
                 place = self._runner.unavailable if name in process.skills else self._not_loaded
                 place[name] = failed[name]
-        self.expect(self.available)
+        # Skills may publish while they are set up.
+        self.expect({*self.available, *process.skills})
         self.changed()
 
     @property
@@ -218,6 +227,7 @@ class SkillHost:
     async def _reload(self) -> None:
         changes = await asyncio.to_thread(self._folders.load)
         problems = changes.problems
+        await self._follow_processes()
         put = [each for each in changes.put if self._owners.setdefault(each.name, None) is None]
         self.expect({*self.available, *(skill.name for skill in put)})
         for name in changes.removed:

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from agent_core.isolation import messages
 from agent_core.isolation.messages import Cancel, Failure, Invoke, Publication, Start, Taken
@@ -72,7 +73,7 @@ async def _serve(pipe: _Pipe, start: Start) -> None:
         _log.warning("%s: %s: %s (%s)", each.what, each.path, each.message, each.hint)
     offers = [messages.Offer(registration=e.registration, concurrency=e.concurrency) for e in found.skills]
     pipe.send(messages.Loaded(skills=offers, unavailable=found.unavailable))
-    async with SkillRunner(found.skills, sink=sink) as runner:
+    async with SkillRunner(found.skills, sink=sink, zone=ZoneInfo(start.zone)) as runner:
         pipe.send(messages.SetUp(unavailable=runner.unavailable))
         await _Calls(pipe, runner).serve()
 

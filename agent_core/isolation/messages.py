@@ -38,6 +38,7 @@ class Start(Part):
     entry: str
     data: str
     variables: dict[str, str] = {}
+    zone: str = "UTC"
 
 
 class Invoke(Part):

@@ -168,7 +168,7 @@ class SkillFolders:
             for entry in sorted(directory.iterdir())
             if holds_skills(entry)
         ]
-        return {entry: _stamp(entry) for entry in (*entries, *self._samples)}
+        return {entry: stamp_of(entry) for entry in (*entries, *self._samples)}
 
 
 def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) -> LoadedSkills:
@@ -178,7 +178,8 @@ def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) ->
     return folders.found
 
 
-def _stamp(entry: Path) -> Stamp:
+def stamp_of(entry: Path) -> Stamp:
+    """Return what tells whether a skill has changed."""
     stamp = {}
     for file in islice(_files(entry), _MOST_FILES):
         with suppress(OSError):

@@ -79,7 +79,7 @@ class Environment:
         if not (self.folder / _LOCK).is_file():
             raise ConfigError(
                 "its packages are not installed",
-                hint=f"'strawberry skills packages {self.entry.stem}' shows and installs them",
+                hint=f"'strawberry skills packages {self.entry.name}' shows and installs them",
             )
         return [str(_python_in(self.folder)), "-I", "-u"]
 

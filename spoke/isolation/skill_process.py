@@ -20,7 +20,8 @@ from agent_core.isolation import boot, messages
 from agent_core.isolation.messages import Failure, Loaded, Progress, Publication, Result, SetUp, Stopped
 from agent_core.skills.availability import unavailable
 from agent_core.skills.execution import ProgressSink
-from agent_core.skills.loader import LoadedSkill, declared_skills
+from agent_core.skills.folders import Stamp, stamp_of
+from agent_core.skills.loader import REQUIREMENTS, LoadedSkill, declared_skills
 from agent_core.skills.remote import remote_skill
 from agent_core.skills.results import to_json
 from agent_core.skills.settings import variable_of
@@ -40,6 +41,7 @@ _log = logging.getLogger(__name__)
 FRAMEWORK: Final = (
     *("agent_core", "contracts", "identity", "spoke", "strawberry_skills"),
     *("pydantic", "pydantic_core", "typing_extensions", "typing_inspection", "annotated_types"),
+    "tzdata",
 )
 """Modules of this installation that such a process can import; the others are its environment's."""
 
@@ -57,7 +59,9 @@ class SkillProcess:
 
     Args:
         data: Folder in which each skill has one of its own.
-        variables: Those of ``.env``; it gets its own settings only.
+        environments: Folder of the environments of skills.
+        variables: Gives those of ``.env``; it gets its own settings only.
+        zone: Time zone of the home.
     """
 
     def __init__(
@@ -66,8 +70,9 @@ class SkillProcess:
         *,
         data: Path,
         sink: SkillSink,
-        environment: Environment,
-        variables: Mapping[str, str] | None = None,
+        environments: Path,
+        variables: Callable[[], Mapping[str, str]] = dict,
+        zone: str = "UTC",
         memory: int = limits.SKILL_MEMORY_BYTES,
         processes: int = limits.SKILL_PROCESSES,
     ) -> None:
@@ -79,8 +84,9 @@ class SkillProcess:
         self._down: Unavailable | None = unavailable("process", "it has not started")
         self._data = data
         self._sink = sink
-        self._environment = environment
-        self._variables = variables or {}
+        self._environment = Environment(entry, environments)
+        self._variables = variables
+        self._zone = zone
         self._memory = memory
         self._processes = processes
         self._stdin: asyncio.StreamWriter | None = None
@@ -91,6 +97,8 @@ class SkillProcess:
         self._mark = f"skill {os.getpid()} {entry}"
         self._fault = ""
         self._last_line = ""
+        self._loaded_from: list[Stamp] = []
+        self._is_outdated = False
 
     @property
     def unavailable(self) -> dict[str, Unavailable]:
@@ -117,6 +125,7 @@ class SkillProcess:
     async def _run_once(self) -> str:
         python = await self._python()
         self._fault = self._last_line = ""
+        self._loaded_from = await asyncio.to_thread(self._files)
         has_scopes = await asyncio.to_thread(has_systemd)
         try:
             run = started(
@@ -144,12 +153,19 @@ class SkillProcess:
                     await asyncio.shield(end_marked(self._mark, stop_s=0))
                     await asyncio.wait([output], timeout=limits.LAST_OUTPUT_S)
                 finally:
+                    self._close()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(limits.SKILL_STOP_S):
+                            await process.wait()
                     for task in (output, reading, watching):
                         task.cancel()
         except OSError as error:
             return f"cannot be started: {error.strerror or error}"
         finally:
             self._stdin = None
+        if self._is_outdated:
+            self._is_outdated = False
+            return ""
         how = self._fault or (f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}")
         if not self._fault and self._last_line:
             how += f": {self._last_line}"
@@ -169,6 +185,9 @@ class SkillProcess:
                 self._become(why)
             await asyncio.sleep(limits.PACKAGES_LOOK_S)
 
+    def _files(self) -> list[Stamp]:
+        return [stamp_of(each) for each in (self.entry, *(self.entry / name for name in REQUIREMENTS))]
+
     def _options(self) -> dict[str, object]:
         modules = {}
         for name in FRAMEWORK:
@@ -187,8 +206,10 @@ class SkillProcess:
 
     def _start(self) -> messages.Start:
         own = tuple(variable_of(name, "") for name in declared_skills(self.entry))
-        variables = {name: value for name, value in self._variables.items() if name.startswith(own)}
-        return messages.Start(entry=str(self.entry), data=str(self._data), variables=variables)
+        variables = {name: value for name, value in self._variables().items() if name.startswith(own)}
+        return messages.Start(
+            entry=str(self.entry), data=str(self._data), variables=variables, zone=self._zone
+        )
 
     def _end(self, fault: str) -> None:
         """End it for a fault, with all of its group at once: one by one, they would multiply meanwhile."""
@@ -200,6 +221,12 @@ class SkillProcess:
                 os.kill(self._pid, signal.SIGTERM)
             else:
                 os.killpg(self._pid, signal.SIGKILL)
+
+    def _close(self) -> None:
+        """Let it close its skills and end: it does with its input."""
+        if self._stdin is not None:
+            self._stdin.close()
+            self._stdin = None
 
     async def _send(self, message: messages.ToChild) -> None:
         if self._stdin is not None:
@@ -271,6 +298,7 @@ class SkillProcess:
                 }
                 self._names = frozenset(self.skills)
                 self._failed = dict(message.unavailable)
+                self.changed()
             case SetUp():
                 known = {name: why for name, why in self._failed.items() if name not in self._names}
                 self._failed = known | message.unavailable
@@ -322,11 +350,20 @@ class SkillProcess:
 
     async def _watch(self, pid: int) -> None:
         """Wait until the process has ended, or it and what it has started take too much."""
+        before = self._loaded_from
         while not self._fault:
             await asyncio.sleep(limits.SKILL_WATCH_S)
             processes, memory = await asyncio.to_thread(_use_of, pid)
             if not processes:
                 break
+            files = await asyncio.to_thread(self._files)
+            if files != self._loaded_from and files == before and not self._calls:
+                self._is_outdated = True
+                self._become(unavailable("process", "it is loaded again"))
+                self._close()
+                await asyncio.sleep(limits.SKILL_STOP_S)
+                break
+            before = files
             if processes > self._processes:
                 self._end(f"it had {processes} processes, more than {self._processes}")
             elif memory > self._memory:

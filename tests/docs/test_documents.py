@@ -30,6 +30,14 @@ SKILLS_PAGE = ROOT / "spoke" / "samples" / "README.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
+VACUUM = """from strawberry_skills import Skill
+
+
+class VacuumSkill(Skill):
+    def dock(self) -> None: ...
+"""
+
+
 def blocks(language: str) -> list[tuple[str, str]]:
     """All fenced blocks of a language, with the name of their document."""
     return [(file.name, block) for file in DOCUMENTS for block in blocks_of(file, language)]
@@ -56,6 +64,9 @@ def house(tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path) -> Iter
         skills = home.home / "skills"
         skills.mkdir()
         (skills / "coffee.py").write_text(blocks_of(SKILLS_PAGE, "python")[0])
+        (skills / "vacuum").mkdir()
+        (skills / "vacuum" / "vacuum.py").write_text(VACUUM)
+        (skills / "vacuum" / "requirements.txt").touch()
         add_node(home.home, "camera", build=f"['{sys.executable}', -c, 'print(1)']")
         home.start_up()
         wait_for(lambda: home.cli("nodes", "start", "camera").returncode == 0, what="the local spoke")

@@ -144,7 +144,7 @@ async def running(
         entry,
         data=entry.parent / "data",
         sink=sink,
-        environment=Environment(entry, entry.parent / "environments"),
+        environments=entry.parent / "environments",
         memory=memory,
         processes=processes,
     )
@@ -248,9 +248,15 @@ async def test_conflicting_versions_work_side_by_side_once_they_are_installed(
         lock = new.resolve()
         assert lock.packages == ("tiny==2.0",)
         new.install(lock)
-        await wait_for(lambda: not any(each.unavailable for each in host.registrations), "the packages")
+        await wait_for(lambda: set(host.available) == {"OldSkill", "NewSkill"}, "the packages")
         assert await host._runner.run("OldSkill", "version") == "1.0"
         assert await host._runner.run("NewSkill", "version") == "2.0"
+        # Saved is loaded, for a process of its own too.
+        code = skills / "Old" / "skill.py"
+        code.write_text(code.read_text().replace("tiny.VERSION", "tiny.VERSION * 2"))
+        await wait_for(lambda: "OldSkill" not in host.available, "the end of the old version")
+        await wait_for(lambda: "OldSkill" in host.available, "the new version")
+        assert await host._runner.run("OldSkill", "version") == "1.01.0"
 
 
 def test_packages_that_are_not_as_they_were_shown_or_no_wheels_are_refused(

@@ -18,7 +18,7 @@ from contracts.answers.skills import (
 )
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import api, hub_of
-from deploy.cli.hub import integrations
+from deploy.cli.hub import integrations, skill_packages
 from deploy.cli.hub.calling import call_method, typed_value
 from deploy.cli.hub.skill_settings import settings
 from deploy.cli.resources import add_declared
@@ -268,6 +268,12 @@ def register_skills(parser: Parser) -> None:
     command.add_argument("skill", help="for example CalculatorSkill")
     command.add_argument("devices", metavar="DEVICE", nargs="*", help="first one first")
     command.add_argument("--reset", action="store_true", help="forget the order")
+    command = actions.add_parser("packages", run=skill_packages.packages)
+    command.add_argument("name", help="its folder in the folder of your skills, for example vacuum")
+    command.add_argument(
+        "--build", action="store_true", help="allow packages without a wheel: building one runs its code"
+    )
+    command.add_argument("--yes", action="store_true", help="install them without a question")
     actions.add_parser("available", run=integrations.available)
     command = actions.add_parser("enable", run=integrations.enable)
     command.add_argument("name", help="as 'skills available' shows it, for example weather")
