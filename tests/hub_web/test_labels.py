@@ -34,7 +34,7 @@ OF_THE_HUB = (
 )
 OF_DEVICES = (CalculatorSkill, CameraSkill, GpioSkill, LampSkill, MediaSkill, NodesSkill, NotesSkill)
 _OTHERS = (SerialSkill, SystemSkill, TimeSkill)
-SAME = {"filter", "format", "name", "text", "pause", "pins", "timer", "topic", "topics"}
+SAME = {"computer", "filter", "format", "name", "text", "pause", "pins", "timer", "topic", "topics"}
 SAME |= {"GpioSkill", "HomeAssistantSkill"}
 """What is the same in both languages."""
 

@@ -1,3 +1,5 @@
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from identity.keys import KeyPair
 from tests.hub_agent.home import Home, open_home
 from tests.model_server import Says, ScriptedModel
 from tests.mosquitto import Mosquitto
+from tests.requirements import require
 from tests.spoke.home import HUB, JOURNAL, BusSide, Place, StandInHub, on_bus, serving
 from tests.spoke.talk import Talker, open_talker, small_model
 
@@ -84,3 +87,23 @@ async def home(tmp_path: Path, hub_model: ScriptedModel) -> AsyncIterator[Home]:
 async def talker(home: Home, place: Place, own_model: ScriptedModel) -> AsyncIterator[Talker]:
     async with open_talker(home, place, models=small_model(own_model.base_url)) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def dbus_daemon() -> str:
+    path = shutil.which("dbus-daemon")
+    require(path is not None, "dbus-daemon is not installed: apt-get install dbus")
+    assert path is not None
+    return path
+
+
+@pytest.fixture
+def session_bus(dbus_daemon, tmp_path, monkeypatch):
+    """A private session bus, and the environment that points to it."""
+    command = [dbus_daemon, "--session", "--nofork", "--print-address", f"--address=unix:path={tmp_path}/bus"]
+    daemon = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    address = daemon.stdout.readline().strip()
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", address)
+    yield address
+    daemon.kill()
+    daemon.communicate()

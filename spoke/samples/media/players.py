@@ -4,26 +4,19 @@ Players offer MPRIS, version 2 (https://specifications.freedesktop.org/mpris-spe
 ``org.mpris.MediaPlayer2`` and the object ``/org/mpris/MediaPlayer2``.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from contracts.errors import ConfigError, NotFound
-
-if TYPE_CHECKING:
-    from dbus_fast.aio import MessageBus
+from spoke.session_bus import SessionBus, open_session_bus
 
 _PREFIX: Final = "org.mpris.MediaPlayer2."
 _OBJECT: Final = "/org/mpris/MediaPlayer2"
 _ROOT: Final = "org.mpris.MediaPlayer2"
 _PLAYER: Final = "org.mpris.MediaPlayer2.Player"
 _PROPERTIES: Final = "org.freedesktop.DBus.Properties"
-_ANSWER_S: Final = 5.0
-"""A player that has not answered by then hangs; healthy ones take milliseconds."""
-
-_CONNECTED_S: Final = 2.0
 
 
 @dataclass
@@ -51,7 +44,7 @@ class Playing:
 class Players:
     """The players on one bus."""
 
-    def __init__(self, bus: "MessageBus") -> None:
+    def __init__(self, bus: SessionBus) -> None:
         self._bus = bus
 
     async def all(self) -> list[Player]:
@@ -68,7 +61,7 @@ class Players:
 
     async def names(self) -> list[str]:
         """Return the names of all players, without the prefix that they share."""
-        found = await self._call(
+        found = await self._bus.call(
             "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "ListNames"
         )
         return sorted(name.removeprefix(_PREFIX) for name in found[0] if name.startswith(_PREFIX))
@@ -112,49 +105,23 @@ class Players:
 
     async def tell(self, name: str, command: str) -> None:
         """Send a player one of the commands of MPRIS, for example ``Pause``."""
-        await self._call(_PREFIX + name, _OBJECT, _PLAYER, command)
+        await self._bus.call(_PREFIX + name, _OBJECT, _PLAYER, command, name=name)
 
     async def set_volume(self, name: str, percent: int) -> int:
         """Set how loud a player is, in per cent, and return it."""
         from dbus_fast import Variant
 
         value = Variant("d", percent / 100)
-        await self._call(_PREFIX + name, _OBJECT, _PROPERTIES, "Set", "ssv", [_PLAYER, "Volume", value])
+        await self._bus.call(
+            _PREFIX + name, _OBJECT, _PROPERTIES, "Set", "ssv", [_PLAYER, "Volume", value], name=name
+        )
         return percent
 
     async def _get_all(self, name: str, interface: str) -> dict[str, Any]:
-        found = await self._call(_PREFIX + name, _OBJECT, _PROPERTIES, "GetAll", "s", [interface])
-        return {key: value.value for key, value in found[0].items()}
-
-    async def _call(
-        self,
-        destination: str,
-        path: str,
-        interface: str,
-        member: str,
-        signature: str = "",
-        body: list[Any] | None = None,
-    ) -> list[Any]:
-        from dbus_fast import Message, MessageType
-
-        message = Message(
-            destination=destination,
-            path=path,
-            interface=interface,
-            member=member,
-            signature=signature,
-            body=body or [],
+        found = await self._bus.call(
+            _PREFIX + name, _OBJECT, _PROPERTIES, "GetAll", "s", [interface], name=name
         )
-        name = destination.removeprefix(_PREFIX)
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                reply = await self._bus.call(message)
-        except TimeoutError:
-            raise ConfigError(f"{name} does not answer", hint="restart that player") from None
-        if reply is None or reply.message_type is MessageType.ERROR:
-            reason = reply.body[0] if reply is not None and reply.body else "no reason given"
-            raise ConfigError(f"{name} refused {member}: {reason}")
-        return list(reply.body)
+        return {key: value.value for key, value in found[0].items()}
 
 
 @asynccontextmanager
@@ -164,22 +131,5 @@ async def open_players() -> AsyncIterator[Players]:
     Raises:
         ConfigError: There is no session bus here.
     """
-    hint = "Media players need a Linux desktop session: run the spoke inside one."
-    try:
-        from dbus_fast import BusType
-        from dbus_fast.aio import MessageBus
-        from dbus_fast.errors import DBusError, InvalidAddressError
-    except ImportError:
-        raise ConfigError("this system has no D-Bus", hint=hint) from None
-    bus: MessageBus | None = None
-    try:
-        try:
-            bus = MessageBus(bus_type=BusType.SESSION)
-            async with asyncio.timeout(_CONNECTED_S):
-                await bus.connect()
-        except (OSError, EOFError, ValueError, DBusError, InvalidAddressError) as error:
-            raise ConfigError("there is no D-Bus session", hint=hint) from error
+    async with open_session_bus("Media players") as bus:
         yield Players(bus)
-    finally:
-        if bus is not None:
-            bus.disconnect()

@@ -38,13 +38,15 @@ class Integration:
         declared = SentenceIndex()
         understanding = Understanding(declared)
         methods = self.skill.registration.methods
-        targets = [Target(f"devices.pc.{each.name}", "pc", "PC", self.skill.name, each) for each in methods]
+        targets = [
+            Target(f"devices.den.{each.name}", "den", "Den", self.skill.name, each) for each in methods
+        ]
         declared.put(targets)
         assert declared.problems == {}
         kind = self.skill.registration.thing
-        understanding.intents.put(targets, source="pc", kind=kind, names=("pc",), places=())
+        understanding.intents.put(targets, source="den", kind=kind, names=("den",), places=())
         await understanding.warm(language)
-        said = Said(text, language, "pc", None, lambda _: True, lambda *_: True, lambda *_: None)
+        said = Said(text, language, "den", None, lambda _: True, lambda *_: True, lambda *_: None)
         found = await understanding.meaning(said, is_patient=True)
         if not isinstance(found, SentenceCall):
             return None

@@ -1,6 +1,5 @@
 """The sample skills, loaded as a spoke loads them."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import spoke.samples
 from agent_core.skills.folders import load_skills
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
-from tests.requirements import require
 
 SAMPLES = Path(spoke.samples.__file__).parent
 
@@ -65,11 +63,3 @@ def call(runner):
 @pytest.fixture
 def samples_folder() -> Path:
     return SAMPLES
-
-
-@pytest.fixture(scope="session")
-def dbus_daemon() -> str:
-    path = shutil.which("dbus-daemon")
-    require(path is not None, "dbus-daemon is not installed: apt-get install dbus")
-    assert path is not None
-    return path

@@ -1,7 +1,6 @@
 """Media players, driven over a real D-Bus daemon."""
 
 import socket
-import subprocess
 import sys
 from contextlib import asynccontextmanager
 
@@ -12,18 +11,6 @@ from contracts.errors import CallError, ErrorCode
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="D-Bus sessions are a thing of Linux desktops"
 )
-
-
-@pytest.fixture
-def session(dbus_daemon, tmp_path, monkeypatch):
-    """A private session bus, and the environment that points to it."""
-    command = [dbus_daemon, "--session", "--nofork", "--print-address", f"--address=unix:path={tmp_path}/bus"]
-    daemon = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    address = daemon.stdout.readline().strip()
-    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", address)
-    yield address
-    daemon.kill()
-    daemon.communicate()
 
 
 @asynccontextmanager
@@ -98,7 +85,7 @@ async def player(name, *, status="Playing", silent=False):
         await bus.wait_for_disconnect()
 
 
-async def test_a_player_is_controlled(session, call):
+async def test_a_player_is_controlled(session_bus, call):
     async with player("vlc") as vlc:
         assert await call("MediaSkill.now_playing") == {
             "player": "vlc",
@@ -116,7 +103,7 @@ async def test_a_player_is_controlled(session, call):
         assert (await call("MediaSkill.previous_track"))["title"] == "Track 0"
 
 
-async def test_the_volume_is_set_and_changed_within_its_bounds(session, call):
+async def test_the_volume_is_set_and_changed_within_its_bounds(session_bus, call):
     async with player("vlc") as vlc:
         assert await call("MediaSkill.set_volume", percent=30) == 30
         assert vlc.volume == pytest.approx(0.3)
@@ -125,7 +112,7 @@ async def test_the_volume_is_set_and_changed_within_its_bounds(session, call):
         assert vlc.volume == pytest.approx(1.0)
 
 
-async def test_the_player_that_plays_is_meant_unless_another_is_named(session, call):
+async def test_the_player_that_plays_is_meant_unless_another_is_named(session_bus, call):
     async with player("amarok", status="Paused") as amarok, player("vlc") as vlc:
         assert [(each["name"], each["title"]) for each in await call("MediaSkill.list_players")] == [
             ("amarok", "Amarok"),
@@ -137,7 +124,7 @@ async def test_the_player_that_plays_is_meant_unless_another_is_named(session, c
         assert (amarok.status, vlc.status) == ("Playing", "Paused")
 
 
-async def test_a_player_that_refuses_does_not_hide_the_others(session, call):
+async def test_a_player_that_refuses_does_not_hide_the_others(session_bus, call):
     async with player("broken", silent=True), player("vlc"):
         assert [each["name"] for each in await call("MediaSkill.list_players")] == ["vlc"]
         assert (await call("MediaSkill.now_playing"))["player"] == "vlc"
@@ -155,7 +142,7 @@ async def test_a_bus_that_never_answers_is_an_error_too(call, tmp_path, monkeypa
             await call("MediaSkill.play")
 
 
-async def test_without_a_player_the_error_says_so(session, call):
+async def test_without_a_player_the_error_says_so(session_bus, call):
     with pytest.raises(CallError, match="no media player runs") as caught:
         await call("MediaSkill.play")
     assert caught.value.code is ErrorCode.SKILL_ERROR
