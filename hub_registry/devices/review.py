@@ -34,7 +34,7 @@ SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "CalculatorSkill": ("f0eea7728ee1e9dbfa95dc8171192d48eb870fce8847b6eb26f68ed6c090f8a0",),
     "TimeSkill": ("b5182ee28c559678fcb874d105f1f70cbd76acbc1b6cd855f174d2308ee33d40",),
     "LampSkill": ("1dfaf1f0d5a05aea640614c34e6e4b1b2cd9786873a0063cfe7c1195e5ce5657",),
-    "MediaSkill": ("b861ce0982d7e93693d2e60b57107f0a20437d98b9eb5dea33a4ff419f600707",),
+    "MediaSkill": ("d5f474c0f7fd8d499889ea112477b6378a8702e0c70eafe3141b45aba0e56b76",),
     "NotesSkill": ("b3e9969c6344b6c5d543b77e9613e9326c01cf713279a2dcfcdd5b8760721df5",),
     "SystemSkill": ("97c3232e57f5821e42212c6b53d3a95858bf8c18b9cf02c3761315e46605a85c",),
     "GpioSkill": ("c203ac1c97982b8f8196179d7e6da590815d4c13caa2aed9585bc8ee1bf410a8",),

@@ -1,11 +1,14 @@
-"""The skill: whatever plays music or films on this computer."""
+"""The skill: whatever plays music or films on this computer, and its loudspeaker."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
 
+from contracts.errors import ConfigError, NotFound
 from spoke import Skill, Unit, skill_method
 
+from . import loudspeaker
 from .players import Player, Playing, open_players
 
 Percent = Annotated[int, Field(ge=0, le=100), Unit("%")]
@@ -19,7 +22,7 @@ _VOLUME = {"en": "The volume is {result}.", "de": "Die Lautstärke ist {result}.
 
 
 class MediaSkill(Skill):
-    """Controls media players: music and film players, and browsers that play."""
+    """Controls media players (music, films, browsers that play) and the volume of this computer."""
 
     labels = {
         "de": {
@@ -134,14 +137,13 @@ class MediaSkill(Skill):
         responses=_VOLUME,
     )
     async def set_volume(self, percent: Percent, player: str | None = None) -> Volume:
-        """Set how loud a player is, and return it.
+        """Set how loud a player is, or the loudspeaker where none runs, and return it.
 
         Args:
             percent: From 0 to 100.
             player: Name of a player; by default the one that plays.
         """
-        async with open_players() as players:
-            return self._shown_volume(await players.set_volume(await players.choose(player), percent))
+        return await self._changed(lambda _: percent, player)
 
     @skill_method(
         sentences={
@@ -153,18 +155,13 @@ class MediaSkill(Skill):
     async def change_volume(
         self, by: Annotated[int, Field(ge=-100, le=100)] = 10, player: str | None = None
     ) -> Volume:
-        """Turn the volume of a player up or down, and return how loud it is then.
+        """Turn a player, or the loudspeaker where none runs, up or down, and return how loud it is then.
 
         Args:
             by: How much, in per cent of full volume; negative is quieter.
             player: Name of a player; by default the one that plays.
         """
-        async with open_players() as players:
-            chosen = await players.choose(player)
-            current = (await players.playing(chosen)).volume
-            if current is None:
-                raise ValueError(f"{chosen} does not say how loud it is")
-            return self._shown_volume(await players.set_volume(chosen, min(100, max(0, current + by))))
+        return await self._changed(lambda volume: min(100, max(0, volume + by)), player)
 
     @skill_method(
         sentences={
@@ -174,13 +171,52 @@ class MediaSkill(Skill):
         responses=_VOLUME,
     )
     async def turn_down(self, by: Percent = 10, player: str | None = None) -> Volume:
-        """Turn the volume of a player down, and return how loud it is then.
+        """Turn a player, or the loudspeaker where none runs, down, and return how loud it is then.
 
         Args:
             by: How much, in per cent of full volume.
             player: Name of a player; by default the one that plays.
         """
         return await self.change_volume(-by, player)
+
+    @skill_method(
+        idempotent=True,
+        sentences={
+            "en": ["mute [the] (computer|speaker|loudspeaker|sound)"],
+            "de": ["(schalte|schalt) [den] (Ton|Computer|Lautsprecher) stumm", "mach [den] Ton aus"],
+        },
+        responses={"en": "It is silent.", "de": "Es ist stumm."},
+    )
+    async def mute(self) -> None:
+        """Mute the loudspeaker of this computer."""
+        await loudspeaker.set_muted(True)
+
+    @skill_method(
+        idempotent=True,
+        sentences={
+            "en": ["unmute [the] (computer|speaker|loudspeaker|sound)"],
+            "de": ["(schalte|schalt) [den] Ton [wieder] ein", "mach [den] Ton [wieder] an"],
+        },
+        responses={"en": "The sound is on.", "de": "Der Ton ist an."},
+    )
+    async def unmute(self) -> None:
+        """Turn the sound of this computer on again."""
+        await loudspeaker.set_muted(False)
+
+    async def _changed(self, wanted: Callable[[int], int], player: str | None) -> int:
+        """Set the volume that is wanted for the present one, and return it."""
+        try:
+            async with open_players() as players:
+                chosen = await players.choose(player)
+                current = (await players.playing(chosen)).volume
+                if current is None:
+                    raise ValueError(f"{chosen} does not say how loud it is")
+                return self._shown_volume(await players.set_volume(chosen, wanted(current)))
+        except (ConfigError, NotFound):
+            if player is not None or not loudspeaker.has_loudspeaker():
+                raise
+        percent = wanted(await loudspeaker.volume())
+        return self._shown_volume(await loudspeaker.set_volume(percent))
 
     async def _told(self, command: str, player: str | None) -> Playing:
         async with open_players() as players:

@@ -1,12 +1,16 @@
 """Media players, driven over a real D-Bus daemon."""
 
+import os
+import shutil
 import socket
+import subprocess
 import sys
 from contextlib import asynccontextmanager
 
 import pytest
 
 from contracts.errors import CallError, ErrorCode
+from tests.requirements import require
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="D-Bus sessions are a thing of Linux desktops"
@@ -130,6 +134,59 @@ async def test_a_player_that_refuses_does_not_hide_the_others(session_bus, call)
         assert (await call("MediaSkill.now_playing"))["player"] == "vlc"
         with pytest.raises(CallError, match="broken refused"):
             await call("MediaSkill.pause", player="broken")
+
+
+@pytest.fixture
+def sound_server(tmp_path, monkeypatch):
+    """PulseAudio with a loudspeaker that is not heard."""
+    program = shutil.which("pulseaudio")
+    require(program is not None and shutil.which("pactl") is not None, "apt-get install pulseaudio")
+    socket_file = tmp_path / "native"
+    modules = (f"module-native-protocol-unix socket={socket_file} auth-anonymous=1", "module-null-sink")
+    options = ["-n", "--daemonize=no", "--exit-idle-time=-1", "--use-pid-file=no", "--disable-shm=yes"]
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    server = subprocess.Popen(
+        [program, *options, *(word for module in modules for word in ("-L", module))],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+    )
+    monkeypatch.setenv("PULSE_SERVER", f"unix:{socket_file}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    while subprocess.run(["pactl", "info"], capture_output=True, check=False).returncode:
+        assert server.poll() is None
+    yield
+    server.terminate()
+    server.wait()
+
+
+def _is_muted() -> bool:
+    command = ["pactl", "get-sink-mute", "@DEFAULT_SINK@"]
+    return (
+        b"yes"
+        in subprocess.run(command, capture_output=True, check=True, env=os.environ | {"LC_ALL": "C"}).stdout
+    )
+
+
+async def test_without_a_player_the_volume_is_that_of_the_loudspeaker(sound_server, session_bus, call):
+    assert await call("MediaSkill.set_volume", percent=40) == 40
+    assert await call("MediaSkill.turn_down", by=15) == 25
+    await call("MediaSkill.mute")
+    assert _is_muted()
+    await call("MediaSkill.unmute")
+    assert not _is_muted()
+    async with player("vlc") as vlc:
+        assert await call("MediaSkill.set_volume", percent=90) == 90
+        assert vlc.volume == pytest.approx(0.9)
+    assert await call("MediaSkill.change_volume", by=5) == 30
+    with pytest.raises(CallError, match="no media player runs"):
+        await call("MediaSkill.set_volume", percent=10, player="vlc")
+
+
+async def test_without_a_sound_server_the_error_says_what_is_needed(session_bus, call, monkeypatch, tmp_path):
+    monkeypatch.setenv("PULSE_SERVER", f"unix:{tmp_path}/none")
+    with pytest.raises(CallError, match=r"volume of this computer|sound server") as caught:
+        await call("MediaSkill.mute")
+    assert "PulseAudio or PipeWire" in caught.value.hint
 
 
 @pytest.mark.slow

@@ -47,6 +47,8 @@ EVERYDAY = [
     ("en", "turn the music down", "MediaSkill.turn_down", {}),
     ("de", "mach die Musik lauter", "MediaSkill.change_volume", {}),
     ("de", "stelle die Lautstärke auf 40 Prozent", "MediaSkill.set_volume", {"percent": 40}),
+    ("en", "mute the computer", "MediaSkill.mute", {}),
+    ("de", "schalte den Ton wieder ein", "MediaSkill.unmute", {}),
     ("en", "how much memory is free", "SystemSkill.memory", {}),
     ("de", "wie lange läuft der Computer schon", "SystemSkill.uptime", {}),
     ("en", "list my notes", "NotesSkill.list_notes", {}),
