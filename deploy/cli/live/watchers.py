@@ -172,8 +172,8 @@ def snooze(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Have the model evaluate a watcher now; it may act."""
-    with waiting("The model decides"):
+    """Evaluate a watcher now; it may act."""
+    with waiting("Evaluating"):
         entry = _post(hub_of(options), options.name, "run", {}, DecisionEntry)
     did = "".join(f"\n  {each}" for each in _did(entry))
     Output(options.json).result(entry, text=f"{entry.decision}: {entry.reason}{did}")

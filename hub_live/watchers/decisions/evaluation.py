@@ -187,7 +187,7 @@ class Evaluations:
             row.done = before
             raise
         if entry.state == "acting":
-            await self._act(row, entry, calls)
+            await self._act(row, entry, calls, is_current)
             entry.state = "done"
             await self.announcer.decision(row, entry)
             await self.store.finish(entry)
@@ -314,10 +314,12 @@ class Evaluations:
         entry.actions = [{"path": call.path, "arguments": given, "outcome": outcome} for call, given in calls]
         return calls
 
-    async def _act(self, row: WatcherRow, entry: DecisionRow, calls: Sequence[Chosen]) -> None:
+    async def _act(
+        self, row: WatcherRow, entry: DecisionRow, calls: Sequence[Chosen], is_current: Callable[[], bool]
+    ) -> None:
         actions = [] if row.dry_run else [dict[str, Json](each) for each in entry.actions]
         for number, (action, (call, arguments)) in enumerate(zip(actions, calls, strict=False)):
-            action |= await self.make(row, call, arguments)
+            action |= await self.make(row, call, arguments) if is_current() else skipped()
             entry.actions = [*entry.actions[:number], action, *entry.actions[number + 1 :]]
             if number + 1 < len(calls):
                 with suppress(StorageError):
@@ -338,6 +340,12 @@ class Evaluations:
             return {"outcome": code, **with_phrases({"error": shortened(error.message, limits.MOST_OUTCOME)})}
         result = json.dumps(value, ensure_ascii=False, default=str)[: limits.MOST_OUTCOME]
         return {"outcome": "result", "result": result}
+
+
+def skipped() -> dict[str, Json]:
+    """Return the outcome of a call that is not made, which its owner, who changed the watcher, knows."""
+    problem = Phrase("the watcher was changed meanwhile")
+    return {"outcome": "skipped", **with_phrases({"error": problem})}
 
 
 def counts(row: WatcherRow) -> bool:

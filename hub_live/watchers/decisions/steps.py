@@ -18,6 +18,7 @@ from hub_live.watchers.decisions.evaluation import (
     Evaluations,
     calls_of,
     counts,
+    skipped,
 )
 from hub_live.watchers.decisions.kinds import ACT, NOTIFY, WAIT, Kind
 from hub_live.watchers.decisions.model import Seen
@@ -144,9 +145,8 @@ class Steps:
             # A valve that does not close is worth a word; a lamp that goes on is not.
             await announcer.notify(row, Phrase.joined("\n", failed))
         for action in actions[number:]:
-            if action["outcome"] == "unknown":  # not made, which its owner, who changed it, knows
-                problem = Phrase("the watcher was changed meanwhile")
-                action |= {"outcome": "skipped", **with_phrases({"error": problem})}
+            if action["outcome"] == "unknown":
+                action |= skipped()
         entry.actions = actions
         entry.state = "done"
         with suppress(StorageError):

@@ -16,9 +16,10 @@ from hub_live.watchers.tables import WatcherRow
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, open_home
-from tests.hub_live.watchers.watching import STOP, CameraSkill, Watching
+from tests.hub_live.watchers.watching import STOP, CameraSkill, Watching, decides, script
 from tests.hub_registry.spokes import eventually
 from tests.hub_server.test_http_direct_calls import call, post
+from tests.model_server import ScriptedModel
 
 LIGHT = "devices.nas.CameraSkill.light"
 FULL = {"notify": "Disk at {disk} %"}
@@ -236,11 +237,17 @@ async def test_the_assistant_makes_one_that_the_person_confirms(watching: Watchi
     assert watching.camera.stopped == ["camera"]
 
 
-@pytest.mark.parametrize("during", ["objection", "make"])
+@pytest.mark.parametrize(("during", "by_model"), [("objection", False), ("make", False), ("make", True)])
 async def test_a_watcher_that_was_changed_meanwhile_does_nothing_more(
-    watching: Watching, monkeypatch: pytest.MonkeyPatch, during: str
+    watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch, during: str, by_model: bool
 ) -> None:
-    await _add(watching, {"call": LIGHT, "arguments": {"level": 1}}, {"call": STOP})
+    light: dict[str, Any] = {"arguments": {"level": 1}}
+    if by_model:
+        calls = [{"call": LIGHT, **light}, {"call": STOP}]
+        model.script = script(decides("act", calls=calls))
+        await watching.add(predicate="disk > 95", allow=[{"path": LIGHT, **light}, {"path": STOP}])
+    else:
+        await _add(watching, {"call": LIGHT, **light}, {"call": STOP})
     real, reached, go_on = getattr(Evaluations, during), asyncio.Event(), asyncio.Event()
 
     async def held(*arguments: Any) -> Any:
