@@ -56,7 +56,7 @@ _VISIBLE: Final = (
     topics.HUB_STATUS.filter(),
 )
 """What a reader may see: presence and values, never the arguments and results of calls."""
-_OWN: Final = (topics.USER_EVENT, topics.WATCHER, topics.CAPTURE)
+_OWN: Final = (topics.USER_EVENT, topics.WATCHER, topics.WATCHER_VALUE, topics.CAPTURE)
 """What a reader may see of one person, its owner, alone."""
 
 

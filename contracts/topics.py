@@ -154,6 +154,8 @@ CHAT_REQUEST: Final = Topic("hub/chat/{principal}/request/{request}", TypeAdapte
 CHAT_REPLY: Final = Topic("hub/chat/{principal}/reply/{request}", TypeAdapter(ChatReply), "hub")
 """Signed to a device, plain to a client."""
 WATCHER: Final = Topic("users/{user}/watchers/{watcher}", TypeAdapter(WatcherState), "hub", retained=True)
+WATCHER_VALUE: Final = Topic("users/{user}/watchers/{watcher}/{name}", TypeAdapter(State), "hub", qos=0)
+"""What a method answered that a watcher asks at an interval."""
 CAPTURE: Final = Topic("users/{user}/captures/{capture}", TypeAdapter(CaptureState), "hub", retained=True)
 USER_EVENT: Final = Topic("users/{user}/events/{kind}", TypeAdapter(UserEvent), "hub")
 
@@ -175,6 +177,7 @@ TOPICS: Final[tuple[Topic[Any], ...]] = (
     CHAT_REQUEST,
     CHAT_REPLY,
     WATCHER,
+    WATCHER_VALUE,
     CAPTURE,
     USER_EVENT,
 )

@@ -12,6 +12,12 @@ MOST_TOPICS: Final = 32
 """Topics of one watcher: each is a subscription, and the model sees a value of each."""
 MOST_CALLS: Final = 16
 """Approved calls of a watcher, and calls of one decision."""
+LEAST_ASK_S: Final = 10.0
+"""Between two calls of a method that a watcher asks: each wakes a device, and is in the audit log."""
+ASKS_AT_ONCE: Final = 16
+"""Methods that are asked at the same time, of all watchers."""
+MOST_ASKED: Final = 16 * 1024
+"""Bytes of an answer: a watcher compares numbers and words."""
 RULE_ACTIONS: Final = 360
 """Calls of a watcher without a model in an hour, where it names no other number: a light at each motion."""
 RULE_RUNS: Final = (30, 1.0)

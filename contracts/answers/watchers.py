@@ -133,6 +133,9 @@ class WatchedTopic(Part):
     topic: str
     value: OrAbsent[str] = None
     link: LinkName
+    ask: OrAbsent[str] = None
+    arguments: OrAbsent[dict[str, Json]] = None
+    every: OrAbsent[str] = None
 
 
 class WatcherSummary(Phrased):

@@ -56,20 +56,44 @@ Title = Annotated[str, AfterValidator(lambda title: " ".join(title.split())), Fi
 
 
 class WatchedValue(Strict):
-    """One value that a watcher sees.
+    """One value that a watcher sees: of a topic, or of a method that it asks.
 
     Attributes:
         value: Path of the value in the decoded payload, for example ``state.temperature``. By default the
-            payload itself; of a device's state topic, its ``value``; of Home Assistant, the ``state``.
+            payload itself; of a device's state topic, its ``value``; of Home Assistant, the ``state``; of a
+            method, the answer.
+        ask: A read-only method: ``devices.<key>.<Skill>.<method>``. The topic is then made by the hub.
+        arguments: Of the method, by name.
+        every: How often it is asked, as ``5m``.
     """
 
-    topic: Annotated[str, Field(max_length=500), AfterValidator(_one_topic)]
+    topic: Annotated[str, Field(max_length=500), AfterValidator(_one_topic)] = ""
     value: Annotated[str | None, Field(max_length=200)] = None
     link: LinkName = "bus"
+    ask: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    arguments: dict[str, Json] | None = None
+    every: Annotated[str | None, Field(max_length=32)] = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if not self.topic and self.ask is None:
+            raise ValueError("a value has a topic, or a method in ask")
+        if self.ask is None and (self.arguments or self.every):
+            raise ValueError("arguments and every are for ask")
+        if not limits.LEAST_ASK_S <= self.every_s <= limits.MOST_DURATION_S:
+            raise ValueError(f"{self.every} is not between {limits.LEAST_ASK_S:g}s and 31d")
+        return self
+
+    @property
+    def every_s(self) -> float:
+        """Seconds between two calls of its method."""
+        return duration_of(self.every) if self.every else limits.DEFAULT_EVERY_S
 
     @property
     def path(self) -> str | None:
         """Path of the value in the decoded payload; None for all of it."""
+        if self.ask is not None:
+            return f"value.{self.value}" if self.value else "value"
         if self.value is None and self.link == "bus" and bus_topics.STATE.place(self.topic):
             return "value"
         if self.value is None and self.link == "home_assistant":
@@ -159,7 +183,7 @@ class WatcherRequest(Strict):
         if isinstance(given, list):
             named: dict[str, Any] = {}
             for each in given:
-                topic = each.get("topic") if isinstance(each, dict) else each
+                topic = each.get("topic") or each.get("ask") if isinstance(each, dict) else each
                 named[_free_name(str(topic), named)] = each
             given = named
         if isinstance(given, str):

@@ -23,6 +23,7 @@ from hub_live import limits
 from hub_live.topics import Feed, Gap, Sample
 from hub_live.topics import field as field_of
 from hub_live.topics.values import visible_to
+from hub_live.watchers.asks import Asks
 from hub_live.watchers.decisions.announcer import sentence_of
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
@@ -50,7 +51,8 @@ class Engine:
     steps: Steps
     household: Household
     tasks: asyncio.TaskGroup
-    traces: Traces = field(default_factory=Traces)
+    asks: Asks
+    traces: Traces
     _watched: dict[str, Watched] = field(default_factory=dict)
     # By name, rows that changed while nothing could be awaited.
     _unsaved: dict[str, WatcherRow] = field(default_factory=dict)
@@ -412,6 +414,7 @@ class Engine:
             await self._save(row)
             await self.evaluations.announcer.state(row, self.evaluations.store.last.get(row.name))
             self._new_value(watched, now)
+        self.asks.start_due(watched, now, lambda: self._is_current(watched))
         self._look(watched, now, is_tick=True)
         if watched.schedule and row.next_at is not None and row.next_at.timestamp() <= now:
             self._look(watched, now)

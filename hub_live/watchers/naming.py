@@ -14,14 +14,20 @@ from hub_live.watchers.tables import WatcherRow
 from hub_registry.devices.directory import Directory
 
 
-def resolved(request: WatcherRequest, devices: AnyDirectory) -> WatcherRequest:
+def resolved(request: WatcherRequest, devices: AnyDirectory, owner: str) -> WatcherRequest:
     """Return a request in which a state is named by its topic, not as ``devices.nas.SystemSkill.disk``.
+
+    A method that is asked gets the topic of its answers.
 
     Raises:
         CallError: If there is no such device, with the nearest name.
     """
     sources = dict(request.topics)
     for name, source in request.topics.items():
+        if source.ask is not None:
+            topic = topics.WATCHER_VALUE.build(user=owner, watcher=request.name, name=name)
+            sources[name] = source.model_copy(update={"topic": topic, "link": "bus"})
+            continue
         first, *parts = source.topic.split(".", 3)
         if source.link == "bus" and first == "devices" and len(parts) == 3:
             device = devices.by_key(parts[0]).id

@@ -11,12 +11,14 @@ from hub_agent.settings import HubSettings
 from hub_live.captures.captures import Captures
 from hub_live.events import Events
 from hub_live.topics import Feed
+from hub_live.watchers.asks import Asks
 from hub_live.watchers.backtest import Recordings
 from hub_live.watchers.decisions.announcer import Announcer
 from hub_live.watchers.decisions.evaluation import EvaluationLimits, Evaluations
 from hub_live.watchers.decisions.model import WatcherModel
 from hub_live.watchers.decisions.steps import Steps
 from hub_live.watchers.decisions.store import WatcherStore
+from hub_live.watchers.decisions.trace import Traces
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.predicates import Clock
 from hub_live.watchers.watchers import Watchers
@@ -50,7 +52,9 @@ async def open_watchers(
             limits=EvaluationLimits(settings.watchers),
             clock=Clock(settings.household),
         )
-        engine = Engine(feed, evaluations, Steps(evaluations), settings.household, tasks)
+        traces = Traces()
+        asks = Asks(feed, evaluations, traces, tasks)
+        engine = Engine(feed, evaluations, Steps(evaluations), settings.household, tasks, asks, traces)
         watchers = Watchers(
             store=store,
             engine=engine,

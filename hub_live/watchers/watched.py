@@ -56,6 +56,7 @@ class Watched:
             predicate is false again by that time, as a door that opened and closed.
         has_new: Whether a value came since the model was asked.
         last: The newest decision.
+        asks: By name, when its method is asked next; infinite while it is asked.
     """
 
     row: WatcherRow
@@ -64,6 +65,7 @@ class Watched:
     schedule: Schedule | None
     last: DecisionRow | None = None
     follows: ExitStack = field(default_factory=ExitStack)
+    asks: dict[str, float] = field(default_factory=dict)
     heard: set[str] = field(default_factory=set)
     verdict: Verdict | None = None
     phase: Phase = Phase.QUIET
@@ -221,7 +223,7 @@ def summary_of(
         truth=verdict.truth if verdict is not None else None,
         reason=reason,
         topics={
-            name: WatchedTopic(topic=each.topic, value=each.value, link=each.link)
+            name: WatchedTopic.model_validate(each, from_attributes=True)
             for name, each in sources_of(row).items()
         },
         every_s=row.every_s,

@@ -27,6 +27,7 @@ from hub_agent.settings import HubSettings
 from hub_live import limits
 from hub_live.topics import Feed
 from hub_live.topics.values import check_visible, visible_to
+from hub_live.watchers.asks import asked_call
 from hub_live.watchers.backtest import Recordings, backtest, decide
 from hub_live.watchers.decisions.announcer import sentence_of
 from hub_live.watchers.decisions.approved import approve, is_range
@@ -96,7 +97,7 @@ class Watchers:
         """
         by.user.require_writer()
         check_room(self.rows, request.name, by.user, as_draft=as_draft)
-        asked, request = request, resolved(request, self.registry.directory.seen_by(by.user.id))
+        asked, request = request, resolved(request, self.registry.directory.seen_by(by.user.id), by.user.id)
         allow = self._checked(request, by)
         row = WatcherRow(
             name=request.name,
@@ -205,7 +206,7 @@ class Watchers:
         The row itself stays as it is: the engine reads and stores it while values are awaited.
         """
         request = edit.applied_to(row, calls_json(row))
-        request = resolved(request, self.registry.directory.seen_by(by.user.id))
+        request = resolved(request, self.registry.directory.seen_by(by.user.id), row.owner)
         edited = {"allow": self._checked(request, by, row), **request.stored()}
         if request.schedule != row.schedule:
             edited["next_at"] = None
@@ -485,13 +486,16 @@ class Watchers:
         """Check what is asked for, of a watcher that there is; return the calls as they are stored."""
         known = () if row is None else sources_of(row).values()
         for source in request.topics.values():
-            if source not in known:
+            if source not in known and source.ask is None:
                 check_visible(by.user, source.topic, source.link)
+        directory = self.registry.directory.seen_by(by.user.id if row is None else row.owner)
+        for source in request.topics.values():
+            if source.ask is not None:
+                asked_call(source, directory)
         if request.schedule is not None:
             Schedule.parse(request.schedule).next(now(), self.settings.household)
         if request.predicate is not None:
             self.evaluations.clock.check(parse(request.predicate, request.topics).clock_names)
-        directory = self.registry.directory.seen_by(by.user.id if row is None else row.owner)
         if request.then and any(is_range(each) for call in request.calls for each in call.arguments.values()):
             raise InvalidMessage("a step has one value for each argument: only a model chooses from a range")
         return [call.model_dump() for call in approve(directory, request.calls)]
@@ -510,7 +514,9 @@ class Watchers:
 
     async def _values(self, row: WatcherRow) -> dict[str, Seen]:
         """Return the present values of the topics; those that are not followed yet are asked for."""
-        await asyncio.gather(*(self.feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
+        await asyncio.gather(
+            *(self.feed.fetch(each.topic, each.link) for each in sources_of(row).values() if not each.ask)
+        )
         return self.engine.seen(Watched(row, sources_of(row), None, None))
 
 

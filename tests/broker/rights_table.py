@@ -30,6 +30,7 @@ from contracts.topics import (
     WAKE_HEARD,
     WAKE_VERDICT,
     WATCHER,
+    WATCHER_VALUE,
     Topic,
 )
 
@@ -59,7 +60,7 @@ class Expected:
 
 
 _PRESENCE: Final = (STATUS, HEARTBEAT, SKILL, STATE, EVENT)
-_READ: Final = (*_PRESENCE, HUB_STATUS, WATCHER, CAPTURE, USER_EVENT)
+_READ: Final = (*_PRESENCE, HUB_STATUS, WATCHER, WATCHER_VALUE, CAPTURE, USER_EVENT)
 _READER: Final = Expected(hear=_READ, others=_PRESENCE, wide=_READ, everything=_READ)
 _CHATS: Final = (*_READ, CHAT_REPLY)
 

@@ -200,7 +200,7 @@ def _asked(options: argparse.Namespace) -> dict[str, Json]:
         "topics": _topics(options) or None,
         "allow": [_allowed(text) for text in options.allow] or None,
         "then": _steps(options.then) or None,
-        "every_s": _seconds(options.every) if options.every else None,
+        "every_s": _seconds(options.every) if options.every and not options.asks else None,
         "on_change": options.on_change or None,
         "schedule": options.schedule,
         "missed": options.missed,
@@ -222,6 +222,11 @@ def _topics(options: argparse.Namespace) -> dict[str, Json]:
             if name in topics:
                 raise ConfigError(f"two topics are named {name}", hint="Name one: --topic NAME=TOPIC.")
             topics[name] = {"topic": topic, "link": link}
+    for text in options.asks:
+        match = _NAMED.fullmatch(text)
+        call = _allowed(match[2] if match else text, option="--ask")
+        name = match[1] if match else call["path"].rpartition(".")[2]
+        topics[name] = {"ask": call["path"], "arguments": call["arguments"], "every": options.every}
     for text in options.values:
         match = _NAMED.fullmatch(text)
         if match is None or match[1] not in topics:
@@ -361,7 +366,7 @@ def _described(watcher: WatcherSummary) -> str:
         "predicate": " — ".join(filter(None, (watcher.predicate or "none", truth, watcher.reason))),
         "note": watcher.note,
         "evaluates": when,
-        "topics": ", ".join(f"{name} = {each.topic}" for name, each in watcher.topics.items()),
+        "topics": ", ".join(f"{name} = {each.ask or each.topic}" for name, each in watcher.topics.items()),
         "may call": "; ".join(allowed) or "nothing, it only notifies",
         "next step": moment(watcher.next_step_at) if watcher.next_step_at else "",
         "fired": str(watcher.fired),
@@ -401,6 +406,15 @@ def _add_watched(parser: Parser) -> None:
         help="an entity of Home Assistant, as binary_sensor.door",
     )
     parser.add_argument(
+        "--ask",
+        dest="asks",
+        metavar="[NAME=]CALL",
+        action="append",
+        default=[],
+        help="a read-only method that is asked for the value, each 5m or as --every says: "
+        "'devices.yard.TankSkill.level'",
+    )
+    parser.add_argument(
         "--value",
         dest="values",
         metavar="NAME=PATH",
@@ -412,7 +426,8 @@ def _add_watched(parser: Parser) -> None:
     choice.add_argument(
         "--every",
         metavar="DURATION",
-        help="evaluate so often, as 30s, also while nothing is heard; with a predicate at most so often",
+        help="evaluate so often, as 30s, also while nothing is heard; with a predicate at most so often; "
+        "with --ask, ask so often",
     )
     choice.add_argument("--on-change", action="store_true", help="evaluate each new value")
     choice.add_argument("--schedule", metavar="WHEN", help="'every weekday at 7', 'sunset', or cron")

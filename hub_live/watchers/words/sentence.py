@@ -91,6 +91,8 @@ class Naming:
 
     def value(self, source: WatchedValue) -> Phrase:
         """Return what a value is called, with its place, and how it is now."""
+        if source.ask is not None:
+            return self.call(Allowed(path=source.ask, arguments=source.arguments or {}))
         name, place = self._named(source)
         now = self._now(source) if self.with_values else ""
         if place and now:

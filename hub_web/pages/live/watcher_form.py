@@ -186,7 +186,9 @@ class _Form:
             link = cast("LinkName", found[1]) if found else "bus"
             topic, _, field = _LINK.sub("", topic if equals else name).partition(_FIELD)
             base = name if equals else topic.rpartition("/")[2]
-            source = WatchedValue.model_construct(topic=topic, value=field or None, link=link)
+            known = self._watcher.topics.get(name) if self._watcher else None
+            asked = known.model_dump(include={"ask", "arguments", "every"}) if known else {}
+            source = WatchedValue.model_construct(topic=topic, value=field or None, link=link, **asked)
             sources[name if self._watcher else _free(base, sources)] = source
         for key in self._seen.value or []:
             thing = self._things[key]
