@@ -16,9 +16,10 @@ from agent_core.gateway.protocol import (
 from agent_core.history import Summary
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.tools.skill_calls import Consent
-from contracts.chat import ChatRequest, Exchange, SkillCalled, TurnEvent
+from contracts.chat import ChatFile, ChatRequest, Exchange, SkillCalled, TurnEvent
 
 _NO_ANSWER: Final = "(no answer)"
+_SHOWN_THEN: Final = "(a picture; it was shown with this message only)"
 _GIVEN: Final = Prompt("(The user was given the answer that is marked as data above.)")
 
 
@@ -47,13 +48,22 @@ def messages_of(exchanges: Iterable[Exchange], *, reader: str | None) -> tuple[M
             said = f"The user asked: {exchange.question}\nThe answer was: {answer}"
             question, reply = (Text(Origin(exchange.origin), said, exchange.device or ""),), _GIVEN
         else:
-            question = (*_mark(exchange, reader), Text(Origin.PERSON, exchange.question))
+            question = (
+                *_mark(exchange, reader),
+                *attached(exchange.files),
+                Text(Origin.PERSON, exchange.question),
+            )
             reply = render(Text(Origin.ASSISTANT, answer))
             if exchange.mode == "sentence" and exchange.answer:
                 origin = Origin.OUTSIDE if exchange.untrusted else Origin.SKILL
                 question, reply = (*question, Text(origin, answer)), _GIVEN
         messages += [UserMessage(render(*question)), AssistantMessage(reply)]
     return tuple(messages)
+
+
+def attached(files: Iterable[ChatFile]) -> tuple[Text, ...]:
+    """Return the files of a message as the texts of strangers that they may be."""
+    return tuple(Text(Origin.OUTSIDE, each.text or _SHOWN_THEN, each.name) for each in files)
 
 
 def client_tools(request: ChatRequest) -> tuple[ToolSpec, ...]:

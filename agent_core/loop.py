@@ -30,6 +30,7 @@ from agent_core.tools.text_tools import Screen, printed_calls
 from agent_core.tools.toolset import ToolOutcome, Toolset, failed
 from agent_core.turn import Emit, TurnContext, TurnLimits
 from contracts.chat import (
+    ChatImage,
     ClientCall,
     Mode,
     Notice,
@@ -68,6 +69,8 @@ class TurnRequest:
         client_tools: Tools that the client runs. The model gets them in place of the toolset, and the turn
             ends where it calls one.
         steps: What it did with them already.
+        attached: Texts that came with the message.
+        images: Pictures likewise.
     """
 
     turn: str
@@ -80,6 +83,8 @@ class TurnRequest:
     mode: Mode = "online"
     client_tools: tuple[ToolSpec, ...] = ()
     steps: tuple[Message, ...] = ()
+    attached: tuple[Text, ...] = ()
+    images: tuple[ChatImage, ...] = ()
 
 
 async def run_turn(
@@ -166,7 +171,8 @@ class _Turn:
     async def _converse(self) -> None:
         request = self._request
         context = (request.context, EMPTY) if request.context else ()
-        question = UserMessage(render(*context, Text(Origin.PERSON, request.message)))
+        said = (*context, *request.attached, Text(Origin.PERSON, request.message))
+        question = UserMessage(render(*said), request.images)
         messages: list[Message] = [question, *request.steps]
         try:
             await self._work(messages)

@@ -15,6 +15,13 @@ MAX_NAME_COMPARED: Final = 100
 LEAST_ABBREVIATION: Final = 4
 """Letters from which on a name that begins so is near, however much longer it is."""
 
+MAX_FILES: Final = 4
+"""Files of one message, and as many pictures."""
+MAX_FILE_TEXT: Final = 32_000
+"""Characters of the files of a message, as many as of itself: some 8,000 tokens of each later question."""
+MAX_IMAGE: Final = 900_000
+"""Characters of a picture in base64; a body of the API has 1 MiB. Pages send smaller ones."""
+
 # Traces.
 
 MAX_SPAN_DETAIL: Final = 4_000

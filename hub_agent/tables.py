@@ -18,6 +18,7 @@ class TurnRow(Table, table=True):
     Attributes:
         through: What the device or the login of the broker that asked is known by, where one did.
         origin: See `contracts.chat.Exchange`.
+        files: See `contracts.chat.ChatFile`; the turn is ``untrusted`` where there are any.
         instance: The hub process that runs it; empty for a turn that a device pushed.
         outcome: See `contracts.chat.TurnRecord`; likewise ``reason`` and ``replaced_by``.
     """
@@ -41,6 +42,9 @@ class TurnRow(Table, table=True):
     did: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
     untrusted: bool = False
     origin: str = Field(default="person", sa_column_kwargs={"server_default": "person"})
+    files: list[dict[str, str]] = Field(
+        default_factory=list, sa_column=Column(JSON, nullable=False, server_default="[]")
+    )
     state: str
     instance: str
     at: datetime = Field(sa_type=Moment)

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
 from chat.conversations import confirm
-from contracts.chat import ChatRequest, ConfirmationWanted, TurnError, TurnEvent, TurnFinal
+from contracts.chat import ChatFile, ChatRequest, ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.errors import GatewayError, StrawberryError
 from contracts.validation import validated
 from contracts.wire import Json, Part
@@ -40,6 +40,7 @@ class Feed:
     user: str
     conversation: str
     question: str
+    files: tuple[ChatFile, ...] = ()
     turn: str = field(default_factory=uuid7)
     events: list[FeedEvent] = field(default_factory=list)
     _open: dict[str, float] = field(default_factory=dict)
@@ -135,14 +136,17 @@ class Feeds:
         agent: str = "assistant",
         device: str | None = None,
         replaces: str | None = None,
+        attached: Sequence[Mapping[str, str]] = (),
     ) -> Feed:
         """Begin a turn.
 
         Args:
             device: Name of the current device.
             replaces: Id of the turn whose place it takes.
+            attached: Each a `ChatFile` or a `ChatImage`.
         """
-        feed = Feed(user, conversation, question)
+        names = tuple(ChatFile(name=each["name"], text=each.get("text", "")) for each in attached)
+        feed = Feed(user, conversation, question, names)
         request: dict[str, Json] = {
             "message": question,
             "agent": agent,
@@ -151,6 +155,8 @@ class Feeds:
             "device": device,
             "can_confirm": True,
             "replaces": replaces,
+            "files": [dict(each) for each in attached if "data" not in each],
+            "images": [dict(each) for each in attached if "data" in each],
         }
         self._feeds.append(feed)
         self._tasks.create_task(self._run(feed, api, request), name=f"web: turn {feed.turn}")

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from agent_core import limits
-from agent_core.gateway.backend import Alive, Backend, Failed, Failure, Piece, ThoughtFilter
+from agent_core.gateway.backend import Alive, Backend, Failed, Failure, Piece, ThoughtFilter, no_pictures
 from agent_core.gateway.protocol import (
     Completed,
     FellBack,
@@ -141,6 +141,9 @@ class FallbackGateway:
         """Ask one model; yields nothing where it gave no answer, and then adds to the failures."""
         name, answer, clock, remarks = model.entry.name, _Answer(), _Clock(model.entry), list[Remark]()
         at.note(provider=model.entry.provider, model=model.entry.model)
+        if request.has_images and model.entry.images is False:
+            failures.append(no_pictures(model))
+            return
         asking = self._backends[name].ask(request.for_mode(model.entry.tools), model)
         async with aclosing(asking) as pieces:
             while not isinstance(piece := await clock.next_of(pieces), Failed):

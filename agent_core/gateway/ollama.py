@@ -19,6 +19,7 @@ from agent_core.gateway.backend import (
     Failure,
     Piece,
     broken,
+    no_pictures,
     parsed_arguments,
     refused,
     unreachable,
@@ -141,6 +142,8 @@ class OllamaBackend:
     def __init__(self, clients: "dict[str, ollama.AsyncClient]") -> None:
         self._clients = clients
         self._sizes: dict[str, ContextSize] = {}
+        self._blind: set[str] = set()
+        """Names of entries whose model takes no pictures."""
 
     async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
         """See ``backend.Backend.ask``."""
@@ -150,6 +153,9 @@ class OllamaBackend:
         entry, reply = model.entry, _Reply(model)
         try:
             context = await self._context(request, entry)
+            if request.has_images and entry.name in self._blind and not entry.images:
+                yield Failed(no_pictures(model))
+                return
             chunks = await self._chat(request, entry, context)
             if context.warning:
                 yield Remark(context.warning)
@@ -187,8 +193,10 @@ class OllamaBackend:
         """Return the context for a prompt; the trained length of a model is asked once."""
         known = self._sizes.get(entry.name)
         if known is None:
-            trained = context_length_of(await self._clients[entry.name].show(entry.model))
-            known = self._sizes[entry.name] = context_size_for(entry, trained)
+            shown = await self._clients[entry.name].show(entry.model)
+            if "vision" not in (shown.capabilities or ["vision"]):
+                self._blind.add(entry.name)
+            known = self._sizes[entry.name] = context_size_for(entry, context_length_of(shown))
         return known.take(request)
 
 
@@ -306,8 +314,9 @@ def _messages(request: ModelRequest) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
     for message in request.messages:
         match message:
-            case UserMessage(text):
-                made.append({"role": "user", "content": text})
+            case UserMessage(text, images):
+                shown = {"images": [each.data for each in images]} if images else {}
+                made.append({"role": "user", "content": text, **shown})
             case AssistantMessage(text, calls):
                 functions = [
                     {"name": call.name, "arguments": parsed_arguments(call.raw) or {}} for call in calls

@@ -178,8 +178,12 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 def _message(message: Message) -> dict[str, Any]:
     match message:
-        case UserMessage(text):
-            return {"role": "user", "content": text}
+        case UserMessage(text, images):
+            parts = [
+                {"type": "image_url", "image_url": {"url": f"data:{each.media_type};base64,{each.data}"}}
+                for each in images
+            ]
+            return {"role": "user", "content": [{"type": "text", "text": text}, *parts] if parts else text}
         case AssistantMessage(text, calls):
             said: dict[str, Any] = {"role": "assistant", "content": text or None}
             if calls:

@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from agent_core.models.entries import Models, ToolMode
 from agent_core.provenance import EMPTY, Prompt
+from contracts.chat import ChatImage
 from contracts.wire import Json
 
 
@@ -40,9 +41,14 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class UserMessage:
-    """What a person said, or material for the model that is marked with its origin."""
+    """What a person said, or material for the model that is marked with its origin.
+
+    Attributes:
+        images: Pictures that came with it.
+    """
 
     text: Prompt
+    images: tuple[ChatImage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,10 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     native: Offer | None = None
     models: tuple[str, ...] = ()
+
+    @property
+    def has_images(self) -> bool:
+        return any(isinstance(each, UserMessage) and each.images for each in self.messages)
 
     @property
     def all_tools(self) -> tuple[ToolSpec, ...]:

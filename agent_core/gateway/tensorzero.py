@@ -118,6 +118,8 @@ def render(entries: Sequence[ModelEntry]) -> str:
     that the rules and the messages are the same whichever way a model is asked.
     """
     blocks = ["[gateway]\nobservability.enabled = false\ndisable_pseudonymous_usage_analytics = true\n"]
+    # Pictures are stored nowhere.
+    blocks.append('[object_storage]\ntype = "disabled"\n')
     blocks += [_model(_variant(number), entry) for number, entry in enumerate(entries)]
     blocks.append(f'[functions.{_FUNCTION}]\ntype = "chat"\n')
     blocks += [
@@ -245,8 +247,12 @@ def _messages(messages: Sequence[Message]) -> list[Any]:
     made: list[dict[str, Any]] = []
     for message in messages:
         match message:
-            case UserMessage(text):
+            case UserMessage(text, images):
                 role, blocks = "user", [{"type": "text", "text": text}]
+                blocks += [
+                    {"type": "file", "file_type": "base64", "mime_type": each.media_type, "data": each.data}
+                    for each in images
+                ]
             case AssistantMessage(text, calls):
                 role, blocks = "assistant", [{"type": "text", "text": text}] if text else []
                 blocks += [_call_block(call) for call in calls]

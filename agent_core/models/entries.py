@@ -46,6 +46,7 @@ class ModelEntry(BaseModel):
             that ends in ``/v1`` means its OpenAI-compatible API, which takes no ``num_ctx``.
         api_key_env: Variable that holds the key; None where the server asks for none.
         tools: ``native`` for small models, which write code badly.
+        images: Whether it takes pictures; None where it is not known, so that it is asked.
         max_output_tokens: Most tokens of one answer.
         max_context_tokens: Most tokens of a context that Ollama is asked to make room for; each costs
             memory. None: as many as a prompt needs, up to what the model was trained for.
@@ -68,6 +69,7 @@ class ModelEntry(BaseModel):
     base_url: str | None = None
     api_key_env: VariableName | None = None
     tools: ToolMode = "code"
+    images: bool | None = None
     max_output_tokens: Annotated[int, Field(gt=0)] = 4096
     max_context_tokens: Annotated[int, Field(ge=1024)] | None = None
     first_token_s: Annotated[float, Field(gt=0)] = 15.0

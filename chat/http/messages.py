@@ -4,6 +4,8 @@ OpenAI's and Ollama's clients send all of it each time: the last message of a pe
 before it history, and what follows it the steps that the model took with the program's own tools.
 """
 
+import re
+from base64 import b64decode
 from collections import deque
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
@@ -26,6 +28,10 @@ from contracts.validation import explain
 from contracts.wire import Json, Part
 
 _TEXTS: Final = ("text", "input_text", "output_text")
+_ATTACHED: Final = ("image_url", "input_image", "file", "input_file")
+_DATA_URL: Final = re.compile(r"data:([a-zA-Z0-9.+/-]{3,100})(?:;charset=[\w-]+)?;base64,([A-Za-z0-9+/=]+)")
+_BEGINNINGS: Final = {"iVBOR": "png", "/9j/": "jpeg", "R0lG": "gif", "UklG": "webp"}
+"""First characters of pictures in base64, and their type."""
 
 Stops = Annotated[list[str], Field(max_length=16)] | str
 """Where a client wants an answer to end: each text is looked for in each piece of it."""
@@ -72,12 +78,52 @@ class ChatMessage(ForeignPart):
         """The text.
 
         Raises:
-            InvalidMessage: If there is anything but text.
+            InvalidMessage: If there is anything but text, pictures and files.
         """
         parts = self.content if isinstance(self.content, list) else [{"type": "text", "text": self.content}]
-        if self.images or any(part.get("type") not in _TEXTS for part in parts):
-            raise InvalidMessage("the assistant takes text only", hint="Leave images and sound out.")
-        return "".join(str(part.get("text") or "") for part in parts)
+        if any(part.get("type") not in (*_TEXTS, *_ATTACHED) for part in parts):
+            raise InvalidMessage("the assistant takes text, pictures and text files", hint="Leave sound out.")
+        return "".join(str(part.get("text") or "") for part in parts if part.get("type") in _TEXTS)
+
+    @property
+    def attached(self) -> dict[str, Any]:
+        """Pictures and files, as the members of a `ChatRequest`.
+
+        Raises:
+            InvalidMessage: If one has another form, or is no text.
+        """
+        parts = self.content if isinstance(self.content, list) else []
+        found = [_attached(part) for part in parts if part.get("type") in _ATTACHED]
+        # Ollama's clients send no type.
+        found += [_attached({"type": "input_image", "image_url": _as_url(str(each))}) for each in self.images]
+        return {
+            "files": [each for each in found if "text" in each],
+            "images": [each for each in found if "text" not in each],
+        }
+
+
+def _as_url(data: str) -> str:
+    kind = next((kind for begin, kind in _BEGINNINGS.items() if data.startswith(begin)), "unknown")
+    return f"data:image/{kind};base64,{data}"
+
+
+def _attached(part: dict[str, Json]) -> dict[str, str]:
+    """Read a picture or a file of OpenAI's APIs."""
+    inner = part.get("image_url") or part.get("file") or part
+    given = inner if isinstance(inner, dict) else {"url": inner}
+    sent = _DATA_URL.fullmatch(str(given.get("url") or given.get("file_data") or ""))
+    if sent is None:
+        raise InvalidMessage(
+            "a picture or a file is sent as a data URL in base64",
+            hint="data:image/png;base64,… The hub fetches nothing from other addresses.",
+        )
+    name = str(given.get("filename") or "")[:120]
+    if sent[1].startswith("image/"):
+        return {"name": name or "picture", "media_type": sent[1], "data": sent[2]}
+    try:
+        return {"name": name or "file", "text": b64decode(sent[2], validate=True).decode()}
+    except ValueError:
+        raise InvalidMessage("the file is no text in UTF-8", hint="Send text, or a picture.") from None
 
 
 class OfferedTool(ForeignPart):
@@ -123,7 +169,7 @@ def chat_request(
             notes=f"The client program asks: {notes[: limits.MAX_NOTES]}" if notes.strip() else "",
             tools=tuple(tools),
             steps=tuple(steps),
-            **given,
+            **(given | messages[asked].attached),
         )
     except ValidationError as error:
         raise InvalidMessage(explain(error, what="field")) from None

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter
 
+from contracts import limits
 from contracts.errors import NotFound
 from contracts.names import Token
 from contracts.wire import Json, Part, Phrased, PhraseText, Timestamp, Wire
@@ -57,6 +58,34 @@ def unknown_agent(name: str, known: Iterable[str]) -> NotFound:
     )
 
 
+class ChatFile(Part):
+    """A file that came with a question; of a picture its name alone is kept.
+
+    Attributes:
+        text: A stranger may have written it.
+    """
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=120)]
+    text: Annotated[str, StringConstraints(max_length=limits.MAX_FILE_TEXT)] = ""
+
+
+class ChatImage(Part):
+    """A picture for a model that takes them.
+
+    Attributes:
+        data: In base64.
+    """
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=120)] = "picture"
+    media_type: Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
+    data: Annotated[
+        str, StringConstraints(pattern=r"^[A-Za-z0-9+/]+={0,2}$", min_length=4, max_length=limits.MAX_IMAGE)
+    ]
+
+
+Files = Annotated[tuple[ChatFile, ...], Field(max_length=2 * limits.MAX_FILES)]
+
+
 class Exchange(Part):
     """A question and its answer.
 
@@ -69,6 +98,7 @@ class Exchange(Part):
         untrusted: Whether text from outside the home came into the turn.
         origin: Who says that it took place: for ``person`` the record itself, for ``device`` the device on
             which it claims to have been, for ``outside`` a client program.
+        files: What came with the question, pictures as their names.
     """
 
     question: str
@@ -81,6 +111,7 @@ class Exchange(Part):
     ] = ()
     untrusted: bool = False
     origin: Literal["person", "device", "outside"] = "person"
+    files: Files = ()
 
 
 class TurnRecord(Exchange, Phrased):
@@ -133,6 +164,12 @@ def _as_hearsay(history: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
     return tuple(exchange.model_copy(update={"origin": "outside"}) for exchange in history)
 
 
+def _bounded(files: tuple[ChatFile, ...]) -> tuple[ChatFile, ...]:
+    if sum(len(each.text) for each in files) > limits.MAX_FILE_TEXT:
+        raise ValueError(f"the files of a message may have {limits.MAX_FILE_TEXT:,} characters together")
+    return files
+
+
 class ClientTool(Part):
     """A tool of a client program, which the program runs itself.
 
@@ -181,6 +218,8 @@ class ChatRequest(Wire):
         tools: The client's own tools. The model gets them in place of all others, and its calls are given to
             the client; nothing is run here.
         steps: Those calls so far with their results, where the client goes on after them.
+        files: Text files that come with the message.
+        images: Pictures likewise; they are shown to the model of this turn and not kept.
     """
 
     kind: Literal["chat"] = "chat"
@@ -195,6 +234,17 @@ class ChatRequest(Wire):
     replaces: Token | None = None
     tools: Annotated[tuple[ClientTool, ...], Field(max_length=128)] = ()
     steps: Annotated[tuple[ClientStep, ...], Field(max_length=100)] = ()
+    files: Annotated[tuple[ChatFile, ...], Field(max_length=limits.MAX_FILES), AfterValidator(_bounded)] = ()
+    images: Annotated[tuple[ChatImage, ...], Field(max_length=limits.MAX_FILES)] = ()
+
+    @property
+    def has_files(self) -> bool:
+        return bool(self.files or self.images)
+
+    @property
+    def kept_files(self) -> tuple[ChatFile, ...]:
+        """What is recorded: pictures as their names."""
+        return (*self.files, *(ChatFile(name=each.name) for each in self.images))
 
 
 class TextDelta(Part):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
-from agent_core.conversation import client_tools, messages_of, notes_of, steps_of, take_in
+from agent_core.conversation import attached, client_tools, messages_of, notes_of, steps_of, take_in
 from agent_core.finder import DirectoryCatalogue
 from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest as ModelTurn
@@ -103,7 +103,7 @@ class Assistant:
         confirmed = self.words.take(request, user=user.id, token=caller.claims.jti)
         if confirmed is not None:
             matched = allowed_sentence(confirmed.matched, agent.allow)
-        elif agent.acts_on_sentences and not request.steps:
+        elif agent.acts_on_sentences and not request.steps and not request.has_files:
             language = self.prompter.household(user).language
             meant = await self.registry.search.understand(
                 request.message,
@@ -275,7 +275,7 @@ class Assistant:
         turn.consent = self._consent(turn, caller)
         summary = read.beginning.summary
         take_in(turn.consent, history, reader=None, notes=turn.request.notes, summary=summary)
-        turn.consent.untrusted |= bool(turn.request.steps)
+        turn.consent.untrusted |= bool(turn.request.steps) or turn.request.has_files
         # "And in the hall?" is about what the message before was about.
         said = (*(exchange.question for exchange in history[-1:]), turn.request.message)
         asked = Asked(asker.user, said, turn.device, notes_of(turn.request))
@@ -291,6 +291,8 @@ class Assistant:
             device=turn.device,
             client_tools=client_tools(turn.request),
             steps=steps_of(turn.request),
+            attached=attached(turn.request.files),
+            images=turn.request.images,
         )
         gateway = self.agents.gateway(agent)
         toolset, native = None, None

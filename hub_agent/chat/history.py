@@ -27,7 +27,7 @@ from agent_core.provenance import Prompt
 from agent_core.search.embeddings import Embeddings, Similar, fused
 from agent_core.search.words import query_words
 from chat.tasks import supervise
-from contracts.chat import TurnRecord
+from contracts.chat import ChatFile, TurnRecord
 from contracts.errors import GatewayError, StorageError
 from hub_agent import limits
 from hub_agent.chat.conversations import turns_of, view_of
@@ -335,7 +335,8 @@ def _summary(row: SummaryRow | None) -> Summary | None:
 
 def _tokens(turn: TurnRecord) -> int:
     # Not as it is shown: a device may hand in megabytes, and each look at a history would mark all of them.
-    return estimate_tokens(turn.question) + estimate_tokens(turn.answer or "") + 2 * MESSAGE_TOKENS
+    files = sum(estimate_tokens(each.text) for each in turn.files)
+    return estimate_tokens(turn.question) + estimate_tokens(turn.answer or "") + files + 2 * MESSAGE_TOKENS
 
 
 async def _asked(gateway: Gateway, before: Summary | None, turns: Sequence[TurnRecord]) -> str:
@@ -345,6 +346,10 @@ async def _asked(gateway: Gateway, before: Summary | None, turns: Sequence[TurnR
             update={
                 "question": turn.question[: limits.MAX_SUMMARISED_TEXT],
                 "answer": turn.answer and turn.answer[: limits.MAX_SUMMARISED_TEXT],
+                "files": tuple(
+                    ChatFile(name=each.name, text=each.text[: limits.MAX_SUMMARISED_TEXT])
+                    for each in turn.files
+                ),
             }
         )
         for turn in turns

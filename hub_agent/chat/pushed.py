@@ -68,6 +68,7 @@ class Push:
             "answer": turn.answer,
             "mode": turn.mode,
             "did": list(turn.did),
+            "files": [each.model_dump() for each in turn.files],
             "untrusted": turn.untrusted,
             "state": "finished" if turn.state == "finished" else "cancelled",
             "outcome": _outcome_of(turn),

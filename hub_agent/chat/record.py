@@ -23,7 +23,7 @@ from sqlmodel import Session, col, delete, select, update
 
 from chat.service import unknown_conversation
 from chat.turns import Turn, Turns, came_before, cancelled_before
-from contracts.chat import ConversationSummary, TurnRecord, TurnState
+from contracts.chat import ChatFile, ConversationSummary, TurnRecord, TurnState
 from contracts.errors import Conflict, Forbidden, NotFound, StorageError, TooManyRequests
 from contracts.rates import TokenBuckets
 from hub_agent import limits
@@ -102,7 +102,8 @@ class ConversationRecord:
                 if through is not None and not may_join(session, turn.user, name, through):
                     raise unknown_conversation(turn.conversation)
                 if not turn.counted:
-                    self._volume.spend(_key(turn), rows=1, size=_size(turn.request.message))
+                    asked = _size(turn.request.message, files=turn.request.files)
+                    self._volume.spend(_key(turn), rows=1, size=asked)
                     turn.counted = True
                 if turn.request.replaces is not None:
                     _replace(session, turn, turn.request.replaces)
@@ -114,6 +115,8 @@ class ConversationRecord:
                     through=turn.through,
                     agent=turn.request.agent,
                     question=turn.request.message,
+                    files=[each.model_dump() for each in turn.request.kept_files],
+                    untrusted=turn.request.has_files,
                     state="running",
                     instance=self._instance,
                     at=next_moment(session, turn.user, turn.conversation),
@@ -350,7 +353,14 @@ class ConversationRecord:
                 update(TurnRow)
                 .where(*turns_of(user, conversation))
                 .values(
-                    conversation=None, question="", answer=None, did=[], device=None, problem="", at=now()
+                    conversation=None,
+                    question="",
+                    answer=None,
+                    did=[],
+                    files=[],
+                    device=None,
+                    problem="",
+                    at=now(),
                 )
             )
             for kind in (ConversationRow, SummaryRow):
@@ -390,7 +400,7 @@ class ConversationRecord:
         def work(session: Session, some: Sequence[TurnRecord]) -> list[str]:
             push = Push(session, user, device, through, some)
             new = [turn for turn in some if push.adds(turn)]
-            size = sum(_size(turn.question, turn.answer, *turn.did) for turn in new)
+            size = sum(_size(turn.question, turn.answer, *turn.did, files=turn.files) for turn in new)
             self._volume.spend(through, rows=len(new), size=size)
             return [turn.turn for turn in some if push.take(turn)]
 
@@ -433,8 +443,8 @@ def _key(turn: Turn) -> str:
     return turn.through or turn.holder
 
 
-def _size(*texts: str | None) -> int:
-    return sum(len(text.encode()) for text in texts if text)
+def _size(*texts: str | None, files: Iterable[ChatFile] = ()) -> int:
+    return sum(len(text.encode()) for text in (*texts, *(each.text for each in files)) if text)
 
 
 def record_of(row: TurnRow) -> TurnRecord:

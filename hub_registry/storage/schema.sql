@@ -93,6 +93,7 @@ CREATE TABLE turn (
     problem VARCHAR DEFAULT '' NOT NULL,
     reason VARCHAR DEFAULT '' NOT NULL,
     replaced_by VARCHAR,
+    files JSON DEFAULT '[]' NOT NULL,
     PRIMARY KEY (user, turn)
 );
 

@@ -22,7 +22,7 @@ from identity.files import make_private_directory
 
 T = TypeVar("T")
 
-HEAD: Final = "0009"
+HEAD: Final = "0010"
 """The revision of the tables, in the table of Alembic, which migrates them from the first release on."""
 _SCHEMA: Final = Path(__file__).parent / "schema.sql"
 _VERSION_TABLE: Final = "alembic_version"

@@ -1,5 +1,6 @@
 """Chat with the assistant: conversations, the turns of one, and the place to write."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -9,7 +10,7 @@ from nicegui import ui
 from chat import conversations
 from chat.conversations import cancel, list_conversations, show_conversation
 from contracts.answers.record import ConversationTurn
-from contracts.chat import ConversationSummary
+from contracts.chat import ChatFile, ConversationSummary
 from contracts.errors import Forbidden, NotFound
 from contracts.text import shortened
 from hub_agent.agents.operations import list_agents
@@ -20,6 +21,7 @@ from hub_server.system.models import list_models
 from hub_web import limits
 from hub_web.api import part
 from hub_web.feeds import Feed
+from hub_web.parts.files import Attachments
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Words, card, cut, empty, icon_button, note, refilled, row, stack
 from hub_web.parts.turns.turn import Replaced, TurnBox
@@ -145,7 +147,7 @@ class _Chat:
             if feed is not None and exchange.ended_at is None:
                 self._follow(feed)
                 continue
-            box = self._box(exchange.question, exchange.turn)
+            box = self._box(exchange.question, exchange.turn, exchange.files)
             box.show_recorded(exchange)
             if exchange.replaced_by is None:
                 fold = None
@@ -171,9 +173,9 @@ class _Chat:
         if len(found.exchanges) < limits.TURNS_SHOWN:
             button.delete()
 
-    def _box(self, question: str, turn: str) -> TurnBox:
+    def _box(self, question: str, turn: str, files: Sequence[ChatFile]) -> TurnBox:
         with self._thread:
-            return TurnBox(question, turn=turn, on_edit=self._edit, on_retry=self._retry)
+            return TurnBox(question, turn=turn, on_edit=self._edit, on_retry=self._retry, files=files)
 
     # -- saying something ---------------------------------------------------------------------------
 
@@ -186,12 +188,14 @@ class _Chat:
             devices = [each.name for each in there if each.state == "online"]
         with ui.element("form").classes("sb-composer").on("submit.prevent", self._send):
             self._note = ui.element("div").classes("sb-editing").props("role=status")
+            chosen = row().props("aria-live=polite")
             self._input = ui.textarea().props("autogrow borderless dense autofocus rows=1").classes("sb-grow")
             self._input.props["placeholder"] = self._input.props["aria-label"] = text("Message")
             self._input.props["maxlength"] = 32_000
             self._input.on("keydown", self._send, js_handler=_SEND)
             self._input.on("keydown.esc", view.showing(self._leave))
             with ui.element("div").classes("sb-composer-tools"):
+                self._attachments = Attachments(chosen)
                 self._agent = choice(text("Agent"), agents, agents[0])
                 self._agent.set_visibility(len(agents) > 1)
                 self._device = choice(text("I am at"), {"": text("no device"), **{d: d for d in devices}}, "")
@@ -211,9 +215,14 @@ class _Chat:
         if not said or self._running is not None:
             return
         self._input.value = ""
-        await self._say(said, replaces=self._replacing)
+        attached = self._attachments.take()
+        if self._replacing is not None:
+            attached += _texts_of(self._replacing)
+        await self._say(said, replaces=self._replacing, attached=attached)
 
-    async def _say(self, said: str, *, replaces: TurnBox | None = None) -> None:
+    async def _say(
+        self, said: str, *, replaces: TurnBox | None = None, attached: Sequence[Mapping[str, str]] = ()
+    ) -> None:
         if self._running is not None:
             view.notify(text("One after the other: an answer is on its way."), kind="info")
             return
@@ -235,13 +244,14 @@ class _Chat:
             agent=self._agent.value,
             device=self._device.value or None,
             replaces=replaces.turn if replaces is not None and replaces.is_kept else None,
+            attached=attached,
         )
         self._follow(feed)
         ui.run_javascript("strawberry.toEnd()")
 
     def _follow(self, feed: Feed) -> None:
         """Show a turn that runs."""
-        box = self._box(feed.question, feed.turn)
+        box = self._box(feed.question, feed.turn, feed.files)
         self._turns.append(box)
         self._set_running(feed)
 
@@ -306,7 +316,7 @@ class _Chat:
             said = text("This was done already and may be done again:\n{did}", did="\n".join(done))
             if not await view.ask(text("Ask again?"), said, yes=text("Ask again")):
                 return
-        await self._say(box.question, replaces=box)
+        await self._say(box.question, replaces=box, attached=_texts_of(box))
 
     async def _done(self, box: TurnBox) -> list[str]:
         """Return what a turn and those after it have changed, a line for each call."""
@@ -408,6 +418,11 @@ class _Conversations:
             view.go("/chat")
         else:
             await self.refresh()
+
+
+def _texts_of(box: TurnBox) -> list[dict[str, str]]:
+    """Return the files of a question that are kept; a picture is chosen again."""
+    return [each.model_dump() for each in box.files if each.text]
 
 
 def _title(title: str | None, asked: str) -> str:

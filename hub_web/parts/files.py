@@ -2,16 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from nicegui import ui
 
 from agent_core.sentences.responses import bytes_text
+from contracts.chat import ChatFile
 from contracts.errors import InvalidMessage, PasswordNeeded
+from contracts.limits import MAX_FILE_TEXT, MAX_FILES
 from contracts.wire import Json
 from hub_web import limits
-from hub_web.parts.layout import Words, row
+from hub_web.parts.layout import Words, badge, icon_button, refilled, row
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -52,6 +55,72 @@ class FileField:
             InvalidMessage: If none is chosen, or as the route says it.
         """
         await in_browser("send", path, self._file.html_id, self._sent.html_id)
+
+
+class Attachments:
+    """Button for pictures and text files that go with the next message, and what was chosen."""
+
+    def __init__(self, place: ui.element) -> None:
+        self._place = place
+        self._chosen: list[dict[str, str]] = []
+        self._input = ui.element("input").props("type=file multiple hidden tabindex=-1")
+        self._input.props["accept"] = "image/*,text/*,.csv,.json,.log,.md,.toml,.yaml,.yml"
+        self._input.props["id"] = self._input.html_id
+        self._input.on("change", view.showing(self._take))
+        button = icon_button("attach_file", text("Add a photo or a text file"))
+        button.on("click", js_handler=f"() => document.getElementById('{self._input.html_id}').click()")
+
+    def take(self) -> list[dict[str, str]]:
+        """Return what was chosen, which is then no longer."""
+        chosen, self._chosen = self._chosen, []
+        self._show()
+        return chosen
+
+    async def _take(self) -> None:
+        number = 0
+        most = MAX_FILE_TEXT - sum(len(each.get("text", "")) for each in self._chosen)
+        # One at a time: each is a message of the page's socket.
+        while len(self._chosen) < MAX_FILES:
+            call = f"strawberry.attachment({json.dumps(self._input.html_id)}, {number}, {most})"
+            answered = await view.client.run_javascript(f"return await {call}", timeout=limits.BUILD_S)
+            if not isinstance(answered, dict):
+                break
+            number += 1
+            given = {str(name): str(value) for name, value in answered.items()}
+            if code := given.get("code"):
+                self._refuse(given["name"], code)
+            else:
+                self._chosen.append(given)
+                most -= len(given.get("text", ""))
+        ui.run_javascript(f"document.getElementById({json.dumps(self._input.html_id)}).value = ''")
+        self._show()
+
+    def _refuse(self, name: str, code: str) -> None:
+        message = text("{name} is neither a picture nor a text file.", name=name)
+        if code == "long":
+            most = text.number(MAX_FILE_TEXT)
+            message = text("{name} is too long: {n} characters are the most.", name=name, n=most)
+        view.notify(message, kind="warning")
+
+    def _show(self) -> None:
+        with refilled(self._place):
+            for each in self._chosen:
+                with ui.element("span").classes("sb-badge sb-plain"):
+                    ui.icon("image" if "data" in each else "description")
+                    Words("span", each["name"])
+                    icon_button(
+                        "close", text("Leave {name} out", name=each["name"]), partial(self._leave_out, each)
+                    )
+
+    def _leave_out(self, file: dict[str, str]) -> None:
+        self._chosen.remove(file)
+        self._show()
+
+
+def file_badges(files: Iterable[ChatFile]) -> None:
+    """Show what came with a message."""
+    for each in files:
+        badge(each.name, icon="description" if each.text else "image")
 
 
 async def in_browser(function: str, *given: Any) -> None:

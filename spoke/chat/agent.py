@@ -288,6 +288,7 @@ class Agent:
         take_in(turn.consent, history, reader=turn.device, notes=turn.request.notes)
         # What the hub's skills brought in, this device cannot know before it has the hub's own entry: nor
         # where a sentence made the call, or the answer broke off and has no mode.
+        turn.consent.untrusted |= turn.request.has_files
         turn.consent.untrusted |= any(each.mode != "offline" and each.did for each in history)
         await self._local.run(
             turn, emit, history=history, beginning=beginning, can_act=can_act, caller=self._caller(turn)

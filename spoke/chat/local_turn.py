@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NoReturn
 
-from agent_core.conversation import messages_of, notes_of
+from agent_core.conversation import attached, messages_of, notes_of
 from agent_core.gateway.opening import LiveGateway, ModelState
 from agent_core.history import Beginning
 from agent_core.lazy import Lazy
@@ -119,6 +119,8 @@ class LocalAgent:
             ),
             device=known.id,
             mode="offline",
+            attached=attached(turn.request.files),
+            images=turn.request.images,
         )
         await run_turn(
             request,

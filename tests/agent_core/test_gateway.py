@@ -26,6 +26,7 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.models.entries import LOCAL_ONLY, Model, ModelEntry, Models, choose
 from agent_core.provenance import Prompt
+from contracts.chat import ChatImage
 from contracts.errors import GatewayError, NoModel
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedCall, ScriptedModel
 
@@ -115,6 +116,21 @@ async def test_a_whole_conversation_is_one_that_a_server_takes(serve: Serve, gat
     assert server.refused == []
     assert server.requests[0].results == ["1", "2"]
     assert server.requests[0].said("user") == ["Add.", "Again."]
+
+
+async def test_a_picture_goes_to_the_models_that_take_them(serve: Serve, gateway_to: OpenGateway) -> None:
+    picture = ChatImage(media_type="image/png", data="iVBORw0KGgo=")
+    request = ModelRequest("s", (UserMessage(Prompt("What is it?"), (picture,)),))
+    server = serve([Says(text="A cat.")])
+    async with gateway_to(server) as gateway:
+        assert text(await ask(gateway, request)) == "A cat."
+    _, shown = server.requests[0].messages[-1]["content"]
+    assert shown["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
+    blind = serve([])
+    async with gateway_to(blind, images=False) as gateway:
+        with pytest.raises(GatewayError, match=f"{blind.name} takes no pictures, only text"):
+            await ask(gateway, request)
+    assert blind.requests == []
 
 
 async def test_thoughts_are_never_shown(serve: Serve, gateway_to: OpenGateway) -> None:

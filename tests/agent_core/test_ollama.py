@@ -29,7 +29,7 @@ from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.models.ollama import ollama_address, open_ollama
 from agent_core.provenance import Prompt
-from contracts.chat import Notice, TurnEvent, TurnFinal
+from contracts.chat import ChatImage, Notice, TurnEvent, TurnFinal
 from contracts.errors import ConfigError, GatewayError, NotFound
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama
@@ -86,6 +86,14 @@ async def ask(gateway: Gateway, request: ModelRequest = QUESTION) -> list[Gatewa
 
 def text(events: list[GatewayEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextPart))
+
+
+async def test_a_picture_goes_only_to_a_model_that_has_eyes(ollama_with: Serve) -> None:
+    picture = ChatImage(media_type="image/png", data="iVBORw0KGgo=")
+    request = ModelRequest("s", (UserMessage(Prompt("What is it?"), (picture,)),))
+    async with asking(ollama_with([], models=[QWEN])) as gateway:
+        with pytest.raises(GatewayError, match="takes no pictures, only text"):
+            await ask(gateway, request)
 
 
 @pytest.mark.parametrize(

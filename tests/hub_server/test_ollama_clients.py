@@ -192,5 +192,5 @@ async def test_an_error_is_a_text(asking: ollama.AsyncClient, model: ScriptedMod
     with pytest.raises(ollama.ResponseError, match="sent an empty answer"):
         async for _ in await asking.chat("assistant", [{"role": "user", "content": "hello"}], stream=True):
             pass
-    with pytest.raises(ollama.ResponseError, match="text only"):
-        await asking.generate("assistant", "what is this?", images=[b"\x89PNG"])
+    with pytest.raises(ollama.ResponseError, match="must be 'image/png', 'image/jpeg'"):
+        await asking.generate("assistant", "what is this?", images=[b"no picture"])

@@ -10,6 +10,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.chat import (
+    ChatFile,
     ConfirmationWanted,
     Notice,
     SkillCalled,
@@ -27,6 +28,7 @@ from hub_web import limits
 from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
 from hub_web.parts.calls import as_question, human, show_call
+from hub_web.parts.files import file_badges
 from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
@@ -189,6 +191,7 @@ class TurnBox:
         turn: Its id.
         on_edit: Called with this, to change the question and ask again.
         on_retry: Likewise, to ask again.
+        files: What came with the question.
 
     Attributes:
         is_kept: Whether the hub has it in its record, as all turns that it did not refuse.
@@ -201,9 +204,11 @@ class TurnBox:
         turn: str,
         on_edit: Callable[["TurnBox"], Awaitable[Any]],
         on_retry: Callable[["TurnBox"], Awaitable[Any]],
+        files: Sequence[ChatFile] = (),
     ) -> None:
         self.turn = turn
         self.question = question
+        self.files = files
         self.is_kept = True
         self._did: list[str] = []
         self._on_edit, self._on_retry = on_edit, on_retry
@@ -215,6 +220,9 @@ class TurnBox:
             self.box.props["aria-label"] = text("Question and answer")
             with ui.element("div").classes("sb-question"):
                 Words("p", question)
+                if files:
+                    with row():
+                        file_badges(files)
             self._steps = Steps()
             self._cards = ui.element("div").classes("sb-cards")
             self._cards.props("aria-live=assertive")
