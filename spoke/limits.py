@@ -121,3 +121,10 @@ PACKAGES_REASON: Final = 1_000
 """Characters of what uv says, from its end."""
 PACKAGES_LOOK_S: Final = 2.0
 """How often a skill looks whether its packages have been installed."""
+
+# Skills of others that are installed.
+
+INSTALLED_FILES: Final = 2_000
+INSTALLED_BYTES: Final = 64 * 1024 * 1024
+"""Of one skill: models and data come as packages, or are fetched by the skill."""
+GIT_S: Final = 300.0

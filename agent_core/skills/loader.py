@@ -7,6 +7,7 @@ Each of these is a skill, in any of the folders given::
     skills/Lamp/lamp.py         also skills/LampSkill/lamp_skill.py
     skills/Lamp/skill.py
     skills/Lamp/main.py
+    skills/strawberry-lamp/lamp.py      any file that defines a skill, where none is called so
 
 Names that begin with ``_`` or ``.`` are left alone, so helpers may lie beside skills. A file may hold
 several skills. What is broken is reported, and everything else loads.
@@ -358,20 +359,20 @@ def _instance(owner: type, make_context: ContextFactory) -> object:
 
 def declared_skills(entry: Path) -> list[str]:
     """Return the names of the skills that a file or folder seems to define, without importing it."""
-    names: list[str] = []
-    for file in [entry] if entry.is_file() else sorted(entry.glob("*.py")):
-        try:
-            text = file.read_text(errors="replace")
-        except OSError:
-            continue
-        names += [
-            name
-            for name, bases in _CLASS.findall(text)
-            if name.endswith("Skill") or re.search(r"\bSkill\b", bases)
-        ]
+    files = [entry] if entry.is_file() else sorted(entry.glob("*.py"))
+    names = [name for file in files for name in _declared_in(file)]
     words = re.split(r"[^A-Za-z0-9]+", entry.stem)
     guess = "".join(word[:1].upper() + word[1:] for word in words).removesuffix("Skill") + "Skill"
     return [name for name in dict.fromkeys(names or [guess]) if _CLASS_NAME.match(name)][:_MOST_DECLARED]
+
+
+def _declared_in(file: Path) -> list[str]:
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        return []
+    classes = _CLASS.findall(text)
+    return [name for name, bases in classes if name.endswith("Skill") or re.search(r"\bSkill\b", bases)]
 
 
 def holds_skills(entry: Path) -> bool:
@@ -431,7 +432,9 @@ def _modules(entry: Path, name: str) -> Iterator[ModuleType]:
         sys.modules[name] = importlib.util.module_from_spec(package)
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", entry.name).lower()
     wanted = [entry.name, entry.name.lower(), snake, snake.removesuffix("_skill"), "skill", "main"]
-    present = {path.stem for path in entry.glob("*.py")}
+    present = {path.stem: path for path in sorted(entry.glob("*.py")) if holds_skills(path)}
+    # The folder of a repository is rarely called like its file.
+    wanted += [stem for stem, path in present.items() if _declared_in(path)]
     for stem in dict.fromkeys(wanted):
         if stem in present:
             yield importlib.import_module(f"{name}.{stem}")

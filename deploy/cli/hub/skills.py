@@ -33,6 +33,9 @@ _FILTERS: Final = ("q", "user", "device", "outcome", "since", "until", "limit")
 
 def list_skills(options: argparse.Namespace) -> None:
     """List every method of every device."""
+    if options.installed:
+        skill_packages.list_installed(options)
+        return
     empty = "No skill is registered yet. 'strawberry devices list' shows which devices there are."
     _print_skills(options, "/api/skills", empty=empty)
 
@@ -248,7 +251,8 @@ def register_exec(parser: Parser) -> None:
 def register_skills(parser: Parser) -> None:
     """Declare 'strawberry skills'."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    actions.add_parser("list", run=list_skills, hub=True)
+    command = actions.add_parser("list", run=list_skills, hub=True)
+    command.add_argument("--installed", action="store_true", help="only those that you installed here")
     command = actions.add_parser("search", run=search, hub=True)
     command.add_argument("query", metavar="WORD", nargs="+", help="what to look for")
     command = actions.add_parser("allow", run=allow, hub=True)
@@ -268,12 +272,7 @@ def register_skills(parser: Parser) -> None:
     command.add_argument("skill", help="for example CalculatorSkill")
     command.add_argument("devices", metavar="DEVICE", nargs="*", help="first one first")
     command.add_argument("--reset", action="store_true", help="forget the order")
-    command = actions.add_parser("packages", run=skill_packages.packages)
-    command.add_argument("name", help="its folder in the folder of your skills, for example vacuum")
-    command.add_argument(
-        "--build", action="store_true", help="allow packages without a wheel: building one runs its code"
-    )
-    command.add_argument("--yes", action="store_true", help="install them without a question")
+    skill_packages.register(actions)
     actions.add_parser("available", run=integrations.available)
     command = actions.add_parser("enable", run=integrations.enable)
     command.add_argument("name", help="as 'skills available' shows it, for example weather")

@@ -244,3 +244,9 @@ def test_hidden_and_foreign_files_are_left_alone(write, load):
     write("pictures/cat.txt", "text")
     write("__pycache__/lamp.py", "raise ValueError")
     assert load().problems == []
+
+
+def test_the_folder_of_a_repository_need_not_be_called_like_its_file(write, load):
+    write("strawberry-vacuum/setup.py", "raise SystemExit('not a skill')")
+    write("strawberry-vacuum/vacuum.py", "class VacuumSkill:\n    def clean(self): ...\n")
+    assert [skill.name for skill in load().skills] == ["VacuumSkill"]

@@ -1,0 +1,1 @@
+"""Skills of others: fetched, described without running them, installed, pinned by hash, and removed."""

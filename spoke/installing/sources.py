@@ -1,0 +1,155 @@
+"""Where skills of others come from: folders, archives, and commits of git repositories."""
+
+import io
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path, PurePosixPath
+from typing import IO, Final
+
+from contracts.errors import ConfigError
+from spoke import limits
+
+_GIT: Final = re.compile(r"git\+(?P<url>(?:https|ssh|file)://\S+)@(?P<commit>[0-9a-f]{40})")
+_BROKEN: Final = (tarfile.TarError, zipfile.BadZipFile)
+_SKIPPED: Final = ("__pycache__", "node_modules")
+_Files = Iterator[tuple[str, IO[bytes]]]
+
+
+def fetch(source: str, target: Path) -> Path:
+    """Copy a skill into an empty folder, bounded and without links; nothing of it runs.
+
+    Returns:
+        The folder that has the code: the only one of an archive, or the target itself.
+
+    Raises:
+        ConfigError: It cannot be had, or holds what a skill must not hold.
+    """
+    try:
+        _write(_files_of(source, target), target)
+    except (OSError, EOFError, ValueError, RuntimeError, zlib.error, *_BROKEN) as error:
+        raise ConfigError("{source} cannot be read: {reason}", source=source, reason=error) from None
+    inside = list(target.iterdir())
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else target
+
+
+def newest(source: str) -> str:
+    """Return a source with the newest commit, where it is a git repository.
+
+    Raises:
+        ConfigError: The repository cannot be reached.
+    """
+    git = _GIT.fullmatch(source)
+    if git is None:
+        return source
+    commit = _git("ls-remote", "--exit-code", "--", git["url"], "HEAD").split()[0].decode()
+    return f"git+{git['url']}@{commit}"
+
+
+def _files_of(source: str, target: Path) -> _Files:
+    path = Path(source)
+    if git := _GIT.fullmatch(source):
+        repository = str(target.with_name(f"{target.name}.git"))
+        try:
+            _git("init", "--quiet", "--bare", repository)
+            _git(
+                "-C",
+                repository,
+                "fetch",
+                "--quiet",
+                "--depth=1",
+                "--no-tags",
+                "--",
+                git["url"],
+                git["commit"],
+            )
+            # An archive, not a checkout: that would write links, and may run filters.
+            archive = io.BytesIO(_git("-C", repository, "archive", "--format=tar", git["commit"]))
+        finally:
+            shutil.rmtree(repository, ignore_errors=True)
+        return _of_tar(tarfile.open(fileobj=archive))
+    if path.is_dir():
+        return _of_folder(path)
+    if path.is_file():
+        return _of_zip(zipfile.ZipFile(path)) if zipfile.is_zipfile(path) else _of_tar(tarfile.open(path))
+    raise ConfigError(
+        "{source!r} is no folder, archive or commit",
+        source=source,
+        hint="Give a folder, a .zip or .tar.gz, or git+URL@COMMIT with all 40 digits of the commit.",
+    )
+
+
+def _of_folder(folder: Path) -> _Files:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [each for each in folders if not each.startswith(".") and each not in _SKIPPED]
+        for each in (*folders, *names):
+            path = Path(parent, each)
+            if not stat.S_ISREG(path.lstat().st_mode) and not stat.S_ISDIR(path.lstat().st_mode):
+                raise ValueError(f"{each} is a link or a device")
+        for each in names:
+            path = Path(parent, each)
+            yield path.relative_to(folder).as_posix(), path.open("rb")
+
+
+def _of_zip(archive: zipfile.ZipFile) -> _Files:
+    with archive:
+        for member in archive.infolist():
+            if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise ValueError(f"{member.filename} is a link or a device")
+            if not member.is_dir():
+                yield member.filename, archive.open(member)
+
+
+def _of_tar(archive: tarfile.TarFile) -> _Files:
+    with closing(archive):
+        for member in archive:
+            content = archive.extractfile(member) if member.isreg() else None
+            if content is not None:
+                yield member.name, content
+            elif not member.isdir():
+                raise ValueError(f"{member.name} is a link or a device")
+
+
+def _write(files: _Files, target: Path) -> None:
+    left, number = limits.INSTALLED_BYTES, 0
+    for name, stream in files:
+        with stream:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or re.search(r"[\\:\0]", name):
+                raise ValueError(f"{name} lies outside")
+            if any(each.startswith(".") or each in _SKIPPED for each in path.parts):
+                continue
+            content = stream.read(left + 1)
+        number += 1
+        left -= len(content)
+        if left < 0 or number > limits.INSTALLED_FILES:
+            raise ValueError(
+                f"it has more than {limits.INSTALLED_FILES:,} files or {limits.INSTALLED_BYTES // 2**20} MiB"
+            )
+        file = target / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+
+def _git(*arguments: str) -> bytes:
+    try:
+        return subprocess.run(
+            ["git", *arguments],
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:file"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limits.GIT_S,
+            check=True,
+        ).stdout
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.decode(errors="replace").strip()[-limits.PACKAGES_REASON :]
+        raise ConfigError("git failed: {reason}", reason=reason) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError("git failed: {reason}", reason=error) from None

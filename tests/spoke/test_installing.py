@@ -1,0 +1,158 @@
+"""Skills of others: fetched, shown, installed, updated and removed, as a person does it."""
+
+import io
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import ConfigError
+from deploy.cli.main import main
+from spoke import limits
+from spoke.installing.sources import fetch
+
+CODE = """
+import os
+from strawberry_skills import Skill, every, skill_method
+
+open(os.environ["STRAWBERRY_HOME"] + "/ran", "w")
+
+
+class VacuumSkill(Skill):
+    async def setup(self) -> None: ...
+
+    @skill_method(destructive=True, confirm=True)
+    def empty_bag(self) -> None: ...
+
+    @skill_method(read_only=True)
+    def status(self) -> str:
+        return "docked"
+
+    def clean(self) -> None: ...
+"""
+LATER = (
+    CODE.replace(", confirm=True", "")
+    + """
+    @every("5m")
+    def report(self) -> None: ...
+"""
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STRAWBERRY_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "strawberry-vacuum"
+    folder.mkdir()
+    (folder / "vacuum.py").write_text(CODE)
+    (folder / ".env").write_text("VACUUM_KEY=secret")
+    (folder / "pyproject.toml").write_text('[project]\nname = "vacuum"\nversion = "1.0"\n')
+    _git(folder, "init", "--quiet")
+    _git(folder, "add", ".")
+    _git(folder, "commit", "--quiet", "--message", "Begin")
+    return folder
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    done = subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_a_commit_is_shown_installed_updated_and_removed(
+    home: Path, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit = _git(repository, "rev-parse", "HEAD")
+    assert main(["skills", "install", f"git+{repository.as_uri()}@{commit}", "--yes"]) == 0
+    shown = capsys.readouterr().err
+    for line in (
+        "vacuum 1.0 from git+",
+        "+ VacuumSkill.empty_bag: destructive, confirm",
+        "+ VacuumSkill.status: read_only",
+        "+ VacuumSkill.clean: says not what it may do",
+    ):
+        assert line in shown
+    assert "setup" not in shown
+    assert sorted(each.name for each in (home / "skills" / "vacuum").iterdir()) == [
+        "pyproject.toml",
+        "vacuum.py",
+    ]
+
+    (repository / "vacuum.py").write_text(LATER)
+    _git(repository, "commit", "--quiet", "--all", "--message", "Go on")
+    assert main(["skills", "update", "vacuum", "--yes"]) == 0
+    shown = capsys.readouterr().err
+    assert "! VacuumSkill.empty_bag: destructive (was: destructive, confirm)" in shown
+    assert "+ VacuumSkill.report: runs by itself: every('5m')" in shown
+    assert "status" not in shown
+    assert not (home / "ran").exists()
+
+    (home / "skills" / "vacuum" / "more.py").touch()
+    assert main(["skills", "list", "--installed"]) == 0
+    assert "changed" in capsys.readouterr().out
+    assert main(["skills", "remove", "vacuum", "--yes"]) == 0
+    assert not list((home / "skills").iterdir())
+    assert main(["skills", "remove", "vacuum", "--yes"]) == 1
+
+
+def test_nothing_is_installed_without_a_yes_or_over_a_skill_of_ones_own(
+    home: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    main(["skills", "install", str(repository)])
+    assert not list((home / "skills").iterdir())
+    (home / "skills" / "vacuum").mkdir()
+    assert main(["skills", "install", str(repository), "--yes"]) == 1
+    assert not list((home / "skills" / "vacuum").iterdir())
+
+
+def _zip(path: Path, name: str, content: bytes = b"", mode: int = 0) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        member = zipfile.ZipInfo(name)
+        member.external_attr = mode << 16
+        archive.writestr(member, content)
+    return path
+
+
+def _tar(path: Path, name: str, kind: bytes) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, "/etc/passwd"
+        archive.addfile(member)
+    return path
+
+
+def test_archives_that_reach_outside_link_or_burst_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INSTALLED_BYTES", 1_000_000)
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "skill.py").symlink_to("/etc/passwd")
+    target = tmp_path / "target"
+    target.mkdir()
+    for source in (
+        _zip(tmp_path / "1.zip", "../out.py"),
+        _zip(tmp_path / "2.zip", "/tmp/out.py"),
+        _zip(tmp_path / "3.zip", "link.py", b"/etc/passwd", 0o120777),
+        _zip(tmp_path / "4.zip", "large.py", bytes(2_000_000)),
+        _tar(tmp_path / "5.tar.gz", "link.py", tarfile.SYMTYPE),
+        _tar(tmp_path / "6.tar.gz", "link.py", tarfile.LNKTYPE),
+        _tar(tmp_path / "7.tar.gz", "pipe", tarfile.FIFOTYPE),
+        _tar(tmp_path / "8.tar.gz", "../out.py", tarfile.REGTYPE),
+        linked,
+    ):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            fetch(str(source), target)
+    assert not list(target.iterdir())
+    for address in ("git+ext::sh@" + "a" * 40, "git+https://example.org/x@main", str(tmp_path / "none")):
+        with pytest.raises(ConfigError, match="no folder, archive or commit"):
+            fetch(address, target)
