@@ -301,6 +301,9 @@ class Engine:
         return visible_to(self.evaluations.registry.directory, row.owner, link)
 
     def _take(self, watched: Watched, name: str, sample: Sample) -> None:
+        if name not in watched.heard and watched.evaluator is not None and watched.row.note:
+            watched.row.note = ""  # What was wrong with its values when it was made is over.
+            self._unsaved[watched.row.name] = watched.row
         watched.heard.add(name)
         if watched.evaluator is not None:
             value = field_of(sample.value, watched.sources[name].path)

@@ -1,16 +1,19 @@
 """Values of watchers by the ids that the world prints, and what a mistyped topic may have meant."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping
 
 from agent_core.search.targets import AnyDirectory
 from contracts import topics
 from contracts.phrases import Phrase
 from contracts.validation import did_you_mean
+from contracts.wire import Json
 from hub_live.topics import Feed
 from hub_live.topics.values import visible_to
 from hub_live.watchers.decisions.model import Seen
-from hub_live.watchers.definition import WatcherRequest, sources_of
+from hub_live.watchers.definition import WatchedValue, WatcherRequest, sources_of
 from hub_live.watchers.tables import WatcherRow
+from hub_live.world import World
 from hub_registry.devices.directory import Directory
 
 
@@ -36,14 +39,42 @@ def resolved(request: WatcherRequest, devices: AnyDirectory, owner: str) -> Watc
     return request.model_copy(update={"topics": sources})
 
 
-async def mistaken(row: WatcherRow, seen: Mapping[str, Seen], feed: Feed, directory: Directory) -> str:
-    """Return which state has no value while its device has one of a similar name; empty where none is."""
+async def mistaken(
+    row: WatcherRow, seen: Mapping[str, Seen], feed: Feed, directory: Directory, world: World
+) -> str:
+    """Return which value is not there while one of a similar name is; empty where none is."""
     for name, source in sources_of(row).items():
-        place = topics.STATE.place(source.topic) if source.link == "bus" else None
-        if place is None or seen[name].age_s is not None:
+        if source.ask is not None or feed.refusal(source.topic, source.link):
             continue
-        sees = visible_to(directory, row.owner, source.link)
-        known = await feed.fetch(topics.STATE.filter(device=place["device"]), source.link)
-        if near := did_you_mean(source.topic, [each.topic for each in known if sees(each.topic)]):
-            return Phrase("there is no value of {name} yet{near}", name=source.topic, near=near)
+        written = _written(source, source.topic)
+        if seen[name].age_s is None:
+            sees = visible_to(directory, row.owner, source.link)
+            known = {each.topic for each in await feed.fetch(_beside(source), source.link)}
+            known |= {each.topic for each in world.entities.list() if each.topic and each.link == source.link}
+            names = [_written(source, topic) for topic in known if sees(topic)]
+            # A home has thousands of them.
+            if near := await asyncio.to_thread(did_you_mean, written, names):
+                return Phrase("there is no value of {name} yet{near}", name=written, near=near)
+        elif seen[name].value is None and (last := feed.latest(source.topic, source.link)) is not None:
+            near = did_you_mean(source.value or "", _paths(last.value))
+            if near:
+                return Phrase("{name} has no {value!r}{near}", name=written, value=source.value, near=near)
     return ""
+
+
+def _beside(source: WatchedValue) -> str:
+    """Return the filter of the topics that may have been meant."""
+    place = topics.STATE.place(source.topic) if source.link == "bus" else None
+    if place is not None:
+        return topics.STATE.filter(device=place["device"])
+    return "#" if source.link == "home_assistant" else f"{source.topic.partition('/')[0]}/#"
+
+
+def _written(source: WatchedValue, topic: str) -> str:
+    return topic.replace("/", ".", 1) if source.link == "home_assistant" else topic
+
+
+def _paths(value: Json, depth: int = 3) -> Iterator[str]:
+    for name, each in value.items() if isinstance(value, dict) and depth else ():
+        yield name
+        yield from (f"{name}.{path}" for path in _paths(each, depth - 1))

@@ -113,7 +113,8 @@ class Watchers:
             await self.evaluations.propose(row, seen)
         elif row.predicate is not None:
             row.note = problem_of(row.predicate, seen, self.evaluations.clock) or ""
-        row.note = row.note or await mistaken(row, seen, self.feed, self.registry.directory)
+        mistake = await mistaken(row, seen, self.feed, self.registry.directory, self.world)
+        row.note = mistake or row.note
         needs_look = request.predicate is None and not request.then
         is_active = not as_draft and not needs_look and (by.may_confirm or not allow)
         if is_active:

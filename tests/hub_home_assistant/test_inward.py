@@ -196,6 +196,10 @@ async def test_who_watches_or_records_what_assist_does_not_have_is_told_once(hom
         watcher = {"topics": {"lamp": {**light, "value": "state"}}, "predicate": "lamp == 'on'"}
         body = {"name": "lit", "instruction": "Tell me.", **watcher}
         assert (await client.post("/api/watchers", json=body)).json()["note"] == why
+        wrong = {**body, "name": "wrong", "topics": {"lamp": {**light, "topic": "ligt/ceiling_down"}}}
+        made = (await client.post("/api/watchers", json=wrong)).json()
+        assert made["note"].endswith("ligt.ceiling_down yet; did you mean 'light.ceiling_down'?")
+        await client.delete("/api/watchers/wrong")
         await client.post("/api/captures", json={"topics": [light], "path": "lamp.jsonl"})
         for _ in range(2):
             await announce_missing_values(live.without_values(), events)

@@ -424,3 +424,24 @@ async def test_protocol_buffers_are_decoded_by_the_settings(tmp_path: Path) -> N
         await device.spoke.link.publish(topic, b"\x09" + struct.pack("<d", 230.5))
         (sample,) = await samples(client, "latest", topic=topic)
         assert sample["value"] == {"watts": 230.5}
+
+
+async def test_a_watcher_of_a_mistyped_topic_or_value_gets_the_nearest(beside: Home) -> None:
+    topic = "zigbee2mqtt/kitchen"
+    async with beside.client() as client:
+        payload: Any = {"climate": {"temperature": 21}}
+        await beside.hub.live.feed.publish(topic, payload, link="home", retain=True)
+
+        async def note(topic: str, path: str) -> str:
+            value = {"topic": topic, "value": path, "link": "home"}
+            body = {"name": "warm", "topics": {"temp": value}, "predicate": "temp > 30"}
+            made = await client.post("/api/watchers", json={**body, "then": [{"notify": "Warm"}]})
+            await client.delete("/api/watchers/warm")
+            return str(made.json()["note"])
+
+        path = "climate.temperature"
+        assert await note("zigbee2mqtt/kitchne", path) == (
+            f"there is no value of zigbee2mqtt/kitchne yet; did you mean '{topic}'?"
+        )
+        assert await note(topic, "temperatur") == f"{topic} has no 'temperatur'; did you mean '{path}'?"
+        assert await note(topic, path) == ""
