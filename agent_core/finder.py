@@ -24,7 +24,7 @@ from agent_core.search.words import STOP_WORDS, name_words, query_words
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.intents import Home
 from agent_core.sentences.templates import short_texts, spoken_sentence
-from agent_core.sentences.understanding import Said, Understanding
+from agent_core.sentences.understanding import Rules, Said, Understanding
 from contracts.chat.vocabulary import MAX_SENTENCES, Vocabulary
 from contracts.wire import Json
 
@@ -184,6 +184,7 @@ class SkillFinder:
             is_connected=self._is_connected,
             hears=self._hears(user),
             on_problem=self._on_problem,
+            user=user,
         )
         self.sync()
         return await self._understanding.meaning(said, is_patient=patient)
@@ -196,6 +197,10 @@ class SkillFinder:
         """Set what knows the entities of Home Assistant; again where they changed."""
         self._understanding.intents.home = home
         self._understanding.intents.changed()
+
+    def set_rules(self, rules: Rules) -> None:
+        """Set what finds the call that makes a rule of a sentence."""
+        self._understanding.rules = rules
 
     @property
     def languages(self) -> list[str]:

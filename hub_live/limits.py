@@ -18,6 +18,14 @@ ASKS_AT_ONCE: Final = 16
 """Methods that are asked at the same time, of all watchers."""
 MOST_ASKED: Final = 16 * 1024
 """Bytes of an answer: a watcher compares numbers and words."""
+MOST_SENTENCE: Final = 300
+"""Characters of a sentence that a watcher is made of; patterns look at no longer one."""
+MOST_PROPOSALS: Final = 100
+"""Proposals that wait for a yes."""
+PLANNED_VALUES: Final = 40
+PLANNED_CALLS: Final = 12
+"""Values and methods that a model sees which makes a watcher of a sentence: some 2,000 tokens."""
+NEAREST_SHAPES: Final = 3
 RULE_ACTIONS: Final = 360
 """Calls of a watcher without a model in an hour, where it names no other number: a light at each motion."""
 RULE_RUNS: Final = (30, 1.0)

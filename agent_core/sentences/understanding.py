@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -26,6 +26,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Meaning = SentenceCall | SentenceChoice | None
+Rules = Callable[[str, str, str | None], Awaitable[SentenceCall | None]]
+"""Gets what was said, its language, and the id of the person."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Said:
         current: Id of the current device.
         here: The area of the current device.
         is_connected: See `SentenceIndex.match`; so are the other functions.
+        user: Id of the person, where there are several.
     """
 
     text: str
@@ -46,6 +49,7 @@ class Said:
     is_connected: Callable[[str], bool]
     hears: Hears
     on_problem: OnProblem
+    user: str | None = None
 
 
 class Understanding:
@@ -53,10 +57,12 @@ class Understanding:
 
     Attributes:
         intents: What everyday sentences can mean.
+        rules: Finds the call that makes a rule of a sentence that no other one fits.
     """
 
     def __init__(self, declared: SentenceIndex) -> None:
         self.intents = IntentIndex()
+        self.rules: Rules | None = None
         self._declared = declared
         self._books: OrderedDict[str, Phrasebook | None] = OrderedDict()
         self._loading: dict[str, asyncio.Future[Phrasebook | None]] = {}
@@ -83,6 +89,8 @@ class Understanding:
         for language in languages:
             if (found := self._match(said, said.text, language)) is not None:
                 return found
+        if self.rules is not None and (found := await self.rules(said.text, said.language, said.user)):
+            return found
         return await self._near(said, book) if book is not None else None
 
     async def warm(self, language: str) -> None:

@@ -204,6 +204,18 @@ class TraceEntry(Phrased):
     values: dict[str, Json]
 
 
+class ProposedWatcher(Phrased):
+    """A watcher that is not made yet.
+
+    Attributes:
+        sentence: What it would do, with the values as they are now; see `WatcherSummary`.
+        watcher: The request that makes it.
+    """
+
+    sentence: PhraseText
+    watcher: dict[str, Json]
+
+
 class CheckedPredicate(Phrased):
     """What another predicate would be worth now; see `Watchers.check`."""
 

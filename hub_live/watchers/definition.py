@@ -184,7 +184,7 @@ class WatcherRequest(Strict):
             named: dict[str, Any] = {}
             for each in given:
                 topic = each.get("topic") or each.get("ask") if isinstance(each, dict) else each
-                named[_free_name(str(topic), named)] = each
+                named[free_name(str(topic), named)] = each
             given = named
         if isinstance(given, str):
             raise ValueError('they are a list, or by name as {"disk": "devices/nas/…"}, not text')  # noqa: TRY004 - pydantic
@@ -312,7 +312,8 @@ def topics_json(sources: Mapping[str, WatchedValue]) -> dict[str, Any]:
     return {name: source.model_dump(exclude_none=True) for name, source in sources.items()}
 
 
-def _free_name(topic: str, taken: dict[str, Any]) -> str:
+def free_name(topic: str, taken: Mapping[str, Any]) -> str:
+    """Return a name for the value of a topic or an id that no other one has."""
     base = (
         re.sub(r"\W+", "_", topic.rpartition("/" if "/" in topic else ".")[2], flags=re.ASCII).strip("_")[:28]
         or "value"

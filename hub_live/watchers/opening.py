@@ -22,6 +22,7 @@ from hub_live.watchers.decisions.trace import Traces
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.predicates import Clock
 from hub_live.watchers.watchers import Watchers
+from hub_live.watchers.words.proposals import Proposals
 from hub_live.world import World
 from hub_registry.registry import Registry
 
@@ -62,11 +63,13 @@ async def open_watchers(
             feed=feed,
             recordings=Recordings(feed, captures, settings.watchers),
             world=world,
+            proposals=Proposals(registry.search, evaluations),
             registry=registry,
             settings=settings,
         )
         stack.callback(feed.on_gap(engine.gap))
         stack.callback(link.on_connected(watchers.announce))
+        registry.search.set_rules(watchers.meant)
         await watchers.load()
         await watchers.announce()
         supervise(tasks, engine.run, name="watchers")

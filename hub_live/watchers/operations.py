@@ -10,11 +10,13 @@ from chat.operations import CALL, CHANGE, LOOK, Command, Resource
 from contracts.answers.watchers import (
     CheckedPredicate,
     DecisionEntry,
+    ProposedWatcher,
     Report,
     TraceEntry,
     WatcherSummary,
     WatcherWithHistory,
 )
+from contracts.validation import Language
 from contracts.wire import Part, Strict
 from hub_live.watchers.definition import Approval, Edit, WatcherRequest
 from hub_live.watchers.timers import Timers, TimerSummary
@@ -77,6 +79,21 @@ async def create(watchers: Watchers, asking: Bearer, wanted: WatcherRequest) -> 
     it is a `draft`.
     """
     return await watchers.create(wanted, asking)
+
+
+@watchers.post(CALL, "/from-words")
+async def propose(
+    watchers: Watchers,
+    asking: Bearer,
+    sentence: Annotated[str, Field(min_length=1, max_length=2_000)],
+    language: Language | None = None,
+) -> ProposedWatcher:
+    """Return the watcher that a sentence asks for; `watcher` is the request that makes it.
+
+    The commonest shapes need no model, others ask one. 422 names sentences that are understood. `language`:
+    That of the sentence, where it is not yours.
+    """
+    return await watchers.propose(sentence, asking, language)
 
 
 @watchers.get(LOOK, "/{name}", skill="show")

@@ -56,6 +56,8 @@ class WatcherSkill(HubSkill):
         "de": {
             "WatcherSkill": "Wächter und Timer",
             "create_watcher": "Wächter anlegen",
+            "watch": "Wächter aus einem Satz",
+            "sentence": "Satz",
             "list": "Alle Wächter",
             "show": "Ansehen",
             "resume": "Fortsetzen",
@@ -151,7 +153,29 @@ class WatcherSkill(HubSkill):
             "predicate": predicate,
             "dry_run": dry_run,
         }
-        request = validated(WatcherRequest, given)
+        return await self._make(validated(WatcherRequest, given))
+
+    @skill_method(
+        timeout_s=120,
+        responses={"en": "{result.title} is active.", "de": "{result.title} ist aktiv."},
+    )
+    async def watch(self, sentence: str) -> dict[str, Any]:
+        """Make a watcher of one sentence, as the user said it: "tell me when the tank is above 95 %".
+
+        The user is shown what it does in words, and confirms it. Try this before create_watcher.
+
+        Args:
+            sentence: With what happens, when, and what is done or told then; or a time and what is done.
+        """
+        by = self._by
+        proposed = self._watchers.proposals.last(sentence, by.user.id) if self.asking.confirmed else None
+        if proposed is None:
+            proposed = validated(WatcherRequest, (await self._watchers.propose(sentence, by)).watcher)
+        return await self._make(proposed)
+
+    async def _make(self, request: WatcherRequest) -> dict[str, Any]:
+        """Make a watcher once a person has confirmed it; until then it is a draft."""
+        name = request.name
         if not self.asking.confirmed:
             # The same draft stays: an open question shows its predicate, and a new one could be another.
             if not self._watchers.digest_shown(request):

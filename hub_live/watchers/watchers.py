@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any
 
 from agent_core.provenance import Prompt
+from agent_core.sentences.index import SentenceCall
 from contracts.answers.watchers import (
     CheckedPredicate,
     DecisionEntry,
+    ProposedWatcher,
     Report,
     TraceEntry,
     WatcherSummary,
@@ -55,6 +57,7 @@ from hub_live.watchers.watched import (
     summary_of,
     values_json,
 )
+from hub_live.watchers.words.proposals import Proposals
 from hub_live.watchers.words.sentence import Naming, plain
 from hub_live.world import World
 from hub_registry.access.bearer import Bearer, cannot_confirm
@@ -74,11 +77,40 @@ class Watchers:
     feed: Feed
     recordings: Recordings
     world: World
+    proposals: Proposals
     registry: Registry
     settings: HubSettings
     rows: dict[str, WatcherRow] = field(default_factory=dict)
     _drafts: dict[str, tuple[WatcherRequest, str]] = field(default_factory=dict)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def propose(self, sentence: str, by: Bearer, language: str | None = None) -> ProposedWatcher:
+        """Return the watcher that a sentence asks for; nothing is made yet.
+
+        Args:
+            language: Of the sentence, where it is not the person's.
+
+        Raises:
+            InvalidMessage: If none can be made of it; with the nearest sentences that can.
+        """
+        by.user.require_writer()
+        naming = self.naming(by.user.id, with_values=True)
+
+        def check(request: WatcherRequest) -> WatcherRequest:
+            request = resolved(request, naming.devices, owner=by.user.id)
+            self._checked(request, by)
+            return request
+
+        language = language or by.user.language or self.settings.household.language
+        made = await self.proposals.propose(sentence, naming, user=by.user.id, language=language, check=check)
+        watcher = made.model_dump(mode="json", exclude_defaults=True)
+        return ProposedWatcher(sentence=naming.sentence(made), watcher=watcher)
+
+    async def meant(self, sentence: str, language: str, user: str | None) -> SentenceCall | None:
+        """Return the call that makes the watcher of a sentence; None where it has no known shape."""
+        if user is None:
+            return None
+        return await self.proposals.meant(sentence, self.naming(user), user=user, language=language)
 
     async def create(self, request: WatcherRequest, by: Bearer, *, as_draft: bool = False) -> WatcherSummary:
         """Make a watcher. With a predicate it is active at once, if its maker may approve its calls.

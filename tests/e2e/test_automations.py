@@ -273,6 +273,12 @@ def test_one_is_made_by_one_command_and_shown_in_words(house: tuple[House, Spoke
     home.ask("/api/skills/call", call)
     wait_for(lambda: "drain" in spoke.journal(), what="the call")
     assert "next step" in home.cli("watchers", "show", "Tank").stdout
+    sentence = "tell me when the garage is on for 2 minutes"
+    asked = home.cli("watchers", "add", sentence)
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert "When Home garage (house" in asked.stderr
+    made = home.cli("watchers", "add", sentence, "--notify", "It is open", "--yes")
+    assert "does         When Home garage (house) is on for 2 min: tell me “It is open”." in made.stdout, made
     late = home.cli("watchers", "add", "Late", "--predicate", 'time > "22:00"', "--after", "20m")
     assert "a delay stands before what it delays" in late.stderr
 

@@ -36,8 +36,8 @@ PUT /api/system/restore
 """Requests that change something and take no JSON."""
 
 ANY_JSON = """
-args arguments content detail images kwargs latest lines output parameters payload phrases public_key
-result seen state tool_choice value values
+args arguments content detail images kwargs latest lines output parameters payload phrases
+public_key result seen state tool_choice value values watcher
 """
 """Fields that are any JSON: what skills take and give, payloads of topics, keys, OpenAI's messages."""
 

@@ -129,6 +129,7 @@ GET    /api/watchers                                    AMG
 GET    /api/watchers/{name}                             AMG   annas
 GET    /api/watchers/{name}/trace                       AMG   annas
 POST   /api/watchers                                    AM
+POST   /api/watchers/from-words                         AM
 PATCH  /api/watchers/{name}                             AMG   annas
 POST   /api/watchers/{name}/approve                     AMG   annas
 POST   /api/watchers/{name}/predicate                   AMG   annas
@@ -281,6 +282,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
         "topics": {"hub": "hub/main/status"},
         "predicate": "changed(hub)",
     },
+    ("POST", "/api/watchers/from-words"): {"sentence": "at 22:00 tell me to sleep"},
     ("POST", "/api/skills/call"): {
         "device": "hub",
         "skill": "WatcherSkill",

@@ -14,6 +14,7 @@ from contracts.answers.watchers import (
     OUTCOMES,
     CheckedPredicate,
     DecisionEntry,
+    ProposedWatcher,
     Report,
     TraceEntry,
     WatcherSummary,
@@ -48,15 +49,24 @@ def list_watchers(options: argparse.Namespace) -> None:
 def add(options: argparse.Namespace) -> int:
     """Make a watcher.
 
-    Makes a watcher. Without --predicate a model proposes one, which you approve.
+    Makes a watcher of one sentence, as "tell me when the tank is above 95 %", or of what the options say.
+    Without --predicate a model proposes one, which you approve.
     """
     body = {"name": options.name, "dry_run": options.dry_run, **_asked(options)}
-    if not body.keys() & {"topics", "predicate", "schedule"}:
-        raise ConfigError(
-            "a watcher needs a topic to follow",
-            hint="Add --topic NAME=TOPIC, or --entity NAME=ID of Home Assistant; --help lists more.",
-        )
     client = hub_of(options)
+    if not body.keys() & {"topics", "predicate", "schedule"}:
+        sentence = options.instruction or options.name
+        with waiting("Reading the sentence"):
+            found = client.post(
+                "/api/watchers/from-words", {"sentence": sentence, "language": None}, ProposedWatcher
+            )
+        if options.instruction:
+            body = {"title": options.name, **body}
+        body = {**found.watcher, **{name: each for name, each in body.items() if name != "instruction"}}
+        if not (options.yes or options.json):
+            note(found.sentence.replace("**", ""))
+            if not agreed("Make it?", otherwise="--yes makes it; --predicate, --notify and --do change it."):
+                return 1
     asks_model = "predicate" not in body and "then" not in body
     with waiting("Asking a model for a predicate" if asks_model else "Making the watcher"):
         made = client.post("/api/watchers", body, WatcherSummary)
@@ -468,7 +478,9 @@ def register_watchers(parser: Parser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("list", run=list_watchers, hub=True)
     command = actions.add_parser("add", run=add, hub=True)
-    command.add_argument("name", help="what you call it; its id is made of that")
+    command.add_argument(
+        "name", help="what you call it; without topics and times, the sentence that says all"
+    )
     command.add_argument(
         "instruction",
         nargs="?",

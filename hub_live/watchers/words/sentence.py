@@ -93,7 +93,7 @@ class Naming:
         """Return what a value is called, with its place, and how it is now."""
         if source.ask is not None:
             return self.call(Allowed(path=source.ask, arguments=source.arguments or {}))
-        name, place = self._named(source)
+        name, place = self.named(source)
         now = self._now(source) if self.with_values else ""
         if place and now:
             return Phrase("{name} ({place}, now {value})", name=_bold(name), place=_safe(place), value=now)
@@ -229,7 +229,8 @@ class Naming:
         )
         return self.world.current(found or unknown)
 
-    def _named(self, source: WatchedValue) -> tuple[str, str]:
+    def named(self, source: WatchedValue) -> tuple[str, str]:
+        """Return what a value is called, and where it is."""
         place = topics.STATE.place(source.topic) if source.link == "bus" else None
         entry = self.devices.get(place["device"]) if place is not None else None
         if place is None or entry is None:

@@ -1,0 +1,137 @@
+"""Watchers proposed for one sentence: by its shape, else by a model, which may mend its first plan."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from agent_core.finder import SkillFinder
+from agent_core.search.targets import find_path
+from agent_core.search.words import naming_words
+from agent_core.sentences.index import SentenceCall
+from contracts.errors import CallError, GatewayError, InvalidMessage, PredicateError
+from contracts.phrases import Phrase
+from contracts.validation import did_you_mean, validated
+from contracts.wire import Json
+from hub_live import limits
+from hub_live.watchers.decisions.evaluation import Evaluations
+from hub_live.watchers.definition import WatcherRequest
+from hub_live.watchers.words.reading import Reading, source_of, title_of
+from hub_live.watchers.words.sentence import Naming
+from hub_live.watchers.words.shapes import load_shapes
+
+_LANGUAGES: Final = ("en", "de")
+_METHOD: Final = "devices.hub.WatcherSkill.watch"
+
+Check = Callable[[WatcherRequest], WatcherRequest]
+"""Returns a watcher as it would be made, or raises what is wrong with it."""
+
+
+@dataclass(eq=False)
+class Proposals:
+    """Makes watchers of sentences. What was proposed last is kept, so that a yes is for what was shown."""
+
+    finder: SkillFinder
+    evaluations: Evaluations
+    _made: OrderedDict[tuple[str, str], WatcherRequest] = field(default_factory=OrderedDict)
+
+    async def propose(
+        self, sentence: str, naming: Naming, *, user: str, language: str, check: Check
+    ) -> WatcherRequest:
+        """Return the watcher that a person's sentence asks for.
+
+        Raises:
+            InvalidMessage: If none can be made of it; with the nearest sentences that can.
+        """
+        made = await self._read(sentence, naming, user=user, language=language)
+        made = (
+            check(made) if made is not None else await self._planned(sentence, naming, user=user, check=check)
+        )
+        if made is None:
+            raise InvalidMessage(
+                "no watcher can be made of this sentence",
+                hint=Phrase(
+                    "Say for example: {sentences}.", sentences=self._nearest(sentence, naming, user, language)
+                ),
+            )
+        self._made[user, sentence] = made
+        while len(self._made) > limits.MOST_PROPOSALS:
+            self._made.popitem(last=False)
+        return made
+
+    def last(self, sentence: str, user: str) -> WatcherRequest | None:
+        """Return what was proposed to a person for a sentence."""
+        return self._made.get((user, sentence))
+
+    async def meant(self, sentence: str, naming: Naming, *, user: str, language: str) -> SentenceCall | None:
+        """Return the call that makes the watcher of a sentence; None where that has none of the shapes."""
+        if await self._read(sentence, naming, user=user, language=language) is None:
+            return None
+        target = find_path(naming.devices, _METHOD, current=None)
+        return SentenceCall(target, {"sentence": sentence}, language)
+
+    async def _read(
+        self, sentence: str, naming: Naming, *, user: str, language: str
+    ) -> WatcherRequest | None:
+        for each in dict.fromkeys((language, *_LANGUAGES)):
+            if (shapes := load_shapes(each)) is not None:
+                understand = partial(
+                    self.finder.understand, language=each, current=None, user=user, patient=True
+                )
+                reading = Reading(naming, user, shapes, each, understand)
+                if (made := await reading.watcher(sentence[: limits.MOST_SENTENCE])) is not None:
+                    return made
+        return None
+
+    async def _planned(
+        self, sentence: str, naming: Naming, *, user: str, check: Check
+    ) -> WatcherRequest | None:
+        """Ask a model, and once more with what is wrong; None where it has no plan."""
+        words, world = naming_words(sentence), naming.world
+        things = {
+            each.id: each for each in (*world.device_states(user), *world.entities.list()) if each.topic
+        }
+        nearest = sorted(things.values(), key=lambda each: -len(words & (each.words | each.kind_words)))
+        shown = [world.current(each) for each in nearest[: limits.PLANNED_VALUES]]
+        values = [f"{each.id} = {each.state} {each.unit or ''}"[:200] for each in shown]
+        found = await self.finder.find(sentence, user=user, limit=limits.PLANNED_CALLS)
+        calls = [f"{each.path}: {each.signature} {each.summary}" for each in found.results]
+        mistake, model = "", self.evaluations.model
+        for _ in range(2):
+            try:
+                self.evaluations.limits.check_tokens("")
+                plan, tokens = await model.plan(sentence, values, calls, mistake=mistake)
+                self.evaluations.limits.charge_tokens("", tokens)
+            except GatewayError:
+                return None
+            if not plan.get("then"):
+                return None
+            try:
+                return check(validated(WatcherRequest, _request(plan, things, sentence)))
+            except (InvalidMessage, PredicateError, CallError) as error:
+                mistake = f"{plan}: {error.message} {error.hint}"
+        return None
+
+    def _nearest(self, sentence: str, naming: Naming, user: str, language: str) -> str:
+        """Return three sentences that work, with a value and a call of the home."""
+        shapes = load_shapes(language) or load_shapes("en")
+        assert shapes is not None
+        value = next((each.name for each in naming.world.device_states(user)), "…")
+        call = next(iter(self.finder.examples(language, user, near=sentence)), "…")
+        words = set(sentence.lower().split())
+        ranked = sorted(shapes.data["examples"], key=lambda each: -len(words & set(each.lower().split())))
+        said = (each.format(value=value, number=20, call=call) for each in ranked[: limits.NEAREST_SHAPES])
+        return "; ".join(f"“{each}”" for each in said)
+
+
+def _request(plan: dict[str, Json], things: dict[str, Any], sentence: str) -> dict[str, Any]:
+    given = plan.get("values")
+    topics: dict[str, Any] = {}
+    for name, wanted in given.items() if isinstance(given, dict) else ():
+        if (thing := things.get(str(wanted))) is None:
+            near = did_you_mean(str(wanted), things)
+            raise InvalidMessage("there is no value {name!r}{near}", name=str(wanted)[:100], near=near)
+        topics[name] = source_of(thing).model_dump()
+    kept = {each: plan[each] for each in ("predicate", "schedule", "then") if plan.get(each)}
+    return {"name": str(plan.get("title") or title_of(sentence))[:80], "topics": topics, **kept}
