@@ -99,7 +99,13 @@ def _wheel_for_authors(wheel: Path) -> Path:
         entries = {each: whole.read(each) for each in whole.namelist() if each in modules}
         when = whole.infolist()[0].date_time
         (kind,) = (whole.read(each) for each in whole.namelist() if each.endswith(".dist-info/WHEEL"))
-    entries |= {f"{about}/METADATA": metadata.encode(), f"{about}/WHEEL": kind}
+    plugins = project["entry-points"]["pytest11"]
+    points = "[pytest11]\n" + "".join(f"{name} = {module}\n" for name, module in plugins.items())
+    entries |= {
+        f"{about}/METADATA": metadata.encode(),
+        f"{about}/WHEEL": kind,
+        f"{about}/entry_points.txt": points.encode(),
+    }
     record = (
         "".join(f"{name},{_digest(content)}\n" for name, content in entries.items()) + f"{about}/RECORD,,\n"
     )

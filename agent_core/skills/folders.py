@@ -17,6 +17,7 @@ from agent_core.skills.loader import (
     LoadProblem,
     holds_skills,
     is_isolated,
+    is_skill,
     load_into,
     sentence_problems_of,
 )
@@ -169,6 +170,13 @@ class SkillFolders:
             if holds_skills(entry)
         ]
         return {entry: stamp_of(entry) for entry in (*entries, *self._samples)}
+
+
+def folders_at(path: Path, *, make_context: ContextFactory) -> SkillFolders:
+    """Return the skills of one file or folder, or those of a folder of several."""
+    if is_skill(path):
+        return SkillFolders((), samples=[path], make_context=make_context)
+    return SkillFolders([path], make_context=make_context)
 
 
 def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) -> LoadedSkills:

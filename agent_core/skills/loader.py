@@ -25,7 +25,7 @@ from functools import cached_property
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -57,6 +57,8 @@ _MOST_DECLARED: Final = 20
 REQUIREMENTS: Final = ("requirements.txt", "pyproject.toml")
 """Files of a skill's folder that name its packages."""
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
+
+_T = TypeVar("_T")
 
 ContextFactory = Callable[[str], SkillContext]
 """Makes the context of a skill from the name of its class."""
@@ -317,7 +319,7 @@ def _add(found: LoadedSkills, owner: type, entry: Path, *, make_context: Context
     try:
         if issubclass(owner, Skill) and not owner.can_run():
             return
-        skill, problems = expose(_instance(owner, make_context), source=path)
+        skill, problems = expose(instance_of(owner, make_context), source=path)
     except ConfigError as error:
         found.problems.append(LoadProblem(path, error.message, error.hint))
         found.refuse([name], unavailable("load", f"{entry.name}: {error.message}"))
@@ -347,7 +349,8 @@ def sentence_problems_of(skill: LoadedSkill, source: str) -> Iterator[LoadProble
                 )
 
 
-def _instance(owner: type, make_context: ContextFactory) -> object:
+def instance_of(owner: type[_T], make_context: ContextFactory) -> _T:
+    """Make an instance that has its folder and its sink already in its constructor."""
     if not issubclass(owner, Skill):
         return owner()
     # In two steps, so that a constructor has its folder without having to pass anything on.
@@ -430,14 +433,27 @@ def _modules(entry: Path, name: str) -> Iterator[ModuleType]:
         package = ModuleSpec(name, None, is_package=True)
         package.submodule_search_locations = [str(entry)]
         sys.modules[name] = importlib.util.module_from_spec(package)
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", entry.name).lower()
-    wanted = [entry.name, entry.name.lower(), snake, snake.removesuffix("_skill"), "skill", "main"]
+    wanted = _usual_stems(entry)
     present = {path.stem: path for path in sorted(entry.glob("*.py")) if holds_skills(path)}
     # The folder of a repository is rarely called like its file.
     wanted += [stem for stem, path in present.items() if _declared_in(path)]
     for stem in dict.fromkeys(wanted):
         if stem in present:
             yield importlib.import_module(f"{name}.{stem}")
+
+
+def _usual_stems(entry: Path) -> list[str]:
+    """Return how the module of a folder's skill may be called."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", entry.name).lower()
+    return [entry.name, entry.name.lower(), snake, snake.removesuffix("_skill"), "skill", "main"]
+
+
+def is_skill(path: Path) -> bool:
+    """Return whether a path is a skill itself, and not a folder with several."""
+    if path.is_file() or any((path / f"{stem}.py").is_file() for stem in _usual_stems(path)):
+        return True
+    init = path / "__init__.py"
+    return init.is_file() and bool(_declared_in(init))
 
 
 def _executed(spec: ModuleSpec | None) -> ModuleType:

@@ -224,6 +224,11 @@ class SkillRunner:
                 self._retired.remove(skill)
                 await self._close(skill)
 
+    async def threads_ended(self) -> None:
+        """Wait until the plain methods that run have ended; tests do, which move the clock."""
+        if works := [each.work for each in self._running if not each.method.is_async]:
+            await asyncio.wait(works)
+
     def _calls_of(self, skill: LoadedSkill) -> list[Execution]:
         return [each for each in self._running if any(each.method is own for own in skill.methods.values())]
 

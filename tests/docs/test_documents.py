@@ -248,7 +248,11 @@ def test_the_topics_of_a_sensor_are_retained_ones_of_a_device(document: str, blo
         assert found[0].retained
 
 
-@pytest.mark.parametrize(("document", "block"), [each for each in blocks("python") if each[0] != "api.md"])
+def skills() -> list[tuple[str, str]]:
+    return [each for each in blocks("python") if each[0] != "api.md" and "def test_" not in each[1]]
+
+
+@pytest.mark.parametrize(("document", "block"), skills())
 def test_a_skill_of_the_documents_is_offered_by_a_spoke(
     document: str, block: str, house: House, tmp_path: Path
 ) -> None:
@@ -256,6 +260,17 @@ def test_a_skill_of_the_documents_is_offered_by_a_spoke(
     spoke = house.add_spoke(f"{name} of {document}", {"documented.py": block})
     rows = [row for row in house.json("skills", "list") if spoke.id in str(row["devices"])]
     assert rows
+
+
+@pytest.mark.parametrize(("document", "block"), [each for each in blocks("python") if "def test_" in each[1]])
+def test_a_test_of_the_documents_passes_beside_its_skill(document: str, block: str, tmp_path: Path) -> None:
+    module, owner = re.findall(r"^from (\w+) import (\w+Skill)$", block, re.MULTILINE)[0]
+    source = next(each for name, each in skills() if name == document and f"class {owner}(" in each)
+    (tmp_path / f"{module}.py").write_text(source)
+    (tmp_path / f"test_{module}.py").write_text(block)
+    command = ["-m", "deploy.cli.main", "skills", "test", str(tmp_path / f"{module}.py")]
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_whoever_looks_into_the_skills_folder_finds_how_to_write_one(house: House) -> None:

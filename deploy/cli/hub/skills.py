@@ -17,6 +17,7 @@ from contracts.answers.skills import (
     UnavailableBody,
 )
 from contracts.errors import ConfigError, StrawberryError
+from deploy.cli.authors import add_author_actions
 from deploy.cli.client import api, hub_of
 from deploy.cli.hub import integrations, skill_packages
 from deploy.cli.hub.calling import call_method, typed_value
@@ -278,6 +279,7 @@ def register_skills(parser: Parser) -> None:
     command.add_argument("name", help="as 'skills available' shows it, for example weather")
     command.add_argument("settings", metavar="SETTING=VALUE", nargs="*", help="its settings, but no secret")
     actions.add_parser("disable", run=integrations.disable).add_argument("name", help="for example weather")
+    add_author_actions(actions)
     add_declared(actions, "skills")
 
 

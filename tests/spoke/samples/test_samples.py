@@ -237,7 +237,7 @@ async def test_the_lamp_does_as_it_is_told_and_publishes_it(call, sink):
 async def test_the_page_on_skills_shows_skills_that_work(tmp_path, sink):
     text = (Path(__file__).parents[3] / "docs" / "skills.md").read_text("utf-8")
     blocks = re.findall(r"^ *```python\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(each for each in blocks if "def test_" not in each):
         (tmp_path / f"block_{number}.py").write_text(textwrap.dedent(block))
     loaded = load_skills([tmp_path], make_context=lambda name: SkillContext(tmp_path / name, sink))
     assert loaded.problems == []

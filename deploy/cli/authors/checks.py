@@ -1,0 +1,126 @@
+"""``strawberry skills test`` and ``lint``: skills checked without a home."""
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from contracts.errors import ConfigError
+from deploy.cli.terminal.output import Output, note
+from deploy.directory import Home
+
+if TYPE_CHECKING:
+    from agent_core.skills.loader import LoadedSkills
+    from contracts.wire import Json
+
+_PLUGIN: Final = "strawberry_skills.testing"
+_NEW: Final = "'strawberry skills new NAME' makes a skill with a test."
+_NO_TESTS: Final = 5
+"""With this code pytest ends where it finds none."""
+
+
+class Publications:
+    """A sink that shows what skills publish.
+
+    Args:
+        show: Called with each in one line, from any thread.
+    """
+
+    def __init__(self, show: Callable[[str], None] = lambda _: None) -> None:
+        self._show = show
+
+    def publish_state(
+        self, skill: str, name: str, value: "Json", *, unit: str | None, device_class: str | None
+    ) -> None:
+        """See ``SkillSink``."""
+        self._show(f"state {skill}.{name} = {value!r}{f' {unit}' if unit else ''}")
+
+    def clear_state(self, skill: str, name: str) -> None:
+        """See ``SkillSink``."""
+        self._show(f"state {skill}.{name} cleared")
+
+    def publish_event(self, skill: str, name: str, payload: "Json") -> None:
+        """See ``SkillSink``."""
+        self._show(f"event {name}: {payload!r}")
+
+
+def test(options: argparse.Namespace) -> int:
+    """Run the tests of skills with pytest.
+
+    Runs the tests beside a skill, or those of all skills of this machine, with pytest and its fixture
+    'host', which hosts a skill without a home. What stands after -- goes to pytest.
+    """
+    path = path_of(options.path)
+    if importlib.util.find_spec("pytest") is None:
+        raise ConfigError(
+            "pytest is not installed",
+            hint=f"Run '{sys.executable} -m pip install pytest', or 'pipx inject strawberry-home pytest'.",
+        )
+    folder = path if path.is_dir() else path.parent
+    tests = folder if path.is_dir() else folder / f"test_{path.stem}.py"
+    plugins = ["-p", _PLUGIN, "-p", "no:cacheprovider"]
+    arguments = ["--rootdir", str(folder), "-q", str(tests), *options.pytest]
+    if not tests.exists():
+        raise ConfigError(f"there is no {tests}", hint=_NEW)
+    command = [sys.executable, "-m", "pytest", *plugins, *arguments]
+    done = subprocess.run(command, cwd=folder, check=False)
+    if done.returncode == _NO_TESTS:
+        raise ConfigError(f"{path} has no tests", hint=_NEW)
+    return done.returncode
+
+
+def lint(options: argparse.Namespace) -> int:
+    """Show what a model or a person may stumble over.
+
+    Shows what does not load of skills, and what loads and yet serves a model or a person badly: missing
+    docstrings, types and flags, and names that say nothing. Ends with code 1 where there is something.
+    """
+    from agent_core.skills.lint import Advice
+    from agent_core.skills.lint import lint as advice_for
+
+    with loaded(path_of(options.path)) as found:
+        problems = [Advice(each.path, f"{each.what}: {each.message}", each.hint) for each in found.problems]
+        advice = [*problems, *(each for skill in found.skills for each in advice_for(skill))]
+    names = ", ".join(skill.name for skill in found.skills) or "no skill"
+    Output(options.json).rows(
+        advice,
+        lambda each: {"where": each.where, "problem": each.problem, "advice": each.advice},
+        empty=f"Nothing to improve: {names}.",
+    )
+    return 1 if advice else 0
+
+
+def path_of(path: str | None) -> Path:
+    """Return a skill's file or folder: as it is, or by its name among the skills of this machine.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    skills = Home.named().skills
+    if path is None:
+        if not skills.is_dir():
+            raise ConfigError(f"there is no folder {skills}", hint=_NEW)
+        return skills
+    for found in (Path(path).absolute(), skills / path, skills / f"{path}.py"):
+        if found.exists():
+            return found
+    raise ConfigError(f"there is no {path}, and no skill {path} in {skills}", hint="Name a file or a folder.")
+
+
+@contextmanager
+def loaded(path: Path) -> Iterator["LoadedSkills"]:
+    """Load the skills of a file or of a folder, with an empty folder for the data of each."""
+    from agent_core.skills.folders import folders_at
+    from agent_core.skills.skill import SkillContext
+
+    with tempfile.TemporaryDirectory() as data:
+        folders = folders_at(path, make_context=lambda name: SkillContext(Path(data) / name, Publications()))
+        folders.load()
+        for each in folders.found.isolated:
+            note(f"{each.name} has packages of its own, and is not looked at.")
+        yield folders.found
