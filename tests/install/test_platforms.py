@@ -29,7 +29,7 @@ def test_a_spoke_stays_small_and_does_without_tensorzero() -> None:
             "3.11",
             ("hub", "voice", "gpio", "serial", "mcp", "embeddings", "otel", "notifications", "plots"),
         ),
-        (TRIXIE, "3.13", ("hub", "voice", "esphome", "desktop", "gpio", "serial")),
+        (TRIXIE, "3.13", ("hub", "voice", "esphome", "desktop", "gpio", "serial", "skills")),
         (WINDOWS, "3.13", ("hub", "voice", "desktop")),
         ("aarch64-manylinux_2_28", "3.12", ("hub",)),
         ("aarch64-apple-darwin", "3.12", ("hub",)),

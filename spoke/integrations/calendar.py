@@ -1,0 +1,324 @@
+"""Calendars: appointments of ICS addresses and CalDAV servers, and new ones on CalDAV."""
+
+import asyncio
+import base64
+import importlib.util
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, Field, SecretStr
+
+from contracts.errors import ConfigError, NotFound
+from identity.ids import uuid7
+from spoke.integrations._fetch import fetch
+from spoke.integrations._xml import named, read_xml
+from strawberry_skills import Skill, skill_method
+
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_MOST_EVENTS: Final = 100
+_MOST_DAYS: Final = 366
+_NEXT_DAYS: Final = 60
+_EXPANDED_S: Final = 5.0
+"""For all repetitions of one calendar; one that repeats daily for 20 years takes 0.1 s."""
+_TOO_OFTEN: Final = ("SECONDLY", "MINUTELY", "HOURLY")
+_TITLE_CHARS: Final = 200
+_XML: Final = "application/xml; charset=utf-8"
+_QUERY: Final = """<?xml version="1.0" encoding="utf-8"?>
+<C:calendar-query xmlns:D="DAV:" xmlns:C="urn:ietf:params:xml:ns:caldav"><D:prop><C:calendar-data/></D:prop>
+<C:filter><C:comp-filter name="VCALENDAR"><C:comp-filter name="VEVENT">
+<C:time-range start="{start:%Y%m%dT%H%M%SZ}" end="{end:%Y%m%dT%H%M%SZ}"/>
+</C:comp-filter></C:comp-filter></C:filter></C:calendar-query>"""
+"""RFC 4791, 7.8: the events that are, or repeat, in a time."""
+
+_LINES: Final = {"en": "{result.line}.", "de": "{result.line}."}
+
+
+@dataclass
+class Event:
+    """An appointment; one of whole days begins at midnight. The line is what is read aloud."""
+
+    title: str
+    start: datetime
+    end: datetime
+    all_day: bool
+    place: str
+    calendar: str
+    line: str
+
+
+class CalendarSkill(Skill):
+    """The appointments of your calendars."""
+
+    labels = {
+        "de": {
+            "CalendarSkill": "Kalender",
+            "today": "Termine heute",
+            "tomorrow": "Termine morgen",
+            "next_event": "Nächster Termin",
+            "events": "Termine",
+            "add_event": "Neuer Termin",
+            "day": "Tag",
+            "days": "Tage",
+            "start": "Beginn",
+            "place": "Ort",
+            "calendar": "Kalender",
+            "calendars": "Kalender",
+            "username": "Benutzername",
+            "password": "Passwort",
+        },
+        "en": {"today": "Events today", "tomorrow": "Events tomorrow", "add_event": "New event"},
+    }
+
+    class Settings(BaseModel):
+        """Addresses of calendars by the names that you call them; a CalDAV address ends with a slash."""
+
+        calendars: Annotated[
+            dict[str, Annotated[str, Field(pattern=r"^(https?|webcal)://\S+$")]],
+            Field(min_length=1, max_length=20, description='{"family": "https://host/dav/family/"}'),
+        ]
+        username: Annotated[str, Field(max_length=200, description="Of CalDAV.")] = ""
+        password: Annotated[SecretStr, Field(description="Of CalDAV.")] = SecretStr("")
+
+    async def setup(self) -> None:
+        """Raise where the library is missing, so that the reason is shown."""
+        if importlib.util.find_spec("icalendar") is None:
+            raise ConfigError("icalendar is not installed", hint="pip install 'strawberry-home[skills]'")
+
+    @skill_method(
+        read_only=True,
+        open_world=True,
+        untrusted_output=True,
+        sentences={
+            "en": ["what is (on|in) my calendar [today]", "what do I have [to do] today"],
+            "de": ["was steht [heute] (im|in meinem) Kalender", "welche Termine habe ich heute"],
+        },
+        responses=_LINES,
+    )
+    async def today(self) -> list[Event]:
+        """Return the appointments of today, also those that are over."""
+        return await self.events()
+
+    @skill_method(
+        read_only=True,
+        open_world=True,
+        untrusted_output=True,
+        sentences={
+            "en": ["what is (on|in) my calendar tomorrow", "what do I have [to do] tomorrow"],
+            "de": ["was steht morgen (im|in meinem) Kalender", "welche Termine habe ich morgen"],
+        },
+        responses=_LINES,
+    )
+    async def tomorrow(self) -> list[Event]:
+        """Return the appointments of tomorrow."""
+        return await self.events(_now().date() + timedelta(days=1))
+
+    @skill_method(
+        read_only=True,
+        open_world=True,
+        untrusted_output=True,
+        sentences={
+            "en": ["(what is|when is) my next (appointment|event|meeting)"],
+            "de": ["(was|wann) ist mein nächster Termin"],
+        },
+        responses={
+            "en": "{result.title}, {result.start}.",
+            "de": "{result.title}, {result.start}.",
+        },
+    )
+    async def next_event(self) -> Event | None:
+        """Return the next appointment that has not begun; None where there is none in the next 60 days."""
+        now = _now()
+        found = await self._between(now, now + timedelta(days=_NEXT_DAYS))
+        return next((each for each in found if each.start >= now and not each.all_day), None)
+
+    @skill_method(read_only=True, open_world=True, untrusted_output=True)
+    async def events(
+        self, day: date | None = None, days: Annotated[int, Field(ge=1, le=_MOST_DAYS)] = 1
+    ) -> list[Event]:
+        """Return the appointments of some days, the earliest first.
+
+        Args:
+            day: The first day; by default today.
+            days: How many days.
+        """
+        start = _midnight(day or _now().date())
+        return await self._between(start, _midnight(start.date() + timedelta(days=days)))
+
+    @skill_method(open_world=True)
+    async def add_event(
+        self,
+        title: Annotated[str, Field(min_length=1, max_length=_TITLE_CHARS)],
+        start: datetime,
+        minutes: Annotated[int, Field(ge=1, le=7 * 24 * 60)] = 60,
+        place: Annotated[str, Field(max_length=_TITLE_CHARS)] = "",
+        calendar: str | None = None,
+    ) -> Event:
+        """Add an appointment to a calendar.
+
+        Args:
+            title: What it is.
+            start: When it begins; without a time zone, in that of this device.
+            minutes: How long it takes.
+            place: Where it is.
+            calendar: Name of a calendar; by default the first one that can be written.
+        """
+        import icalendar
+
+        name, url = self._writable(calendar)
+        start = start.astimezone()
+        made, event = icalendar.Calendar(), icalendar.Event()
+        made.add("prodid", "-//Strawberry//EN")
+        made.add("version", "2.0")
+        identifier = str(uuid7())
+        event.add("uid", identifier)
+        event.add("dtstamp", datetime.now(UTC))
+        event.add("summary", title)
+        event.add("dtstart", start.astimezone(UTC))
+        event.add("dtend", start.astimezone(UTC) + timedelta(minutes=minutes))
+        if place:
+            event.add("location", place)
+        made.add_component(event)
+        headers = {"content-type": "text/calendar; charset=utf-8", "if-none-match": "*", **self._login()}
+        await fetch(
+            f"{url}{identifier}.ics",
+            method="PUT",
+            headers=headers,
+            body=bytes(made.to_ical()),
+            max_bytes=_MAX_BYTES,
+            allow_private=True,
+        )
+        return _event(title, start, start + timedelta(minutes=minutes), place, name)
+
+    def _writable(self, calendar: str | None) -> tuple[str, str]:
+        wanted = (calendar or "").strip().casefold()
+        for name, url in self.settings.calendars.items():
+            if url.endswith("/") and wanted in ("", name.casefold()):
+                return name, url
+        raise NotFound(
+            "there is no such calendar that can be written", hint="A CalDAV address ends with a slash."
+        )
+
+    def _login(self) -> dict[str, str]:
+        if not self.settings.username:
+            return {}
+        login = f"{self.settings.username}:{self.settings.password.get_secret_value()}"
+        return {"authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
+
+    async def _between(self, start: datetime, end: datetime) -> list[Event]:
+        asked = (self._of(name, url, start, end) for name, url in self.settings.calendars.items())
+        found = [event for events in await asyncio.gather(*asked) for event in events]
+        return sorted(found, key=lambda each: (each.start, each.title))[:_MOST_EVENTS]
+
+    async def _of(self, name: str, url: str, start: datetime, end: datetime) -> list[Event]:
+        # Their owner chose the servers, which may be in the home.
+        if not url.endswith("/"):
+            page = await fetch(url.replace("webcal://", "https://"), max_bytes=_MAX_BYTES, allow_private=True)
+            return await asyncio.to_thread(_events, [page.content], name, start, end)
+        query = _QUERY.format(start=start.astimezone(UTC), end=end.astimezone(UTC)).encode()
+        headers = {"content-type": _XML, "depth": "1", **self._login()}
+        page = await fetch(
+            url, method="REPORT", headers=headers, body=query, max_bytes=_MAX_BYTES, allow_private=True
+        )
+        data = [(each.text or "").encode() for each in named(read_xml(page.content), "calendar-data")]
+        return await asyncio.to_thread(_events, data, name, start, end)
+
+
+def _events(data: list[bytes], calendar: str, start: datetime, end: datetime) -> list[Event]:
+    """Return the events of some ICS texts that are in a time."""
+    import icalendar
+
+    try:
+        parts = [part for each in data for part in icalendar.Calendar.from_ical(each).walk("VEVENT")]
+    except ValueError as error:
+        raise ConfigError(
+            "the calendar {name} cannot be read: {error}", name=calendar, error=str(error)[:200]
+        ) from None
+    # A repetition that was moved or cancelled has an event of its own.
+    moved = {(str(part.get("UID")), _replaced(part)) for part in parts if "RECURRENCE-ID" in part}
+    found: list[Event] = []
+    until = time.monotonic() + _EXPANDED_S
+    for part in parts:
+        try:
+            length = _aware(part.end) - _aware(part.start)
+            starts = [part.start] if "RECURRENCE-ID" in part else _starts(part, end, until)
+            for begins in starts:
+                first = _aware(begins)
+                is_own = "RECURRENCE-ID" in part or (str(part.get("UID")), first) not in moved
+                if first < end and (first + length > start or first == start) and is_own:
+                    all_day = not isinstance(begins, datetime) or _is_date(part.start)
+                    title, place = str(part.get("SUMMARY", "")), str(part.get("LOCATION", ""))
+                    if str(part.get("STATUS", "")) != "CANCELLED":
+                        found.append(_event(title, first, first + length, place, calendar, all_day=all_day))
+        except (ValueError, KeyError, AttributeError, OverflowError, TypeError):
+            continue  # one event that cannot be read hides no others
+    return found
+
+
+def _starts(part: Any, end: datetime, until: float) -> Iterator[date]:
+    """Yield when an event begins, each time that it repeats, until an end."""
+    yield from (each.dt for dates in _listed(part.get("RDATE")) for each in dates.dts)
+    rule = part.get("RRULE")
+    if not hasattr(rule, "to_ical"):
+        yield part.start
+        return
+    if str(rule["FREQ"][0]).upper() in _TOO_OFTEN:
+        return
+    from dateutil.rrule import rrulestr
+
+    # In local time without a zone: 9 o'clock stays 9 o'clock when the clocks change.
+    first = part.start
+    zone = first.tzinfo if isinstance(first, datetime) else None
+    naive = first.replace(tzinfo=None) if isinstance(first, datetime) else datetime.combine(first, clock())
+    if "UNTIL" in rule:
+        last = rule["UNTIL"][0]
+        last = (
+            last.astimezone(zone).replace(tzinfo=None) if isinstance(last, datetime) and last.tzinfo else last
+        )
+        rule["UNTIL"] = [last if isinstance(last, datetime) else datetime.combine(last, clock.max)]
+    excluded = {_aware(each.dt) for dates in _listed(part.get("EXDATE")) for each in dates.dts}
+    for each in rrulestr(rule.to_ical().decode(), dtstart=naive):
+        begins = each.replace(tzinfo=zone)
+        if _aware(begins) >= end or time.monotonic() > until:
+            return
+        if _aware(begins) not in excluded:
+            yield begins
+
+
+def _replaced(part: Any) -> datetime | None:
+    try:
+        return _aware(part["RECURRENCE-ID"].dt)
+    except (ValueError, AttributeError):
+        return None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _is_date(value: date) -> bool:
+    return not isinstance(value, datetime)
+
+
+def _aware(value: date) -> datetime:
+    """Return a moment in the time zone of this device; a day begins at midnight there."""
+    return value.astimezone() if isinstance(value, datetime) else _midnight(value)
+
+
+def _event(
+    title: str, start: datetime, end: datetime, place: str, calendar: str, *, all_day: bool = False
+) -> Event:
+    title = " ".join(title.split())[:_TITLE_CHARS]
+    line = title if all_day else f"{start:%H:%M} {title}"
+    return Event(title, start, end, all_day, place.strip()[:_TITLE_CHARS], calendar, line)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, clock()).astimezone()
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
