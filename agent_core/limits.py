@@ -103,6 +103,17 @@ MAX_CHOICES_LISTED: Final = 50
 MAX_SCHEMA_PATH: Final = 200
 """Characters of the place of a text within a schema that are shown to the owner."""
 
+# Skills: what fails and blocks.
+
+SKILL_RETRY_S: Final = (5.0, 300.0)
+"""First and longest wait before the set-up or a task of a skill that failed runs again."""
+SKILL_STEADY_S: Final = 60.0
+"""A task that ran for so long has recovered."""
+SKILL_BLOCKED_S: Final = 5.0
+"""A skill whose event loop does not answer for so long blocks; threads of a busy machine wait less."""
+SKILL_START_WAIT_S: Final = 10.0
+"""How long a start waits for the set-up of skills; those that take longer follow."""
+
 # Search: what a query, an index and an answer may take.
 
 LISTING_SLICE_S: Final = 0.004

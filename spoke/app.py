@@ -148,7 +148,7 @@ async def open_spoke(
             loaded = await load(settings, device=device)
         outlet, host = loaded.outlet, loaded.host
         await stack.enter_async_context(host)
-        outlet.serve(host.available)
+        outlet.serve(host.publishing)
         registrations = sealed_registrations(seal, device, host.registrations)
         status = OwnStatus(
             seal,
@@ -229,7 +229,7 @@ async def open_spoke(
         tasks = await stack.enter_async_context(open_tasks())
 
         def skills_changed() -> None:
-            outlet.serve(host.available)
+            outlet.serve(host.publishing)
             presence.register(sealed_registrations(seal, device, host.registrations))
             if server is not None:
                 server.skills_changed()

@@ -135,10 +135,12 @@ class SkillHost:
         )
 
     async def __aenter__(self) -> Self:
+        self._runner.life.changed = self._note_changes
         await self._runner.__aenter__()
         self._tasks = await self._stack.enter_async_context(open_tasks())
         await self._follow_processes()
-        _report(self.problems)
+        # The runner has logged its own, with tracebacks.
+        _report([each for each in self.problems if each not in self._runner.problems])
         return self
 
     async def __aexit__(
@@ -179,11 +181,16 @@ class SkillHost:
                 before.pop(name, None)
             if name in process.skills:
                 self._runner.skills[name] = process.skills[name]
-            if name in failed:
+            self._runner.life.troubles.pop(name, None)
+            if name in failed and failed[name].kind == "task":
+                self._runner.life.troubles[name] = {"": failed[name]}
+            elif name in failed:
                 place = self._runner.unavailable if name in process.skills else self._not_loaded
                 place[name] = failed[name]
-        # Skills may publish while they are set up.
-        self.expect({*self.available, *process.skills})
+        self._note_changes()
+
+    def _note_changes(self) -> None:
+        self.expect(self.publishing)
         self.changed()
 
     @property
@@ -193,7 +200,7 @@ class SkillHost:
     @property
     def registrations(self) -> list[Registration]:
         """The registrations to publish; complete once the context is entered."""
-        failed, skills = self._runner.unavailable, self._runner.skills
+        failed, skills = self._runner.life.reasons, self._runner.skills
         loaded = [
             skill.registration.model_copy(update={"unavailable": failed[name]})
             if name in failed
@@ -215,6 +222,11 @@ class SkillHost:
         """Names of the skills that can be called."""
         return tuple(name for name in self._runner.skills if name not in self._runner.unavailable)
 
+    @property
+    def publishing(self) -> tuple[str, ...]:
+        """Names of the skills that may publish: also those that are being set up again."""
+        return tuple(self._runner.skills)
+
     async def follow(self) -> None:
         """Load skills again when their files are saved, until cancelled; calls that run go on."""
         while True:
@@ -229,12 +241,7 @@ class SkillHost:
         problems = changes.problems
         await self._follow_processes()
         put = [each for each in changes.put if self._owners.setdefault(each.name, None) is None]
-        self.expect({*self.available, *(skill.name for skill in put)})
-        for name in changes.removed:
-            if self._owners.get(name) is None and name not in self._own:
-                del self._owners[name]
-                self._runner.remove(name)
-                _log.info("%s is no longer there", name)
+        self.expect({*self.publishing, *(skill.name for skill in put)})
         for skill in put:
             if skill.name in self._own:
                 continue
@@ -245,6 +252,11 @@ class SkillHost:
                 problems = [*problems, problem]
             else:
                 _log.info("%s was loaded", skill.name)
+        for name in changes.removed:
+            if self._owners.get(name) is None and name not in self._own:
+                del self._owners[name]
+                self._runner.remove(name)
+                _log.info("%s is no longer there", name)
         _report(problems)
 
     def admit(self, call: Call, skill: str, method: str) -> None:

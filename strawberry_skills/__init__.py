@@ -5,8 +5,20 @@ Within one number of ``API``, names are added and none is changed or removed.
 
 from typing import Final
 
+from agent_core.skills.availability import SkillUnavailable
 from agent_core.skills.skill import Skill, SkillCancelled, Unit, at, every, on_event, on_value, skill_method
 
-__all__ = ["API", "Skill", "SkillCancelled", "Unit", "at", "every", "on_event", "on_value", "skill_method"]
+__all__ = [
+    "API",
+    "Skill",
+    "SkillCancelled",
+    "SkillUnavailable",
+    "Unit",
+    "at",
+    "every",
+    "on_event",
+    "on_value",
+    "skill_method",
+]
 
 API: Final = 1

@@ -74,7 +74,12 @@ async def _serve(pipe: _Pipe, start: Start) -> None:
     offers = [messages.Offer(registration=e.registration, concurrency=e.concurrency) for e in found.skills]
     pipe.send(messages.Loaded(skills=offers, unavailable=found.unavailable))
     async with SkillRunner(found.skills, sink=sink, zone=ZoneInfo(start.zone)) as runner:
-        pipe.send(messages.SetUp(unavailable=runner.unavailable))
+
+        def tell() -> None:
+            pipe.send(messages.SetUp(unavailable=runner.life.reasons))
+
+        tell()
+        runner.life.changed = tell
         await _Calls(pipe, runner).serve()
 
 

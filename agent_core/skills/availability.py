@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from pydantic import SecretStr
+
 from contracts import limits as contract_limits
 from contracts.devices.registration import Unavailable, UnavailableKind
 from contracts.errors import StrawberryError
@@ -84,6 +86,16 @@ def explained(error: BaseException, entry: Path | None) -> str:
             if frame.filename.startswith(root):
                 return f"{Path(frame.filename).name}, line {frame.lineno}: {text}"
     return text
+
+
+def secrets_of(instance: object) -> list[str]:
+    """Return the secrets in the settings of a skill, which no reason may show."""
+    stored = getattr(instance, "stored_settings", None)
+    try:
+        values = vars(stored.value).values() if stored is not None else ()
+    except StrawberryError:  # some are missing
+        return []
+    return [each.get_secret_value() for each in values if isinstance(each, SecretStr)]
 
 
 def folder_of(owner: type) -> Path | None:

@@ -15,6 +15,7 @@ from agent_core.skills.loader import LoadedMethod
 from agent_core.skills.remote import RemoteMethod
 from agent_core.skills.results import to_json
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag
+from agent_core.skills.skill_loop import SkillLoop, Work
 from contracts.errors import CallError, ErrorCode, StrawberryError
 from contracts.text import storable
 from contracts.wire import Json
@@ -36,6 +37,7 @@ class Execution:
         kwargs: Python values by name.
         progress: Takes yielded values; None drops them.
         max_bytes: Bound of the result, and of each yielded value.
+        loop: Of the skill, where it has one of its own.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Execution:
         *,
         progress: ProgressSink | None,
         max_bytes: int,
+        loop: SkillLoop | None = None,
     ) -> None:
         self.path = path
         self.method = method
@@ -54,6 +57,8 @@ class Execution:
         self._kwargs = kwargs
         self._progress = progress
         self._max_bytes = max_bytes
+        self._skill_loop = loop
+        self._home: asyncio.AbstractEventLoop | None = None
         self._flag = threading.Event()
         self._work: asyncio.Future[Json] | None = None
 
@@ -64,8 +69,10 @@ class Execution:
         """
         context = contextvars.copy_context()
         context.run(set_cancel_flag, self._flag)
-        loop = asyncio.get_running_loop()
-        if self.method.is_async:
+        loop = self._home = asyncio.get_running_loop()
+        if self.method.is_async and self._skill_loop is not None:
+            self._work = self._skill_loop.submit(self._in_task(), name=self.path, context=context)
+        elif self.method.is_async:
             self._work = loop.create_task(self._in_task(), name=self.path, context=context)
         else:
             self._work = in_thread(lambda: context.run(self._in_thread, loop), name=self.path)
@@ -82,6 +89,8 @@ class Execution:
         self._flag.set()
         if isinstance(self._work, asyncio.Task):
             self._work.cancel()
+        elif isinstance(self._work, Work):
+            self._work.stop()
 
     async def _in_task(self) -> Json:
         try:
@@ -96,8 +105,13 @@ class Execution:
             self._fail(error)
 
     async def _pass_on(self, value: Json) -> None:
-        if self._progress is not None:
-            await self._progress(self._as_json(value))
+        if self._progress is None or self._home is None:
+            return
+        sent = self._send(self._progress, self._as_json(value))
+        if asyncio.get_running_loop() is self._home:
+            await sent
+        else:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(sent, self._home))
 
     async def _follow(self, generator: AsyncGenerator[Any, Any]) -> Any:
         last: Any = None

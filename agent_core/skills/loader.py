@@ -44,6 +44,7 @@ from agent_core.skills.skill import (
     triggered,
     triggers_of,
 )
+from agent_core.skills.skill_loop import SkillLoop
 from contracts.devices.registration import MAX_METHODS, Method, MethodFlags, Registration, Unavailable
 from contracts.errors import ConfigError
 from contracts.names import HUB_SKILLS
@@ -115,6 +116,7 @@ class LoadedSkill:
         registration: What is registered at the hub.
         concurrency: How many calls of it run at the same time.
         triggers: What runs by itself.
+        loop: Where its coroutines run; None for the loop of the caller.
     """
 
     name: str
@@ -123,6 +125,7 @@ class LoadedSkill:
     registration: Registration
     concurrency: int
     triggers: tuple[tuple[Trigger, LoadedMethod], ...] = ()
+    loop: SkillLoop | None = field(default=None, compare=False)
 
 
 def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[LoadProblem]]:
@@ -329,7 +332,7 @@ def _add(found: LoadedSkills, owner: type, entry: Path, *, make_context: Context
         found.refuse([name], unavailable("load", error, folder=entry))
         return
     found.unavailable.pop(name, None)
-    found.skills.append(skill)
+    found.skills.append(replace(skill, loop=SkillLoop(f"skill {name}")))
     found.problems.extend(problems)
 
 

@@ -10,12 +10,11 @@ from types import TracebackType
 from typing import Self
 
 from agent_core.schemas.nearest import suggestion
-from agent_core.skills.availability import folder_of, unavailable
 from agent_core.skills.execution import Execution, ProgressSink
+from agent_core.skills.lifecycle import Lifecycle, LifecycleSettings
 from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
 from agent_core.skills.settings import SETTINGS_HINT, SETTINGS_METHODS
-from agent_core.skills.skill import Skill
 from agent_core.skills.triggers import LocalSink, RunningTriggers
 from contracts.devices.registration import Unavailable
 from contracts.errors import CallError, ErrorCode
@@ -26,22 +25,18 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class RunnerSettings:
+class RunnerSettings(LifecycleSettings):
     """Bounds of a runner.
 
     Attributes:
         max_result_bytes: What a result, and each yielded value, may have as JSON.
         max_waiting: How many calls of one skill may wait for their turn; the next one is ``busy``.
         max_threads: How many plain methods run at the same time, of all skills together.
-        stop_grace_s: How long a method that was cancelled or timed out may take to stop.
-        setup_timeout_s: How long a skill may take to set up, and to close.
     """
 
     max_result_bytes: int = MAX_RESULT_BYTES
     max_waiting: int = 256
     max_threads: int = 64
-    stop_grace_s: float = 2.0
-    setup_timeout_s: float = 30.0
 
 
 class NotCancelled(asyncio.CancelledError):
@@ -123,7 +118,7 @@ class SkillRunner:
 
     Attributes:
         skills: What can be called, by name; known once the context is entered.
-        unavailable: By skill that cannot be called now, why.
+        life: Sets them up, and knows why one cannot be used.
     """
 
     def __init__(
@@ -135,8 +130,12 @@ class SkillRunner:
         zone: tzinfo | None = None,
     ) -> None:
         self.skills: dict[str, LoadedSkill] = {skill.name: skill for skill in skills}
-        self.unavailable: dict[str, Unavailable] = {}
         self._settings = settings or RunnerSettings()
+        self.life = Lifecycle(
+            self._settings,
+            is_offered=lambda skill: self.skills.get(skill.name) is skill,
+            on_ready=self._begin,
+        )
         self._gates: dict[str, _Gate] = {}
         self._threads = _Gate("this device", running=self._settings.max_threads, waiting=1_024)
         self._running: set[Execution] = set()
@@ -146,21 +145,28 @@ class SkillRunner:
         self._triggers: dict[int, RunningTriggers] = {}
 
     async def __aenter__(self) -> Self:
-        for skill in list(self.skills.values()):
-            await self._set_up(skill)
+        await self.life.start(self.skills.values(), lambda: [*self.skills.values(), *self._retired])
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            await self.life.stop()
             for triggers in self._triggers.values():
                 await triggers.stop()
             await self._stop_all()
         finally:
+            failed = {name for name, why in self.unavailable.items() if why.kind != "blocked"}
             for skill in (*self.skills.values(), *self._retired):
-                if self.unavailable.get(skill.name) is None or skill in self._retired:
+                if skill.name not in failed or skill in self._retired:
                     await self._close(skill)
+                else:
+                    self.life.discard(skill)
+
+    @property
+    def unavailable(self) -> dict[str, Unavailable]:
+        return self.life.unavailable
 
     @property
     def problems(self) -> list[LoadProblem]:
@@ -176,34 +182,39 @@ class SkillRunner:
             Why the one before stays, if it does.
         """
         old = self.skills.get(skill.name)
-        is_used = old is not None and skill.name not in self.unavailable
-        why = await self._reason_against(skill)
+        before = self.unavailable.get(skill.name)
+        is_used = old is not None and (before is None or before.kind == "blocked")
+        why = await self.life.set_up(skill)
         if why is not None and old is not None and is_used and not self._calls_of(old):
             # What it needs may be what the one before holds: a port, a pin, a device.
             await self._close(old)
             is_used = False
-            why = await self._reason_against(skill)
-            if why is not None and await self._reason_against(old) is None:
+            why = await self.life.set_up(skill)
+            if why is not None and await self.life.set_up(old) is None:
                 is_used = True
                 self._begin(old)
         if why is not None and is_used:
+            self.life.discard(skill)
             return why
         if old is not None and is_used:
             self._retire(old)
+        elif old is not None:
+            self.life.discard(old)
+        self.life.troubles.pop(skill.name, None)
         self.skills[skill.name] = skill
         self._forget_gates(skill.name)
-        self.unavailable.pop(skill.name, None)
-        if why is not None:
-            self.unavailable[skill.name] = why
-        else:
-            self._begin(skill)
+        self.life.note(skill, why)
         return None
 
     def remove(self, name: str) -> None:
         """Offer a skill no longer; see `replace`."""
         skill = self.skills.pop(name)
-        if self.unavailable.pop(name, None) is None:
+        self.life.troubles.pop(name, None)
+        why = self.unavailable.pop(name, None)
+        if why is None or why.kind == "blocked":
             self._retire(skill)
+        else:
+            self.life.discard(skill)
         self._forget_gates(name)
 
     def _begin(self, skill: LoadedSkill) -> None:
@@ -295,13 +306,20 @@ class SkillRunner:
             allowed = called.contract.timeout_ms / 1000
             deadline = asyncio.get_running_loop().time() + allowed
             execution = Execution(
-                path, called, positional, named, progress=progress, max_bytes=self._settings.max_result_bytes
+                path,
+                called,
+                positional,
+                named,
+                progress=progress,
+                max_bytes=self._settings.max_result_bytes,
+                loop=owner.loop,
             )
             if await self._start(execution, owner, deadline):
                 break
         result = await self._ended(execution, deadline=deadline, allowed=allowed)
         if method == "change_settings" and skill in self.unavailable:
-            await self._set_up(owner)
+            self.life.note(owner, await self.life.set_up(owner))
+            self.life.changed()
         return result
 
     def find(self, skill: str, method: str) -> tuple[LoadedSkill, LoadedMethod]:
@@ -404,33 +422,19 @@ class SkillRunner:
             )
         return work.result()
 
-    async def _set_up(self, skill: LoadedSkill) -> None:
-        why = await self._reason_against(skill)
-        if why is None:
-            self.unavailable.pop(skill.name, None)
-            self._begin(skill)
-        else:
-            self.unavailable[skill.name] = why
-
-    async def _reason_against(self, skill: LoadedSkill) -> Unavailable | None:
-        """Set a skill up; return why it cannot be used."""
-        stored = skill.instance.stored_settings if isinstance(skill.instance, Skill) else None
-        if stored is not None and stored.missing:
-            return Unavailable(kind="settings", reason=", ".join(stored.missing))
-        try:
-            await self._hook(skill, "setup")
-        except Exception as error:  # noqa: BLE001 - the author's code; the other skills go on
-            _log.warning("%s could not be set up", skill.name, exc_info=error)
-            return unavailable("setup", error, folder=folder_of(type(skill.instance)))
-        return None
-
     async def _run_itself(self, skill: LoadedSkill, method: LoadedMethod, args: Sequence[Json]) -> Json:
         """Run what no one called, with the limits of a call."""
         positional, named = method.schema.coerce(args, {})
         path, allowed = f"{skill.name}.{method.contract.name}", method.contract.timeout_ms / 1000
         deadline = asyncio.get_running_loop().time() + allowed
         execution = Execution(
-            path, method, positional, named, progress=None, max_bytes=self._settings.max_result_bytes
+            path,
+            method,
+            positional,
+            named,
+            progress=None,
+            max_bytes=self._settings.max_result_bytes,
+            loop=skill.loop,
         )
         if not await self._start(execution, skill, deadline):
             return None
@@ -439,16 +443,7 @@ class SkillRunner:
     async def _close(self, skill: LoadedSkill) -> None:
         if (triggers := self._triggers.pop(id(skill), None)) is not None:
             await triggers.stop()
-        try:
-            await self._hook(skill, "close")
-        except Exception as error:  # noqa: BLE001 - the author's code; the other skills are closed too
-            _log.warning("%s could not be closed", skill.name, exc_info=error)
-
-    async def _hook(self, skill: LoadedSkill, name: str) -> None:
-        if not isinstance(skill.instance, Skill):
-            return
-        async with asyncio.timeout(self._settings.setup_timeout_s):
-            await getattr(skill.instance, name)()
+        await self.life.close(skill)
 
 
 def _timed_out(path: str, allowed: float, *, is_stopped: bool) -> CallError:

@@ -4,7 +4,7 @@ import inspect
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, time
@@ -23,6 +23,7 @@ from contracts.wire import Json
 
 if TYPE_CHECKING:
     from agent_core.skills.settings import StoredSettings
+    from agent_core.skills.tasks import SkillTasks
 
 _OPTIONS: Final = "__skill_method__"
 _TRIGGERS: Final = "__skill_triggers__"
@@ -306,6 +307,7 @@ class Skill:
 
     _context: SkillContext | None = None
     _stored_settings: "StoredSettings | None" = None
+    _tasks: "SkillTasks | None" = None
 
     @classmethod
     def can_run(cls) -> bool:
@@ -313,7 +315,7 @@ class Skill:
         return True
 
     async def setup(self) -> None:
-        """Prepare; runs once before the first call. A skill whose set-up fails is not offered."""
+        """Prepare; runs before the first call, and again after a growing wait where it fails."""
 
     async def close(self) -> None:
         """Release what ``setup`` took."""
@@ -349,6 +351,24 @@ class Skill:
                 variables=self._context.variables,
             )
         return self._stored_settings
+
+    def task(self, work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any, name: str = "") -> None:
+        """Run an ``async`` method in the background until the skill ends: ``self.task(self.watch)``.
+
+        Where it fails, that is logged and shown, and it starts again after 5 s, 10 s … 5 min.
+
+        Args:
+            work: The function itself, without parentheses.
+            arguments: What it is called with.
+            name: For the log; else that of the function.
+
+        Raises:
+            TypeError: It is no ``async def`` function.
+            RuntimeError: The skill is not hosted.
+        """
+        if self._tasks is None:
+            raise RuntimeError(f"{type(self).__name__} is not hosted: tasks begin in its set-up or later")
+        self._tasks.start(work, *arguments, name=name)
 
     @property
     def log(self) -> logging.Logger:
@@ -429,6 +449,14 @@ FRAMEWORK_NAMES: Final = frozenset(name for name in vars(Skill) if not name.star
 
 def attach(skill: Skill, context: SkillContext) -> None:
     skill._context = context
+
+
+def attach_tasks(skill: Skill, tasks: "SkillTasks") -> None:
+    skill._tasks = tasks
+
+
+def tasks_of(skill: object) -> "SkillTasks | None":
+    return skill._tasks if isinstance(skill, Skill) else None
 
 
 def set_cancel_flag(flag: threading.Event) -> None:

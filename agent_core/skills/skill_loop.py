@@ -1,0 +1,162 @@
+"""The event loop of one skill, in a thread of its own: what blocks there stops that skill alone."""
+
+import asyncio
+import contextvars
+import linecache
+import logging
+import sys
+import threading
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class SkillLoop:
+    """Runs the coroutines of one skill. Its thread begins with the first of them.
+
+    Args:
+        name: Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._asked_at: float | None = None
+        self._pending = 0
+
+    def submit(
+        self, work: Coroutine[Any, Any, T], *, name: str, context: contextvars.Context | None = None
+    ) -> "Work[T]":
+        """Run a coroutine; what it gives comes to the calling loop."""
+        running = Work(self._started(), contained(work), name=name, context=context)
+        self._pending += 1
+        running.add_done_callback(self._leave)
+        return running
+
+    def _leave(self, _: object) -> None:
+        self._pending -= 1
+
+    def call(self, function: Any, *args: Any) -> None:
+        """Call a function in the loop, from any thread."""
+        self._started().call_soon_threadsafe(function, *args)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._run, args=[self._loop], name=self._name, daemon=True)
+            self._thread.start()
+        return self._loop
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        while True:
+            try:
+                loop.run_forever()
+                break
+            except (SystemExit, KeyboardInterrupt) as error:
+                _log.warning("a task of a skill tried to end the program", exc_info=error)
+        loop.close()
+
+    def silent_for(self, *, busy: bool = False) -> float:
+        """Return for how many seconds it has not answered, and ask it where something runs in it.
+
+        Args:
+            busy: Whether it has tasks of its own.
+        """
+        if self._loop is None:
+            return 0.0
+        if self._asked_at is not None:
+            return time.monotonic() - self._asked_at
+        if self._pending or busy:
+            self._asked_at = time.monotonic()
+            self._loop.call_soon_threadsafe(self._answer)
+        return 0.0
+
+    def _answer(self) -> None:
+        self._asked_at = None
+
+    def place(self, folder: Path | None) -> str:
+        """Return the line that runs in its thread: of the skill's folder where there is one."""
+        frame = sys._current_frames().get(self._thread.ident or 0) if self._thread is not None else None
+        root, last = str(folder.resolve()) if folder is not None else "", None
+        while frame is not None:
+            if root and frame.f_code.co_filename.startswith(root):
+                last = frame
+                break
+            last, frame = last or frame, frame.f_back
+        if last is None:
+            return ""
+        file, line = last.f_code.co_filename, last.f_lineno
+        return f"{Path(file).name}, line {line}: {linecache.getline(file, line).strip()}".rstrip(": ")
+
+    def close(self) -> None:
+        """End the thread once it is free; one that blocks for ever ends with the process."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop, self._asked_at = None, None
+
+
+async def contained(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that cannot end the loop in which it runs."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"it raised {type(error).__name__}") from error
+
+
+class Work(asyncio.Future[T]):
+    """A coroutine that runs in another loop: done when it is, however it ended.
+
+    Cancelling it would only stop the waiting: ``stop`` ends the coroutine.
+    """
+
+    def __init__(
+        self,
+        there: asyncio.AbstractEventLoop,
+        work: Coroutine[Any, Any, T],
+        *,
+        name: str,
+        context: contextvars.Context | None,
+    ) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self._there = there
+        self._task: asyncio.Task[T] | None = None
+        self._is_stopped = False
+        there.call_soon_threadsafe(self._begin, work, name, context or contextvars.copy_context())
+
+    def stop(self) -> None:
+        """Cancel the coroutine at its next ``await``."""
+        self._there.call_soon_threadsafe(self._stop)
+
+    def _begin(self, work: Coroutine[Any, Any, T], name: str, context: contextvars.Context) -> None:
+        self._task = self._there.create_task(work, name=name, context=context)
+        self._task.add_done_callback(self._ended)
+        if self._is_stopped:
+            self._task.cancel()
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        home = self.get_loop()
+        if not home.is_closed():
+            home.call_soon_threadsafe(self._settle, task)
+
+    def _settle(self, task: asyncio.Task[T]) -> None:
+        if self.done():
+            return
+        if task.cancelled():
+            self.cancel()
+        elif (error := task.exception()) is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(task.result())

@@ -1,0 +1,107 @@
+"""Background tasks of a skill: logged and started again where they fail, ended with the skill."""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from agent_core.skills.availability import explained
+from agent_core.skills.skill_loop import contained
+from contracts.rates import Backoff
+
+Start = Callable[..., Coroutine[Any, Any, object]]
+
+
+class SkillTasks:
+    """The tasks of one skill, in its loop.
+
+    Args:
+        skill: Its name.
+        call: Calls a function in the loop of the skill, from any thread.
+        folder: Of the skill, to name the line that failed.
+        report: Takes the name of a task and what it raised; None once it runs steadily again.
+        retry_s: First and longest wait before a task that failed starts again.
+        steady_s: A task that runs for so long has recovered.
+    """
+
+    def __init__(
+        self,
+        skill: str,
+        *,
+        call: Callable[..., object],
+        folder: Path | None,
+        report: Callable[[str, BaseException | None], None],
+        retry_s: tuple[float, float],
+        steady_s: float,
+    ) -> None:
+        self._call = call
+        self._folder = folder
+        self._report = report
+        self._retry_s = retry_s
+        self._steady_s = steady_s
+        self._log = logging.getLogger(f"strawberry.skills.{skill}")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Start, *args: Any, name: str = "") -> None:
+        """Run a coroutine function until the skill ends; again after a growing wait where it fails.
+
+        Raises:
+            TypeError: It is no ``async def`` function.
+        """
+        if inspect.iscoroutine(work):
+            work.close()
+            raise TypeError("pass the function, as in self.task(self.watch): it may have to start again")
+        if not inspect.iscoroutinefunction(work):
+            raise TypeError(f"a task is an async def function, not {work!r}")
+        self._call(self._begin, work, args, name or work.__name__)
+
+    def _begin(self, work: Start, args: tuple[Any, ...], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(work, args, name), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, work: Start, args: tuple[Any, ...], name: str) -> None:
+        backoff = Backoff(*self._retry_s, jitter=0)
+        has_failed = False
+        while True:
+            began = time.monotonic()
+            running = asyncio.get_running_loop().create_task(contained(work(*args)), name=name)
+            try:
+                if has_failed:
+                    await asyncio.wait({running}, timeout=self._steady_s)
+                    if not running.done():
+                        has_failed = False
+                        self._report(name, None)
+                await running
+                if has_failed:
+                    self._report(name, None)
+                return
+            except asyncio.CancelledError:
+                running.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await running
+                raise
+            except BaseException as error:  # noqa: BLE001 - the author's code; the other tasks go on
+                if time.monotonic() - began > self._steady_s:
+                    backoff.reset()
+                wait_s = backoff.next()
+                text = explained(error, self._folder)
+                template = "the task %s failed and starts again in %.0f s: %s"
+                self._log.error(template, name, wait_s, text, exc_info=None if has_failed else error)
+                has_failed = True
+                self._report(name, error)
+            await asyncio.sleep(wait_s)
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    async def close(self) -> None:
+        """End all of them; runs in the loop of the skill."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
