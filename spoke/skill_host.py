@@ -103,7 +103,7 @@ class SkillHost:
 
         folders = SkillFolders(
             settings.skills,
-            samples=[*map(find, enabled(settings.directory)), *sample_files(settings.samples)],
+            samples=lambda: [*map(find, enabled(settings.directory)), *sample_files(settings.samples)],
             make_context=make_context,
         )
         # Importing runs the authors' code, which may be slow.

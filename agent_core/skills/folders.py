@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import cache_from_source
@@ -62,12 +62,17 @@ class SkillFolders:
     Its methods read files and run the code of skills, so they block.
 
     Args:
-        samples: Files and folders that come last. A skill takes the place of a sample of its name.
+        samples: Returns files and folders that come last; asked each time. A skill takes the place of a
+            sample of its name.
         make_context: Called for each class that inherits from ``Skill``, before its constructor.
     """
 
     def __init__(
-        self, directories: Iterable[Path], *, samples: Sequence[Path] = (), make_context: ContextFactory
+        self,
+        directories: Iterable[Path],
+        *,
+        samples: Callable[[], Sequence[Path]] = tuple,
+        make_context: ContextFactory,
     ) -> None:
         self._directories = tuple(directories)
         self._samples = samples
@@ -139,6 +144,7 @@ class SkillFolders:
         """Return what is offered: of each name the first skill."""
         found = LoadedSkills([], [])
         origins: dict[str, Path] = {}
+        samples = self._samples()
         for directory in self._directories:
             if not directory.is_dir():
                 found.problems.append(LoadProblem(str(directory), "there is no such folder"))
@@ -150,7 +156,7 @@ class SkillFolders:
                 if skill.name not in origins:
                     origins[skill.name] = path
                     found.skills.append(skill)
-                elif path in self._samples:
+                elif path in samples:
                     message = f"{skill.name} of {origins[skill.name]} takes its place"
                     found.problems.append(LoadProblem(str(path), message, what="sample left out"))
                 else:
@@ -169,13 +175,13 @@ class SkillFolders:
             for entry in sorted(directory.iterdir())
             if holds_skills(entry)
         ]
-        return {entry: stamp_of(entry) for entry in (*entries, *self._samples)}
+        return {entry: stamp_of(entry) for entry in (*entries, *self._samples())}
 
 
 def folders_at(path: Path, *, make_context: ContextFactory) -> SkillFolders:
     """Return the skills of one file or folder, or those of a folder of several."""
     if is_skill(path):
-        return SkillFolders((), samples=[path], make_context=make_context)
+        return SkillFolders((), samples=lambda: [path], make_context=make_context)
     return SkillFolders([path], make_context=make_context)
 
 

@@ -85,7 +85,7 @@ def skill_of(name: str) -> type[Skill]:
 
 
 def switch(directory: Path, name: str, *, on: bool) -> None:
-    """Turn an integration on or off, from the next start of the spoke on.
+    """Turn an integration on or off; a spoke that runs takes it over.
 
     Raises:
         NotFound: If there is none of this name.

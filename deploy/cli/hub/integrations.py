@@ -10,7 +10,7 @@ from deploy.cli.hub.calling import typed_value
 from deploy.cli.terminal.output import Output
 from deploy.directory import Home
 
-_RESTART: Final = "Restart 'strawberry up' or the spoke of this machine to apply."
+_WHEN: Final = "A running spoke takes it over within seconds."
 
 
 def available(options: argparse.Namespace) -> None:
@@ -31,7 +31,7 @@ def available(options: argparse.Namespace) -> None:
 def enable(options: argparse.Namespace) -> None:
     """Turn an integration on for this machine, with its settings.
 
-    Turns an integration on for this machine, from the next start of its spoke on.
+    Turns an integration on for this machine; a spoke that runs takes it over within seconds.
     """
     from agent_core.skills.settings import StoredSettings
     from spoke import integrations
@@ -56,12 +56,18 @@ def enable(options: argparse.Namespace) -> None:
                 hint=f"Leave it out, and run 'strawberry skills settings {skill.__name__}' later.",
             )
         given[setting] = typed_value(text)
+    if given and options.name in integrations.enabled(home.spoke):
+        raise ConfigError(
+            "{name} is on already",
+            name=options.name,
+            hint=f"Change its settings with 'strawberry skills settings {skill.__name__} …'.",
+        )
     if given and skill.Settings is not None:
         folder = home.spoke / "data" / skill.__name__
         StoredSettings(skill.Settings, folder, skill=skill.__name__, variables={}).change(given)
     integrations.switch(home.spoke, options.name, on=True)
     Output(options.json).result(
-        {"name": options.name, "on": True}, text=f"{options.name} is on ({skill.__name__}). {_RESTART}"
+        {"name": options.name, "on": True}, text=f"{options.name} is on ({skill.__name__}). {_WHEN}"
     )
 
 
@@ -70,6 +76,4 @@ def disable(options: argparse.Namespace) -> None:
     from spoke import integrations
 
     integrations.switch(Home.named().spoke, options.name, on=False)
-    Output(options.json).result(
-        {"name": options.name, "on": False}, text=f"{options.name} is off. {_RESTART}"
-    )
+    Output(options.json).result({"name": options.name, "on": False}, text=f"{options.name} is off. {_WHEN}")

@@ -1,5 +1,9 @@
 """Integrations are loaded where they were turned on, with the settings that were given."""
 
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from spoke.settings import SpokeSettings
@@ -8,37 +12,45 @@ from tests.deploy.strawberry import environment_of, run
 from tests.spoke.samples.conftest import RecordingSink
 
 
-async def skills_of(home: Path) -> dict[str, str]:
-    """Return the skills that a spoke of this home has, with the description of each."""
+@asynccontextmanager
+async def running(home: Path) -> AsyncIterator[Callable[..., Awaitable[None]]]:
+    """Run the skills of a spoke; yields what waits until it has these."""
     host = await SkillHost.load(SpokeSettings(home=home), device="pc", sink=RecordingSink())
-    assert host.problems == []
-    return {each.skill: each.doc for each in host.registrations}
+
+    async def offers(*names: str) -> None:
+        async with asyncio.timeout(60):
+            while host.available != names:  # noqa: ASYNC110 - another process makes it so
+                await asyncio.sleep(0.01)
+
+    async with host, asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(host.follow())
+        yield offers
+        following.cancel()
 
 
 async def test_an_integration_is_off_until_it_is_turned_on(tmp_path):
-    def strawberry(*words):
-        return run(environment_of(tmp_path), "skills", *words)
+    async def strawberry(*words: str) -> "subprocess.CompletedProcess[str]":
+        return await asyncio.to_thread(run, environment_of(tmp_path), "skills", *words)
 
-    assert await skills_of(tmp_path) == {}
-    assert strawberry("enable", "weather", "place=Berlin").returncode == 0
-    assert list(await skills_of(tmp_path)) == ["WeatherSkill"]
-    assert '"place": "Berlin"' in (tmp_path / "spoke/data/WeatherSkill/settings.json").read_text()
-    listed = strawberry("available").stdout
-    assert "Weather now and in the next days" in listed
-    for wrong, said in (
-        (["wether"], "weather"),
-        (["weather", "plaice=x"], "plaice"),
-        (["weather", "x"], "x"),
-    ):
-        refused = strawberry("enable", *wrong)
-        assert refused.returncode == 1
-        assert said in refused.stderr
-    assert strawberry("disable", "weather").returncode == 0
-    assert await skills_of(tmp_path) == {}
+    async with running(tmp_path) as offers:
+        await offers()
+        assert (await strawberry("enable", "weather", "place=Berlin")).returncode == 0
+        await offers("WeatherSkill")
+        assert '"place": "Berlin"' in (tmp_path / "spoke/data/WeatherSkill/settings.json").read_text()
+        assert "Weather now and in the next days" in (await strawberry("available")).stdout
+        mistakes = (["wether"], "weather"), (["weather", "place=Rome"], "on already"), (["weather", "x"], "x")
+        secret = ["calendar", 'calendars={"a": "https://x/"}', "password=1"], "is a secret"
+        for wrong, said in (*mistakes, secret):
+            refused = await strawberry("enable", *wrong)
+            assert refused.returncode == 1
+            assert said in refused.stderr
+        assert (await strawberry("disable", "weather")).returncode == 0
+        await offers()
 
 
 async def test_a_broken_list_turns_all_off_and_says_so(tmp_path, caplog):
     (tmp_path / "spoke").mkdir()
     (tmp_path / "spoke" / "integrations.json").write_text("{")
-    assert await skills_of(tmp_path) == {}
+    async with running(tmp_path) as offers:
+        await offers()
     assert "no integration is on" in caplog.text
