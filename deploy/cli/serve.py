@@ -34,6 +34,7 @@ from deploy.settings.options import (
     UpOptions,
     check_broker_ports,
     check_hub_ports,
+    sample_names,
 )
 from identity.files import make_private_directory
 
@@ -81,7 +82,7 @@ def up(options: argparse.Namespace) -> None:
     home = _start(options, quiet=True)
     _complete_restore(home)
     if options.samples is not None:
-        _samples(options.samples)
+        sample_names(options.samples)
     chosen = UpOptions(
         hub=_hub(home, options),
         ports=_broker_ports(options),
@@ -279,7 +280,7 @@ def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
         hub_key=options.hub_key,
         insecure=options.insecure,
         skills=folders,
-        samples=_samples(options.samples),
+        samples=sample_names(options.samples),
         version=version("strawberry-home"),
         models=read_models(home),
         gateway=read_gateway(home),
@@ -345,19 +346,6 @@ async def _report_state(spoke: "Spoke", report: Reporter, manager: ServiceManage
 
 def _listed(skills: Sequence[str]) -> str:
     return ", ".join(skills) or "no skill yet"
-
-
-def _samples(option: bool | str) -> bool | tuple[str, ...]:
-    """Read the option of the samples.
-
-    Raises:
-        ConfigError: There is no sample of a name.
-    """
-    from spoke.skill_host import sample_files
-
-    names = () if option == "none" else tuple(option.split(",")) if isinstance(option, str) else option
-    sample_files(names)
-    return names
 
 
 def _make_skills_folder(folder: Path) -> None:
@@ -439,7 +427,7 @@ def add_up_arguments(parser: Parser) -> None:
     _add_port(parser, "--https-port", default=HTTPS_PORT, text=f"with --lan; {_FREE}")
     add_listeners(parser)
     parser.add_argument("--no-spoke", action="store_true", help="do not run a local spoke")
-    parser.add_argument("--samples", metavar="NAMES", help=_SAMPLES + "; default: all")
+    parser.add_argument("--samples", metavar="NAMES", help=f"{_SAMPLES}; default: all")
 
 
 def add_hub_arguments(parser: Parser) -> None:

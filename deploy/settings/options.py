@@ -86,6 +86,19 @@ class UpOptions:
     samples: str | None = None
 
 
+def sample_names(option: bool | str) -> bool | tuple[str, ...]:
+    """Read the option of the samples.
+
+    Raises:
+        ConfigError: There is no sample of a name.
+    """
+    from spoke.skill_host import sample_files
+
+    names = () if option == "none" else tuple(option.split(",")) if isinstance(option, str) else option
+    sample_files(names)
+    return names
+
+
 def check_hub_ports(options: HubOptions) -> None:
     """Check that the hub can listen, before anything that takes long.
 

@@ -73,3 +73,38 @@ def test_what_is_not_there_is_said(environment: dict[str, str], tmp_path: Path) 
     ):
         done = run(environment, *words)
         assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+
+
+def test_a_program_can_be_the_model(environment: dict[str, str], tmp_path: Path, sandbox_files: Path) -> None:
+    skills = tmp_path / "home" / "skills"
+    skills.mkdir(parents=True)
+    (tmp_path / "home" / "sandbox").symlink_to(sandbox_files, target_is_directory=True)
+    (skills / "power.py").write_text(VAGUE)
+    delete = "device.PowerSkill.delete_room()"
+    given: list[dict[str, object]] = [
+        {"tool": "search_skills", "arguments": {"query": "rooms"}},
+        {"tool": "python_exec", "arguments": {"code": f"print({delete})"}},
+        {"yes": True},
+        {"tool": "python_exec", "arguments": {"code": delete}},
+        {"yes": False},
+        {"tool": "nothing_such", "arguments": {}},
+        {"tools": "nothing"},
+    ]
+    text = "".join(f"{json.dumps(each)}\n" for each in given)
+    done = run(environment, "skills", "try", "power", "--json-lines", text=text)
+    assert done.returncode == 0, done.stderr
+    begin, found, question, ran, _, refused, unknown, unread = map(json.loads, done.stdout.splitlines())
+    assert "You are Strawberry" in begin["prompt"][0]["text"]
+    assert [each["name"] for each in begin["tools"]] == ["search_skills", "describe_function", "python_exec"]
+    assert "devices.this_device.PowerSkill.list_rooms" in found["text"]
+    assert (found["ok"], found["characters"]) == (True, len(found["text"]))
+    assert (question["confirm"], ran["ok"]) == ("PowerSkill.delete_room", True)
+    assert (refused["ok"], "did not confirm" in refused["text"]) == (False, True)
+    assert (unknown["ok"], "there is no tool" in unknown["text"]) == (False, True)
+    assert "search_skills" in unread["problem"]
+    typed = run(
+        environment, "skills", "try", "power", text="describe PowerSkill\nfor n in (1, 2):\n  print(n)\n\n"
+    )
+    assert "def delete_room() -> None" in typed.stdout
+    assert "1\n2\n" in typed.stdout
+    assert "tokens" in typed.stdout

@@ -4,6 +4,7 @@ import argparse
 
 from deploy.cli.authors import checks
 from deploy.cli.authors.new import new
+from deploy.cli.authors.trying import try_skills
 from deploy.cli.terminal.parser import Parser
 
 __all__ = ["add_author_actions"]
@@ -19,4 +20,12 @@ def add_author_actions(actions: "argparse._SubParsersAction[Parser]") -> None:
     command = actions.add_parser("test", run=checks.test)
     command.add_argument("path", nargs="?", help=_PATH)
     command.add_argument("pytest", metavar="OPTION", nargs="*", help="for pytest, behind --: -- -k cups -x")
+    command = actions.add_parser("try", run=try_skills)
+    command.add_argument("path", nargs="?", help=_PATH)
+    command.add_argument(
+        "--samples", metavar="NAMES", default="none", help="samples to offer too, as media,lamp"
+    )
+    command.add_argument(
+        "--json-lines", action="store_true", help="for programs: one JSON object a line, both ways"
+    )
     actions.add_parser("lint", run=checks.lint).add_argument("path", nargs="?", help=_PATH)
