@@ -115,7 +115,7 @@ class SkillProcess:
 
     def _wait(self, ended: str, wait_s: float, early: int) -> None:
         self._become(unavailable("process", ended))
-        _log.warning("the process of %s %s; it is started again in %.0f s", self.entry.name, ended, wait_s)
+        _log.warning("the process of %s ended (%s); it starts again in %.0f s", self.entry.name, ended, wait_s)
 
     def _become(self, down: Unavailable | None) -> None:
         self._down = down
@@ -160,13 +160,13 @@ class SkillProcess:
                     for task in (output, reading, watching):
                         task.cancel()
         except OSError as error:
-            return f"cannot be started: {error.strerror or error}"
+            return f"it cannot be started: {error.strerror or error}"
         finally:
             self._stdin = None
         if self._is_outdated:
             self._is_outdated = False
             return ""
-        how = self._fault or (f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}")
+        how = self._fault or (f"code {code}" if code >= 0 else f"signal {-code}")
         if not self._fault and self._last_line:
             how += f": {self._last_line}"
         for inbox in self._calls.values():
@@ -215,7 +215,7 @@ class SkillProcess:
         """End it for a fault, with all of its group at once: one by one, they would multiply meanwhile."""
         if self._fault:
             return
-        self._fault = f"was ended: {fault}"
+        self._fault = fault
         with suppress(OSError):
             if sys.platform == "win32":
                 os.kill(self._pid, signal.SIGTERM)
@@ -265,7 +265,7 @@ class SkillProcess:
                 case Stopped():
                     raise asyncio.CancelledError
                 case str() as how:
-                    text = "{path} may have run: its process {how}"
+                    text = "{path} may have run: its process ended ({how})"
                     raise CallError(ErrorCode.OUTCOME_UNKNOWN, text, path=path, how=how)
 
     async def _read(self, stream: asyncio.StreamReader) -> None:

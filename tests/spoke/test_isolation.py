@@ -184,7 +184,7 @@ async def test_calls_progress_states_events_and_settings_cross(pump: Path) -> No
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        ("crash", "ended with code 3: the valve is stuck"),
+        ("crash", "code 3: the valve is stuck"),
         ("leak", "MiB, more than 200|out of memory"),
         ("fork", "processes, more than 8"),
         ("print_much", "it printed too much"),
@@ -225,7 +225,7 @@ async def test_a_device_offers_them_beside_its_others_and_registers_why_one_does
         assert offered["PumpSkill"].unavailable is None
         why = offered["BrokenSkill"].unavailable
         assert why is not None
-        assert (why.kind, why.reason) == ("process", "ended with code 5")
+        assert (why.kind, why.reason) == ("process", "code 5")
 
 
 async def test_conflicting_versions_work_side_by_side_once_they_are_installed(
