@@ -30,6 +30,7 @@ PARTS: Final = {
     "registry": "a thousand spokes",
     "captures": "ten thousand messages a second into a file",
     "spoke": "one headless spoke",
+    "isolation": "skills in processes of their own",
     "wheels": "what an installation downloads",
     "watchers": "200 watchers while nothing happens",
     "home_assistant": "2,000 entities of Home Assistant",

@@ -159,6 +159,7 @@ async def keep_running(
     wait_s: tuple[float, float],
     steady_s: float,
     jitter: float = 0.5,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Run something again whenever it ends, later and later while it ends early.
 
@@ -170,6 +171,7 @@ async def keep_running(
         wait_s: First and longest wait.
         steady_s: What has run for longer has not ended early.
         jitter: As for `Backoff`.
+        sleep: Waits; it may come back earlier.
     """
     backoff, early = Backoff(*wait_s, jitter=jitter), 0
     while True:
@@ -182,7 +184,7 @@ async def keep_running(
         if reason:
             seconds = backoff.next()
             ended(reason, seconds, early)
-            await asyncio.sleep(seconds)
+            await sleep(seconds)
 
 
 async def output_of(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agent_core.isolation import messages
-from agent_core.isolation.messages import Cancel, Failure, Invoke, Publication, Start, Taken
+from agent_core.isolation.messages import Cancel, Failure, Heard, Invoke, Publication, Start, Taken
 from agent_core.skills.execution import ProgressSink
 from agent_core.skills.loader import load_entry
 from agent_core.skills.runner import NotCancelled, SkillRunner
@@ -67,12 +67,16 @@ async def _serve(pipe: _Pipe, start: Start) -> None:
     sink = LocalSink(pipe)
     found = load_entry(
         Path(start.entry),
-        make_context=lambda skill: SkillContext(Path(start.data) / skill, sink, start.variables),
+        make_context=lambda skill: SkillContext(Path(start.data) / skill, pipe, start.variables),
     )
     for each in found.problems:
         _log.warning("%s: %s: %s (%s)", each.what, each.path, each.message, each.hint)
     offers = [messages.Offer(registration=e.registration, concurrency=e.concurrency) for e in found.skills]
-    pipe.send(messages.Loaded(skills=offers, unavailable=found.unavailable))
+    waits = [trigger for each in found.skills for trigger, _ in each.triggers]
+    hears: list[messages.Source] = [
+        (each.kind, each.source) for each in waits if each.kind in ("event", "value")
+    ]
+    pipe.send(messages.Loaded(skills=offers, unavailable=found.unavailable, hears=hears))
     async with SkillRunner(found.skills, sink=sink, zone=ZoneInfo(start.zone)) as runner:
 
         def tell() -> None:
@@ -80,15 +84,16 @@ async def _serve(pipe: _Pipe, start: Start) -> None:
 
         tell()
         runner.life.changed = tell
-        await _Calls(pipe, runner).serve()
+        await _Calls(pipe, runner, sink).serve()
 
 
 class _Calls:
     """The calls that run."""
 
-    def __init__(self, pipe: _Pipe, runner: SkillRunner) -> None:
+    def __init__(self, pipe: _Pipe, runner: SkillRunner, sink: LocalSink) -> None:
         self._pipe = pipe
         self._runner = runner
+        self._sink = sink
         self._running: dict[int, asyncio.Task[None]] = {}
         self._taken: dict[int, asyncio.Event] = {}
 
@@ -113,6 +118,8 @@ class _Calls:
                 self._running[message.id] = tasks.create_task(self._run(message))
             case Cancel() if (running := self._running.get(message.id)) is not None:
                 running.cancel()
+            case Heard():
+                self._sink.tell(*message.source, message.value)
             case Taken() if (taken := self._taken.get(message.id)) is not None:
                 taken.set()
 

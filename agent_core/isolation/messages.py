@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from agent_core import limits
+from agent_core.skills.skill import TriggerKind
 from contracts.devices.registration import Registration, Unavailable
 from contracts.errors import ErrorCode
 from contracts.names import SkillName, Token
@@ -65,6 +66,18 @@ class Taken(Part):
     id: CallId
 
 
+Source = tuple[TriggerKind, Annotated[str, Field(max_length=200)]]
+"""What a method waits for: an event by its name, or a value as ``Skill.name``."""
+
+
+class Heard(Part):
+    """An event or a value that a skill of the process waits for."""
+
+    kind: Literal["heard"] = "heard"
+    source: Source
+    value: Json
+
+
 class Offer(Part):
     """A skill that was loaded."""
 
@@ -77,10 +90,15 @@ Failed = Annotated[dict[SkillName, Unavailable], Field(max_length=limits.ISOLATE
 
 
 class Loaded(Part):
-    """The skills of the entry, before they are set up."""
+    """The skills of the entry, before they are set up.
+
+    Attributes:
+        hears: What they wait for.
+    """
 
     kind: Literal["loaded"] = "loaded"
     skills: Annotated[list[Offer], Field(max_length=limits.ISOLATED_SKILLS)]
+    hears: Annotated[list[Source], Field(max_length=limits.ISOLATED_SKILLS * limits.MOST_TRIGGERS)] = []
     unavailable: Failed = {}
 
 
@@ -136,7 +154,7 @@ class Publication(Part):
     device_class: Annotated[str, Field(max_length=64)] | None = None
 
 
-ToChild = Start | Invoke | Cancel | Taken
+ToChild = Start | Invoke | Cancel | Taken | Heard
 FromChild = Loaded | SetUp | Progress | Result | Failure | Stopped | Publication
 OfCall = Progress | Result | Failure | Stopped
 

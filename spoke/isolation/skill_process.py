@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -25,7 +26,8 @@ from agent_core.skills.loader import REQUIREMENTS, LoadedSkill, declared_skills
 from agent_core.skills.remote import remote_skill
 from agent_core.skills.results import to_json
 from agent_core.skills.settings import variable_of
-from agent_core.skills.skill import SkillSink
+from agent_core.skills.skill import TriggerKind
+from agent_core.skills.triggers import LocalSink
 from bus.processes import keep_running, lines_of, output_of
 from contracts.devices.registration import Unavailable
 from contracts.errors import CallError, ConfigError, ErrorCode
@@ -69,7 +71,7 @@ class SkillProcess:
         entry: Path,
         *,
         data: Path,
-        sink: SkillSink,
+        sink: LocalSink,
         environments: Path,
         variables: Callable[[], Mapping[str, str]] = dict,
         zone: str = "UTC",
@@ -91,6 +93,7 @@ class SkillProcess:
         self._processes = processes
         self._stdin: asyncio.StreamWriter | None = None
         self._names: frozenset[str] = frozenset()
+        self._hears: frozenset[tuple[str, str]] = frozenset()
         self._calls: dict[int, _Inbox] = {}
         self._ids = count()
         self._pid = 0
@@ -109,13 +112,22 @@ class SkillProcess:
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
-        await keep_running(
-            self._run_once, self._wait, wait_s=limits.SKILL_RESTART_S, steady_s=limits.STEADY_S
-        )
+        wait_s, steady_s = limits.SKILL_RESTART_S, limits.STEADY_S
+        await keep_running(self._run_once, self._wait, wait_s=wait_s, steady_s=steady_s, sleep=self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait until it is to start again, or its files have changed."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, limits.SKILL_WATCH_S))
+            if await asyncio.to_thread(self._files) != self._loaded_from:
+                break
 
     def _wait(self, ended: str, wait_s: float, early: int) -> None:
         self._become(unavailable("process", ended))
-        _log.warning("the process of %s ended (%s); it starts again in %.0f s", self.entry.name, ended, wait_s)
+        _log.warning(
+            "the process of %s ended (%s); it starts again in %.0f s", self.entry.name, ended, wait_s
+        )
 
     def _become(self, down: Unavailable | None) -> None:
         self._down = down
@@ -142,10 +154,12 @@ class SkillProcess:
             async with run as process, asyncio.TaskGroup() as tasks:
                 assert process.stdin is not None
                 assert process.stdout is not None
-                self._stdin, self._names, self._pid = process.stdin, frozenset(), process.pid
+                self._stdin, self._pid = process.stdin, process.pid
+                self._names, self._hears = frozenset(), frozenset()
                 output = tasks.create_task(self._log_output(output_of(process.stderr)))
                 reading = tasks.create_task(self._read(process.stdout))
                 watching = tasks.create_task(self._watch(process.pid))
+                stop_listening = self._sink.listen(self._hear)
                 try:
                     await self._send(self._start())
                     code = await process.wait()
@@ -153,6 +167,7 @@ class SkillProcess:
                     await asyncio.shield(end_marked(self._mark, stop_s=0))
                     await asyncio.wait([output], timeout=limits.LAST_OUTPUT_S)
                 finally:
+                    stop_listening()
                     self._close()
                     with suppress(TimeoutError):
                         async with asyncio.timeout(limits.SKILL_STOP_S):
@@ -234,6 +249,13 @@ class SkillProcess:
                 self._stdin.write(messages.encoded(message))
                 await self._stdin.drain()
 
+    def _hear(self, kind: TriggerKind, source: str, value: Json) -> None:
+        """Tell it what it waits for, its own events too; what it does not read in time is lost."""
+        if self._stdin is None or (kind, source) not in self._hears:
+            return
+        if self._stdin.transport.get_write_buffer_size() < limits.SKILL_UNREAD_BYTES:
+            self._stdin.write(messages.encoded(messages.Heard(source=(kind, source), value=value)))
+
     async def _invoke(self, skill: str, method: str, kwargs: dict[str, Json], progress: ProgressSink) -> Json:
         if self._down is not None:
             why = self._down.text
@@ -298,8 +320,15 @@ class SkillProcess:
                 }
                 self._names = frozenset(self.skills)
                 self._failed = dict(message.unavailable)
+                self._hears = frozenset(message.hears)
+                for kind, source in message.hears:
+                    if kind == "value" and source in self._sink.values:
+                        self._hear(kind, source, self._sink.values[source])
                 self.changed()
             case SetUp():
+                # Each is registered at the hub.
+                if not published.take():
+                    self._end("its state changed too often")
                 known = {name: why for name, why in self._failed.items() if name not in self._names}
                 self._failed = known | message.unavailable
                 self._become(None)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agent_core.skills.runner import SkillRunner
+from agent_core.skills.triggers import LocalSink
 from chat.tasks import happens, open_tasks
 from contracts.errors import CallError, ConfigError, ErrorCode
 from spoke.isolation.environment import Environment
@@ -31,7 +32,7 @@ PUMP = """
 
     from pydantic import BaseModel
 
-    from spoke import Skill, skill_method
+    from strawberry_skills import Skill, on_event, on_value
 
 
     class PumpSettings(BaseModel):
@@ -46,6 +47,14 @@ PUMP = """
             self.state("poured", glasses, unit="l")
             self.emit("done", {"glasses": glasses})
             return glasses * self.settings.litres
+
+        @on_event("done")
+        def note(self, done: dict[str, int]) -> None:
+            self.state("noted", done["glasses"])
+
+        @on_value("LampSkill.is_on")
+        def follow(self, is_on: bool) -> None:
+            self.state("lamp", is_on)
 
         def slowly(self) -> Iterator[int]:
             yield 1
@@ -143,7 +152,7 @@ async def running(
     process = SkillProcess(
         entry,
         data=entry.parent / "data",
-        sink=sink,
+        sink=LocalSink(sink),
         environments=entry.parent / "environments",
         memory=memory,
         processes=processes,
@@ -208,6 +217,16 @@ async def test_one_that_misbehaves_ends_alone_with_its_reason_and_comes_back(
         assert not [state for state in sink.states if state[0] != "PumpSkill"]
 
 
+async def test_its_methods_run_at_events_and_values_of_the_device(pump: Path) -> None:
+    sink = RecordingSink()
+    async with running(pump, sink) as (process, runner):
+        process._sink.publish_state("LampSkill", "is_on", True, unit=None, device_class=None)
+        await runner.run("PumpSkill", "pour", [4])
+        await wait_for(lambda: len(sink.states) == 4, "what the methods publish")
+        values = {(skill, name, value) for skill, name, value, _, _ in sink.states}
+        assert {("PumpSkill", "noted", 4), ("PumpSkill", "lamp", True)} < values
+
+
 async def test_a_device_offers_them_beside_its_others_and_registers_why_one_does_not_run(
     pump: Path, tmp_path: Path
 ) -> None:
@@ -226,6 +245,8 @@ async def test_a_device_offers_them_beside_its_others_and_registers_why_one_does
         why = offered["BrokenSkill"].unavailable
         assert why is not None
         assert (why.kind, why.reason) == ("process", "code 5")
+        (broken / "broken.py").write_text("class BrokenSkill:\n    def mend(self): ...\n")
+        await wait_for(lambda: "BrokenSkill" in host.available, "the mended skill")
 
 
 async def test_conflicting_versions_work_side_by_side_once_they_are_installed(
