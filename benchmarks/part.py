@@ -35,6 +35,7 @@ PARTS: Final = {
     "watchers": "200 watchers while nothing happens",
     "home_assistant": "2,000 entities of Home Assistant",
     "web": "the web UI in a browser",
+    "large_home": "pages of a home with 1,000 skills",
     "voice": "speech, from sound that is made",
     "adversary": "a person, while a device does its worst",
 }

@@ -19,6 +19,7 @@ class Target:
         device: Id of the device, or ``hub`` for the virtual one.
         device_name: What people call it.
         is_hub_own: Whether the hub itself runs it, and no device.
+        labels: What people call the skill and its members.
     """
 
     path: str
@@ -27,6 +28,7 @@ class Target:
     skill: str
     method: Method
     is_hub_own: bool = False
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ def on_device(found: Found[Any]) -> Target:
     """Make the target of a method on its device."""
     entry, skill, method = found.entry, found.skill.name, found.method
     path = f"devices.{entry.key}.{skill}.{method.name}"
-    return Target(path, entry.id, entry.display_name, skill, method, is_hub_own=entry.id == HUB_KEY)
+    is_own, labels = entry.id == HUB_KEY, found.skill.registration.labels
+    return Target(path, entry.id, entry.display_name, skill, method, is_hub_own=is_own, labels=labels)
 
 
 def on_hub(directory: AnyDirectory, skill: str, method: str) -> Target:
@@ -57,7 +58,8 @@ def of_any(directory: AnyDirectory, found: Found[Any]) -> Target:
     device, name = (
         (HUB_KEY, ANY_DEVICE) if directory.routes_agnostic else (found.entry.id, found.entry.display_name)
     )
-    return Target(path, device, name, found.skill.name, found.method)
+    labels = found.skill.registration.labels
+    return Target(path, device, name, found.skill.name, found.method, labels=labels)
 
 
 def strictest(flags: Iterable[MethodFlags]) -> MethodFlags:

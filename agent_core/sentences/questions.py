@@ -1,7 +1,7 @@
 """A call as a question to a person: the declared sentence of its method that says just these arguments."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hassil import Alternative, Group, ListReference, Permutation, TextChunk
 
@@ -29,6 +29,18 @@ def questions_of(method: Method, arguments: Mapping[str, Json]) -> dict[str, str
                 made[language] = question
                 break
     return made
+
+
+def labels_of_call(
+    declared: Mapping[str, Mapping[str, str]], skill: str, method: str, arguments: Iterable[str]
+) -> dict[str, dict[str, str]]:
+    """Return those labels of a skill that a person reads who confirms a call."""
+    names = {skill, method, *arguments, *(f"{method}.{each}" for each in arguments)}
+    found = {
+        language: {name: label for name, label in labels.items() if name in names}
+        for language, labels in declared.items()
+    }
+    return {language: labels for language, labels in found.items() if labels}
 
 
 def _question(text: str, said: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from agent_core import limits
 from agent_core.schemas.arguments import check_arguments, secret_arguments, without_secrets
 from agent_core.search.catalogue import Catalogue, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
-from agent_core.sentences.questions import questions_of
+from agent_core.sentences.questions import labels_of_call, questions_of
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.correlation import correlated, ids
@@ -172,6 +172,7 @@ class Consent:
                     method=method,
                     summary=target.method.summary,
                     questions=questions_of(target.method, arguments),
+                    labels=labels_of_call(target.labels, target.skill, target.method.name, arguments),
                     arguments=shown,
                     cut=shown != arguments,
                     lasting=target.method.digest if is_allowable else "",

@@ -168,9 +168,14 @@ class RunSummary(Part):
 
 
 class SentencesOfSkill(Part):
-    """What can be said to a skill of a device; ``area`` is empty where none is known, and of the hub."""
+    """What can be said to a skill of a device; ``area`` is empty where none is known, and of the hub.
+
+    Attributes:
+        labels: See `SkillBody`.
+    """
 
     device: str
     area: str
     skill: str
+    labels: dict[str, dict[str, str]]
     sentences: list[str]

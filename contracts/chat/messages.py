@@ -296,6 +296,7 @@ class CallToConfirm(Part):
         summary: First sentence of the method's documentation, as it was approved.
         questions: The call in words by language, with all of its arguments; empty where there are none.
         arguments: The real ones, by name.
+        labels: By language, what people call the skill, the method and its arguments.
     """
 
     device: str
@@ -304,6 +305,7 @@ class CallToConfirm(Part):
     summary: str = ""
     questions: dict[str, str] = {}
     arguments: dict[str, Json]
+    labels: dict[str, dict[str, str]] = {}
 
 
 class ConfirmationWanted(CallToConfirm):

@@ -57,6 +57,7 @@ class Heartbeat(Wire):
         mode: ``hub`` while its agent is the hub's, ``alone`` otherwise.
         load: Share of the processors' time in use since the heartbeat before, 0 to 1.
         memory_mb: Resident memory of the spoke in MiB.
+        battery: Percent of the machine's battery; None where it has none.
         voice: What its voice does; None for a spoke that has none.
     """
 
@@ -66,6 +67,7 @@ class Heartbeat(Wire):
     mode: Literal["hub", "alone"] = "hub"
     load: float | None = None
     memory_mb: float | None = None
+    battery: Annotated[int, Field(ge=0, le=100)] | None = None
     voice: VoiceState | None = None
 
 

@@ -12,7 +12,7 @@ from agent_core.gateway.protocol import ToolCall
 from agent_core.schemas.arguments import arguments_digest, check_arguments, without_secrets
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import find_target
-from agent_core.sentences.questions import questions_of
+from agent_core.sentences.questions import labels_of_call, questions_of
 from agent_core.sentences.responses import response_text
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls, all_shown
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
@@ -113,6 +113,7 @@ class DirectCalls:
                 method=f"{target.skill}.{target.method.name}",
                 summary=target.method.summary,
                 questions=questions_of(target.method, arguments),
+                labels=labels_of_call(target.labels, target.skill, target.method.name, arguments),
                 arguments=without_secrets(target.method, all_shown(arguments, error)),
             )
             token = self.confirmations.issue(_act(asking, target, arguments))

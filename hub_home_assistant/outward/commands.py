@@ -105,6 +105,7 @@ class Commands:
             async with self._locks[key]:
                 await self._call(command, method, given, arrived=arrived)
             self._publishing.assume(topic, command, text)
+            self._publishing.end_problem(command)
         except StrawberryError as error:
             self._refuse(topic, error)
         except Exception:  # noqa: BLE001  one command must not end the hub

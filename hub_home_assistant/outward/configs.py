@@ -27,6 +27,7 @@ _TEXTS: Final[Mapping[str, Mapping[Json, str]]] = {
         False: "closed",
         **{each: each for each in ("open", "closed", "opening", "closing")},
     },
+    "cover/position": {True: "100", False: "0", "open": "100", "closed": "0"},
     "lock": {True: "LOCKED", False: "UNLOCKED", "locked": "LOCKED", "unlocked": "UNLOCKED"},
     "climate/mode": {True: "heat", False: "off", "on": "heat", **{each: each for each in MODES}},
 }
@@ -337,7 +338,8 @@ def text_of(component: str, value: Json) -> str | None:
     """Return a value as the state of an entity, or None where it cannot be one."""
     if (texts := _TEXTS.get(component)) is not None:
         key = value.lower() if isinstance(value, str) else value
-        return texts.get(key) if isinstance(key, (str, bool)) else None
+        if isinstance(key, (str, bool)) or component != "cover/position":
+            return texts.get(key) if isinstance(key, (str, bool)) else None
     if component == "light/color":
         return value.lower() if isinstance(value, str) and COLOR.fullmatch(value) else None
     if "/" in component:

@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 HUB: Final = "hub"
 """Level of the hub itself among the devices."""
+_NO_PROBLEM: Final = "none"
+"""What *Last problem* shows after a success; an empty text would be unknown."""
 _LEARNED: Final = frozenset({"binary_sensor", "event", "sensor"})
 """What is known only once the skill has published it, which may be long after the start of the hub."""
 
@@ -200,6 +202,13 @@ class Publishing:
             device = command.path.partition(".")[0]
             text = f"{command.entity.label}: {error.message}. {error.hint}".strip()
             self._problems[device] = text[:MAX_STATE]
+            self.refresh(device)
+
+    def end_problem(self, command: Command) -> None:
+        """Show that the last command on a device worked."""
+        device = command.path.partition(".")[0]
+        if self._problems.get(device, _NO_PROBLEM) != _NO_PROBLEM:
+            self._problems[device] = _NO_PROBLEM
             self.refresh(device)
 
     async def run(self) -> None:
@@ -395,6 +404,9 @@ def _add_presence(made: Announcement, entry: Entry) -> None:
         as_size: dict[str, Json] = {"unit_of_measurement": "MiB", "device_class": "data_size", **of}
         _add_diagnostic(made, "memory", "Memory", memory, **as_size)
         as_time: dict[str, Json] = {"unit_of_measurement": "s", "device_class": "duration", **of}
+        if heartbeat.battery is not None:
+            as_charge: dict[str, Json] = {"unit_of_measurement": "%", "device_class": "battery"}
+            _add_diagnostic(made, "battery", "Battery", heartbeat.battery, **as_charge)
         _add_diagnostic(made, "uptime", "Uptime", round(heartbeat.uptime_s), **as_time)
 
 

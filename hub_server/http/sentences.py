@@ -63,6 +63,7 @@ class Sentences:
                 device=entry.names[0] if (entry := directory.get(source)) is not None else "",
                 area=next(iter(entry.places), "") if entry is not None else "",
                 skill=skill,
+                labels=entry.skills[skill].registration.labels if entry and skill in entry.skills else {},
                 sentences=texts,
             )
             for (source, skill), texts in groups.items()

@@ -6,6 +6,7 @@ from typing import Final
 
 from nicegui import ui
 
+from agent_core.skills.labels import Labels
 from contracts.answers.skills import ResultBody
 from contracts.text import escaped
 from hub_registry.http.devices import list_devices
@@ -58,7 +59,8 @@ async def _sayable() -> None:
                 empty("search_off", text("Nothing found"), text("Other words may find it."))
             for group in groups[: limits.SKILLS_SHOWN]:
                 place = " · ".join(filter(None, (group.area, group.device)))
-                heading(" · ".join(filter(None, (human(group.skill), place))), level=3)
+                label = Labels(group.labels, LANGUAGE.get())
+                heading(" · ".join(filter(None, (label(group.skill), place))), level=3)
                 with ui.element("ul").classes("sb-said"):
                     for said in group.sentences[: limits.SENTENCES_SHOWN]:
                         Words("li", _SLOT.sub("…", said))
@@ -136,7 +138,8 @@ def _call(meant: CallOfSentence) -> None:
     _, device, skill, method = meant.path.split(".")
     with ui.element("div").classes("sb-method"):
         with stack().classes("sb-tight sb-grow"):
-            Words("p", meant.path, "sb-mono sb-strong sb-text")
+            Words("p", f"{human(skill)}: {human(method)}", "sb-strong")
+            Words("p", meant.path, "sb-mono sb-small sb-text")
             Words("p", meant.summary, "sb-muted")
             with row():
                 badge(meant.device_name, icon="devices")
@@ -161,7 +164,8 @@ def _result(result: ResultBody) -> None:
     _, _, skill, method = result.path.split(".")
     with ui.element("div").classes("sb-method"):
         with stack().classes("sb-tight sb-grow"):
-            Words("p", f"{skill}.{result.signature}", "sb-mono sb-strong sb-text")
+            Words("p", f"{human(skill)}: {human(method)}", "sb-strong")
+            Words("p", f"{skill}.{result.signature}", "sb-mono sb-small sb-text")
             Words("p", result.summary, "sb-muted")
             with row():
                 for each in result.devices:
@@ -187,7 +191,7 @@ async def _describe(path: str) -> None:
     _, device, skill, method = path.split(".")
     described = await view.api(describe_skill, path)
     found = await view.api(list_methods, device, skill)
-    with view.dialog(f"{skill}.{method}", wide=True, close=text("Close")):
+    with view.dialog(f"{human(skill)}: {human(method)}", wide=True, close=text("Close")):
         code(escaped(described.text, keep="\n"), label=text("As the assistant reads it")).classes("sb-wrap")
         for each in found.skills[:1]:
             here = [one for one in each.methods if one.name == method]

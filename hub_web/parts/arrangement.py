@@ -123,7 +123,7 @@ class Arrangement:
             view.client.run_javascript(f"strawberry.focus({button.html_id!r})")
 
     async def _change(self, card_id: str, among: Sequence[str], **changed: Any) -> None:
-        self._place(among)
+        await self._place(among)
         # Checked again: what is not a name is refused here, not by the hub.
         known = self.card(card_id).model_dump()
         self._cards[card_id] = HomeCard.model_validate({**known, **changed})
@@ -131,7 +131,7 @@ class Arrangement:
 
     async def _move(self, card_id: str, target: str, among: Sequence[str]) -> None:
         """Put a card where another one is, which makes room for it."""
-        self._place(among)
+        await self._place(among)
         order = list(self._cards)
         place = order.index(target)
         order.remove(card_id)
@@ -139,8 +139,10 @@ class Arrangement:
         self._cards = {each: self._cards[each] for each in order}
         await self._save()
 
-    def _place(self, among: Sequence[str]) -> None:
+    async def _place(self, among: Sequence[str]) -> None:
         """Give the cards beside a changed one a place, so that it alone moves."""
+        # Another window may have changed other cards since.
+        await self.load()
         for card_id in among:
             self._cards.setdefault(card_id, HomeCard(id=card_id))
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from nicegui import ui
 
-from agent_core.skills.labels import Labels
+from agent_core.skills.labels import Labels, as_words
 from chat.http.errors import status_of
 from contracts.answers.skills import CallResult, MethodBody, SkillBody
 from contracts.chat import CallToConfirm
@@ -26,6 +26,11 @@ from hub_web.view import view
 def human(name: str) -> str:
     """Return the name of a skill or a method as people write it, in their language where it is common."""
     return Labels({}, LANGUAGE.get())(name)
+
+
+def labels_of(skill: SkillBody) -> Labels:
+    """Return what a skill and its members are called in the language of the page."""
+    return Labels(skill.labels, LANGUAGE.get())
 
 
 def _flags() -> dict[str, tuple[Tone, str, str]]:
@@ -109,6 +114,10 @@ def as_question(asked: CallToConfirm) -> str:
     """Return what a call that a person must confirm does, as a question; empty where that is not known."""
     if question := asked.questions.get(LANGUAGE.get()):
         return escaped(question)
+    skill, _, method = asked.method.partition(".")
+    # By common words: what the device itself calls it, nobody has approved.
+    if LANGUAGE.get() != "en" and human(method) != as_words(method):
+        return f"{escaped(human(skill))}: {escaped(human(method))}?"
     summary = shortened(escaped(asked.summary).rstrip("."), limits.MAX_QUESTION_SHOWN)
     return f"{summary}?" if summary else ""
 
@@ -138,9 +147,10 @@ def show_call(asked: CallToConfirm, *, cut: bool = False) -> None:
 
 
 def _show_arguments(asked: CallToConfirm, *, cut: bool) -> None:
+    label = Labels(asked.labels, LANGUAGE.get())
     for name, value in asked.arguments.items():
         said = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-        Words("dt", escaped(human(name)))
+        Words("dt", escaped(label(name, of=asked.method.rpartition(".")[2])))
         Words("dd", escaped(said, keep="\n"), "sb-mono")
     if cut:
         Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
@@ -172,12 +182,13 @@ async def run_by_form(skill: SkillBody, method: MethodBody) -> None:
         # It stays open, to be run again.
         return False
 
-    with view.form(human(method.name), run, yes=text("Run"), no=text("Close"), wide=True):
+    label = labels_of(skill)
+    with view.form(label(method.name), run, yes=text("Run"), no=text("Close"), wide=True):
         Words("p", method.summary, "sb-muted")
         with row():
             badge(skill.device_name, icon="devices")
             flags(method.flags)
         if skill.unavailable:
             problem(f"{skill.device_name}: {text.message(skill.unavailable)}")
-        form = SchemaForm(method.parameters, doc=method.doc)
+        form = SchemaForm(method.parameters, doc=method.doc, label=partial(label, of=method.name))
         outcome = stack().props("aria-live=polite")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 from nicegui import ui
@@ -102,16 +103,24 @@ class SchemaForm:
         schema: Of an object.
         values: What the fields have at first, in place of the defaults.
         doc: The docstring that may describe them.
+        label: Returns what people call a property.
     """
 
     def __init__(
-        self, schema: Mapping[str, Any], values: Mapping[str, Any] | None = None, *, doc: str = ""
+        self,
+        schema: Mapping[str, Any],
+        values: Mapping[str, Any] | None = None,
+        *,
+        doc: str = "",
+        label: Callable[[str], str] | None = None,
     ) -> None:
         self._inputs: dict[str, _Input] = {}
         with ui.element("div").classes("sb-form"):
             self._problem = ui.element("div").props("role=alert")
             self._problem.set_visibility(False)
             for field in fields_of(schema, doc=doc):
+                if label is not None:
+                    field = replace(field, called=label(field.name))
                 self._add(field, (), values or {})
             if not self._inputs:
                 Words("p", text("This needs nothing more."), "sb-muted")

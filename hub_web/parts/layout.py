@@ -102,6 +102,20 @@ def refilled(place: ui.element) -> Iterator[None]:
         yield
 
 
+def build_unfolded(fold: ui.element, place: ui.element, build: Callable[[], None]) -> None:
+    """Build what is in a ``details`` element when it is first unfolded: a device may have 1,000 methods."""
+
+    def fill() -> None:
+        if not place.default_slot.children:
+            with place:
+                build()
+
+    if "open" in fold.props:
+        fill()
+    else:
+        fold.on("toggle", fill)
+
+
 def empty(icon: str, title: str, text: str = "") -> ui.element:
     """Show what a place is for where there is nothing yet; return where to say what to do next."""
     with ui.element("div").classes("sb-empty"):

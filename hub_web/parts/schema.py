@@ -30,6 +30,7 @@ class Field:
         numbers: Of a list, whether its items are numbers.
         fields: Of an object.
         long: Whether a text may have several lines.
+        called: What people call it; empty for its name as they write it.
     """
 
     name: str
@@ -46,10 +47,13 @@ class Field:
     numbers: bool = False
     fields: "tuple[Field, ...]" = ()
     long: bool = False
+    called: str = ""
 
     @property
     def label(self) -> str:
         """Its name as people write it."""
+        if self.called:
+            return self.called
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", self.name).strip()
         return words[:1].upper() + words[1:].lower()
 

@@ -226,5 +226,11 @@ class Presence:
             mode="hub" if self._hubs.is_online and self._link.connected else "alone",
             load=round(psutil.cpu_percent() / 100, 2),
             memory_mb=round(process.memory_info().rss / 2**20, 1),
+            battery=_battery(),
             voice=self._voice(),
         )
+
+
+def _battery() -> int | None:
+    found = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return None if found is None else min(100, max(0, round(found.percent)))

@@ -30,7 +30,7 @@ VALID: Final[dict[str, dict[str, Any]]] = {
     "user": {"role": "member"},
     "watcher": {"state": "active", "topics": '{"a": {"topic": "devices/tv/events/bell"}}'},
 }
-LISTS: Final = ("aliases", "did", "done", "allow", "actions")
+LISTS: Final = ("aliases", "did", "files", "done", "allow", "actions")
 SHOWN: Final = {
     "/api/devices": "device-good",
     "/api/users": "user-good",

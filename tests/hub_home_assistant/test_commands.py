@@ -71,6 +71,7 @@ async def commands(asked: Asked, tmp_path: Path) -> AsyncIterator[Commands]:
             tasks=tasks,
             commands=pressed,
             show_problem=lambda *_: None,
+            end_problem=lambda *_: None,
             assume=lambda topic, *_: asked.done.append(topic),
         )
         yield Commands(registry, manager, publishing, clock=lambda: asked.now)

@@ -101,6 +101,8 @@ def test_a_pair_that_dims_is_a_light_and_takes_its_states() -> None:
                 ("", "PRESS"): None,
             },
         ),
+        # One that knows no position is wholly open or closed.
+        (BlindSkill(), {"is_open": True}, "cover", {"": "open", "position": "100"}, {}),
         (
             DoorSkill(),
             {"locked": True},
@@ -162,6 +164,19 @@ def test_methods_and_states_that_belong_together_are_one_entity(
             continue
         with pytest.raises(InvalidMessage):
             read_command(command, payload)
+
+
+def test_a_thermostat_in_fahrenheit_has_its_bounds() -> None:
+    class HallHeatingSkill(Skill):
+        """A heating."""
+
+        def set_temperature(self, degrees: float) -> None:
+            """Heat."""
+
+    states = {"temperature": State(value=68, unit="°F", at=now())}
+    [entity] = entities_of(registered(HallHeatingSkill()), states, set())
+    given = entity.appearance
+    assert (given.component, given.least, given.most, given.unit) == ("climate", 41, 95, "°F")
 
 
 def test_what_opens_a_door_needs_an_exposure_of_its_own() -> None:

@@ -48,6 +48,25 @@ def test_a_person_arranges_their_home_and_finds_it_so_again(page_of: Visit, pict
     visitor.house.client.request("PUT", "/api/home", {"cards": []})
 
 
+def test_a_card_is_dragged_with_the_pointer_and_two_windows_arrange_one_home(page_of: Visit) -> None:
+    visitor = page_of()
+    first, second = visitor.open("/"), page_of().open("/")
+    for page in (first, second):
+        page.get_by_role("button", name="Arrange").click()
+    second.get_by_role("button", name="Hide: Notes").click()
+    expect(second.get_by_role("button", name="Show: Notes")).to_be_visible()
+    bars = first.get_by_role("toolbar")
+    moved, target = (bars.nth(place).get_attribute("aria-label") for place in (0, 2))
+    cards = first.locator(".sb-thing")
+    cards.nth(0).locator("h2").drag_to(cards.nth(2).locator("h2"))
+    expect(bars.nth(2)).to_have_attribute("aria-label", moved or "")
+    expect(bars.nth(1)).to_have_attribute("aria-label", target or "")
+    # The first window had not seen what the second one hid, and kept it all the same.
+    stored = visitor.house.ask("/api/home")["cards"]
+    assert [each["id"].rpartition(".")[2] for each in stored if each["hidden"]] == ["NotesSkill"]
+    visitor.house.client.request("PUT", "/api/home", {"cards": []})
+
+
 def test_the_home_answers_on_its_page(page_of: Visit, picture: Picture, model: ScriptedModel) -> None:
     model.script = lambda _: Says(text="All windows are closed.")
     page = page_of(phone=True).open("/")

@@ -26,12 +26,13 @@ from hub_web.api import part
 from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
 from hub_web.pages.devices.programs import Programs
 from hub_web.pages.devices.review import Review
-from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
+from hub_web.parts.calls import call, call_by_form, flags, human, labels_of, run_by_form
 from hub_web.parts.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
     Words,
     badge,
+    build_unfolded,
     card,
     dot,
     empty,
@@ -309,17 +310,20 @@ class _Device:
         with ui.element("details").classes("sb-card sb-fold") as fold:
             with ui.element("summary"):
                 with stack().classes("sb-tight sb-grow"):
-                    Words("h3", human(skill.skill), "sb-h3")
+                    Words("h3", labels_of(skill)(skill.skill), "sb-h3")
                     Words("p", skill.doc.partition("\n")[0], "sb-muted sb-cut")
                 ui.icon("expand_more")
+            place = ui.element("div").classes("sb-contents")
+
+        def build() -> None:
             if has_settings:
-                view.button(
-                    text("Settings"), partial(_settings, skill, methods["change_settings"]), icon="tune"
-                )
+                change = partial(_settings, skill, methods["change_settings"])
+                view.button(text("Settings"), change, icon="tune")
             for method in methods.values():
-                if has_settings and method.name in ("get_settings", "change_settings"):
-                    continue
-                method_row(skill, method)
+                if not (has_settings and method.name in ("get_settings", "change_settings")):
+                    method_row(skill, method)
+
+        build_unfolded(fold, place, build)
         return fold
 
 
@@ -327,7 +331,8 @@ def method_row(skill: SkillBody, method: MethodBody) -> None:
     """Show a method with its flags, and the button that opens its form."""
     with ui.element("div").classes("sb-method"):
         with stack().classes("sb-tight sb-grow"):
-            Words("p", method.signature, "sb-mono sb-text")
+            Words("p", labels_of(skill)(method.name), "sb-strong")
+            Words("p", method.signature, "sb-mono sb-small sb-text")
             Words("p", method.summary, "sb-muted")
             with row():
                 flags(method.flags)
@@ -353,5 +358,5 @@ async def _settings(skill: SkillBody, method: MethodBody) -> None:
     values = present.result if present is not None and isinstance(present.result, dict) else {}
     properties = method.parameters.get("properties", {})
     missing = [name for name, each in properties.items() if "default" not in each and name not in values]
-    with view.form(text("Settings of {skill}", skill=human(skill.skill)), save):
-        form = SchemaForm({**method.parameters, "required": missing}, values)
+    with view.form(text("Settings of {skill}", skill=labels_of(skill)(skill.skill)), save):
+        form = SchemaForm({**method.parameters, "required": missing}, values, label=labels_of(skill))

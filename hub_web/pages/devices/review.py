@@ -11,7 +11,7 @@ from nicegui import ui
 from contracts.answers.devices import Item
 from hub_registry.devices.review import digest_of
 from hub_registry.http.devices import decide, show_review
-from hub_web.parts.layout import Words, badge, card, note, row, stack
+from hub_web.parts.layout import Words, badge, build_unfolded, card, note, row, stack
 from hub_web.parts.names import load_names
 from hub_web.texts import text
 from hub_web.view import view
@@ -78,20 +78,16 @@ class Review:
                 ui.icon("expand_more")
             content = stack()
 
-        def fill() -> None:
-            # A device may declare a thousand methods: each skill is built when it is unfolded.
-            if not content.default_slot.children:
-                with content:
-                    for item in items:
-                        _item(item)
-                    if not is_alone:
-                        with row():
-                            self._buttons(items, name, label)
+        def build() -> None:
+            for item in items:
+                _item(item)
+            if not is_alone:
+                with row():
+                    self._buttons(items, name, label)
 
-        fold.on("toggle", fill)
         if is_alone:
             fold.props["open"] = True
-            fill()
+        build_unfolded(fold, content, build)
 
     async def _decide(self, digest: str, approve: bool, skill: str) -> None:
         await view.api(decide, self._device, digest, approve, skill)
