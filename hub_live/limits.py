@@ -79,8 +79,6 @@ HISTORY_PRUNED: Final = 50
 HISTORY_SHOWN: Final = 50
 TRACE_KEPT: Final = 20
 """Looks at a watcher that are remembered, where like ones in a row are one: at most 50 kB of each."""
-MOST_TRACED_VALUE: Final = 80
-"""Characters of a value of them."""
 
 # Predicates: what bounds the time and the memory of an evaluation.
 

@@ -1,6 +1,5 @@
 """The trace of watchers: their last looks at their values, and why each did something or nothing."""
 
-import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,8 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from agent_core.times import utc
+from agent_core.tools.skill_calls import shown_arguments
 from contracts.phrases import Phrase
-from contracts.text import shortened
 from contracts.wire import Json
 from hub_live import limits
 from hub_live.watchers.predicates import Evaluator, Verdict
@@ -61,7 +60,7 @@ class Traces:
         values: dict[str, Json] = {}
         if evaluator is not None:
             parts = {text: each if isinstance(each, bool) else None for text, each in evaluator.parts.items()}
-            values = {name: _bounded(value) for name, value in evaluator.values(at).items()}
+            values = shown_arguments(evaluator.values(at))
         kept = self.looks.setdefault(watcher, deque(maxlen=limits.TRACE_KEPT))
         now, last = utc(at), kept[-1] if kept else None
         if last is not None and (last.outcome, last.truth, last.parts) == (outcome, truth, parts):
@@ -81,10 +80,3 @@ def outcome_of(verdict: Verdict, evaluator: Evaluator, *, is_firing: bool) -> st
     if evaluator.predicate.for_s and evaluator.is_met:
         return Phrase("the condition is not true for {seconds:g} s yet", seconds=evaluator.predicate.for_s)
     return "the condition is false"
-
-
-def _bounded(value: Json) -> Json:
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return shortened(text, limits.MOST_TRACED_VALUE)

@@ -65,7 +65,9 @@ class Evaluator:
         self._parts = {node.source: as_condition(part, node) for node, part in built}
         self.parts: Mapping[str, bool | Unknown] = {}
         self.is_met = False
-        functions = {node.text: node for node in root.walk() if node.text and node.op != "name"}
+        functions = {
+            node.text: node for node in root.walk() if node.text and node.op not in ("name", "constant")
+        }
         momentary = [node for node in functions.values() if node.op == "changed" and node.window_s is None]
         self._momentary = [self._series[str(functions.pop(node.text).value)] for node in momentary]
         self._functions = {text: build(node, self._series, clock) for text, node in functions.items()}

@@ -15,7 +15,7 @@ from contracts.phrases import Phrase
 from contracts.text import shortened
 from contracts.validation import did_you_mean
 from hub_live import limits
-from hub_live.watchers.predicates.clock import CLOCK, time_of, time_text
+from hub_live.watchers.predicates.clock import CLOCK, time_of
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -110,7 +110,7 @@ class Node:
         column: Where it begins, from 1.
         value: Of a constant; of a name or a function the name.
         window_s: Of a function with a window.
-        text: A name or a call in its usual spelling.
+        text: A name, a call or a constant in its usual spelling; empty of a number.
     """
 
     op: str
@@ -125,22 +125,13 @@ class Node:
     @property
     def source(self) -> str:
         """The operation as it is written."""
-        if self.op == "constant":
-            if isinstance(self.value, float):
-                return f"{self.value:g}"
-            return str(self.value).lower() if isinstance(self.value, bool) else f'"{self.value}"'
         if not self.parts:
-            return self.text
-        kinds = {part.kind for part in self.parts}
-        is_junction = self.op in ("and", "or")
+            return self.text or f"{self.value:g}"
         shown: list[str] = []
         for part in self.parts:
-            source = part.source
-            if part.op == "constant" and isinstance(part.value, float) and kinds & {"clock", "time"}:
-                source = f'"{time_text(part.value) if "clock" in kinds else f"{part.value:g}s"}"'
-            is_loose = len(part.parts) > 1 and (part.kind == "truth" or self.kind != "truth")
-            is_closed = is_junction and part.op not in ("and", "or")
-            shown.append(f"({source})" if is_loose and not is_closed else source)
+            is_junction = self.op in ("and", "or")
+            is_loose = part.op in ("and", "or") if is_junction else self.op == "not" or self.kind != "truth"
+            shown.append(f"({part.source})" if is_loose and len(part.parts) > 1 else part.source)
         return f"not {shown[0]}" if self.op == "not" else f" {self.op} ".join(shown)
 
     def walk(self) -> Iterator["Node"]:
@@ -285,10 +276,12 @@ class _Nodes:
         return Node("constant", "number", _column(items[0]), value=value)
 
     def text(self, items: list["Token"]) -> Node:
-        return Node("constant", "text", _column(items[0]), value=str(items[0])[1:-1])
+        text = str(items[0])[1:-1]
+        return Node("constant", "text", _column(items[0]), value=text, text=f'"{text}"')
 
     def truth(self, items: list["Token"]) -> Node:
-        return Node("constant", "truth", _column(items[0]), value=items[0].lower() == "true")
+        text = items[0].lower()
+        return Node("constant", "truth", _column(items[0]), value=text == "true", text=text)
 
     def name(self, items: list["Token"]) -> Node:
         if (name := str(items[0])) in CLOCK:
@@ -349,7 +342,8 @@ def _with_durations(items: list[Any]) -> tuple[Node, str, Node]:
     left, op, right = items
 
     def seconds(text: Node) -> Node:
-        return Node("constant", "number", text.column, value=_seconds(str(text.value), text.column))
+        value = _seconds(str(text.value), text.column)
+        return Node("constant", "number", text.column, value=value, text=text.text)
 
     if left.kind == "time" and right.kind == "text":
         right = seconds(right)
@@ -377,7 +371,7 @@ def _clock_text(clock: Node, constant: Node) -> Node:
         return constant
     if constant.kind != "text" or (seconds := time_of(text)) is None:
         _fail(f"{_short(text)} is no time of day", constant.column, hint='Write "22:00".')
-    return Node("constant", "number", constant.column, value=seconds)
+    return Node("constant", "number", constant.column, value=seconds, text=constant.text)
 
 
 def _seconds(text: str, column: int) -> float:

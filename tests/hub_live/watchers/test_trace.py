@@ -76,7 +76,7 @@ async def test_a_condition_that_must_hold_and_one_that_ran_too_often_say_so(watc
     "text",
     [
         'not (a == "on" or b) and (a + b) * 2 > 5',
-        'time >= "22:00" and age(a) > "300s" and mean(b, "10m") < 4.5',
+        'time >= "22:00" and age(a) > "5m" and mean(b, "10m") < 4.5',
         "a and not changed(b)",
     ],
 )
