@@ -99,10 +99,28 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
         settings = LinkSettings(urls=(mosquitto.url,), client_id="values", topic_prefix=house.topic_prefix)
         async with open_link(settings) as link:
             rows = await _measured(house, link, model, effort)
-        return [*rows, await asyncio.to_thread(_rule, house, effort)]
+            hops = await _two_hops(link, effort)
+        return [*rows, *await asyncio.to_thread(_rule, house, effort, hops)]
 
 
-def _rule(house: House, effort: Effort) -> Row:
+async def _two_hops(link: Link, effort: Effort) -> float:
+    """Return the seconds of two messages on the bare bus: a value, and then what it causes."""
+    heard = asyncio.Event()
+    stop = await link.subscribe(_topic(0), lambda _: heard.set())
+    took = list[float]()
+    for _ in range(effort.repeats(_RULES)):
+        begun = time.perf_counter()
+        for _ in range(2):
+            heard.clear()
+            await link.publish(_topic(0), b"0", qos=0)
+            await heard.wait()
+        took.append(time.perf_counter() - begun)
+        await asyncio.sleep(_BETWEEN_S)
+    await stop()
+    return statistics.median(took)
+
+
+def _rule(house: House, effort: Effort, hops: float) -> list[Row]:
     """Measure from a value to the call of a watcher without a model, and of direct calls of the method."""
     lamp = house.add_spoke("lamp", {"lamp.py": _LAMP})
     then = [{"call": f"devices.{lamp.id}.LampSkill.turn_on"}]
@@ -127,13 +145,17 @@ def _rule(house: House, effort: Effort) -> Row:
         begun = time.perf_counter()
         call("turn_on")
         direct.append(called() - begun)
-    return Row(
-        "a value → the call of a watcher without a model, p50 (beside a direct call over HTTP)",
-        1_000 * statistics.median(by_rule),
-        "ms",
-        Reach(ratio_most=3),
-        reference=1_000 * statistics.median(direct),
-    )
+    acts = 1_000 * statistics.median(by_rule)
+    return [
+        Row(
+            "a value → the call of a watcher without a model, p50 (beside a direct call over HTTP)",
+            acts,
+            "ms",
+            Reach(ratio_most=3),
+            reference=1_000 * statistics.median(direct),
+        ),
+        Row("  the same, beside two messages on the bare bus", acts, "ms", reference=1_000 * hops),
+    ]
 
 
 async def _measured(house: House, link: Link, model: ScriptedModel, effort: Effort) -> list[Row]:
