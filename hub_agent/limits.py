@@ -105,6 +105,11 @@ MAX_QUESTION_LISTED: Final = 200
 """Characters of a question in a list."""
 PROMPT_ITEMS: Final = 10
 """Items of a list in the prompt; a skill lists them all."""
+REGISTRATION_LOOKS: Final = 30
+REGISTRATION_LOOK_S: Final = 0.1
+"""A skill may call before the hub has read its registration, some 100 ms later."""
+MOST_NESTED_CALLS: Final = 3
+"""Of a call that a skill makes, the calls that it may lead to: two that call each other end."""
 SPOKEN_YES_S: Final = 60.0
 """How long a question in words waits for its yes: a person who was asked aloud answers at once."""
 MOST_WORD_QUESTIONS: Final = 200

@@ -14,6 +14,7 @@ from bus.rpc import Responder
 from chat.tasks import open_tasks, supervise
 from identity.envelope import Seal
 from identity.files import is_held, only_one
+from spoke.hub_calls import HubCalls
 from spoke.membership.enrolment import FILE_NAME, Enrolment
 from spoke.membership.joining import join
 from spoke.membership.membership import Membership
@@ -93,12 +94,14 @@ class Loaded:
     device: str
     outlet: SkillOutlet
     host: SkillHost
+    calls: HubCalls
 
 
 async def load(settings: SpokeSettings, *, device: str) -> Loaded:
     """Load the skills of a device."""
-    outlet = SkillOutlet(device=device)
-    return Loaded(device, outlet, await SkillHost.load(settings, device=device, sink=outlet))
+    outlet, calls = SkillOutlet(device=device), HubCalls()
+    host = await SkillHost.load(settings, device=device, sink=outlet, home=calls)
+    return Loaded(device, outlet, host, calls)
 
 
 async def load_ahead(settings: SpokeSettings) -> Loaded | None:
@@ -147,6 +150,8 @@ async def open_spoke(
         if loaded is None or loaded.device != device:
             loaded = await load(settings, device=device)
         outlet, host = loaded.outlet, loaded.host
+        loaded.calls.connect(lambda: membership.enrolment, identity.key)
+        stack.callback(loaded.calls.close)
         await stack.enter_async_context(host)
         outlet.serve(host.publishing)
         registrations = sealed_registrations(seal, device, host.registrations)

@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from agent_core.models.entries import KEYS_FILE, read_keys
 from agent_core.skills.folders import GOES_ON, SkillFolders
+from agent_core.skills.home import PRESENT_CALL, HomeCaller
 from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, holds_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink, attach
@@ -94,12 +95,15 @@ class SkillHost:
         self._is_stopping = False
 
     @classmethod
-    async def load(cls, settings: SpokeSettings, *, device: str, sink: SkillSink) -> Self:
+    async def load(
+        cls, settings: SpokeSettings, *, device: str, sink: SkillSink, home: HomeCaller | None = None
+    ) -> Self:
         """Load the skills in the folders of the settings; a broken one is logged and skipped."""
         local = LocalSink(sink)
 
         def make_context(skill: str) -> SkillContext:
-            return SkillContext(settings.directory / "data" / skill, local, _variables(settings.skills))
+            data = settings.directory / "data" / skill
+            return SkillContext(data, local, _variables(settings.skills), home)
 
         folders = SkillFolders(
             settings.skills,
@@ -322,6 +326,7 @@ class SkillHost:
             _log.warning("stopping %d calls that still run after %.0f s", self._running, grace_s)
 
     async def _run(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:
+        PRESENT_CALL.set(call.id)
         is_completed = method == "change_settings" and skill in self._runner.unavailable
         if is_completed:
             self.expect({*self.available, skill})  # its set-up may follow, and publish

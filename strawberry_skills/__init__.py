@@ -7,9 +7,11 @@ from typing import Final
 
 from agent_core.skills.availability import SkillUnavailable
 from agent_core.skills.skill import Skill, SkillCancelled, Unit, at, every, on_event, on_value, skill_method
+from contracts.errors import CallError
 
 __all__ = [
     "API",
+    "CallError",
     "Skill",
     "SkillCancelled",
     "SkillUnavailable",

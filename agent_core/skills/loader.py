@@ -217,6 +217,7 @@ def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkil
             doc=inspect.cleandoc(owner.__doc__ or "")[:8_000],
             device_agnostic=getattr(instance, "device_agnostic", False),
             area=getattr(instance, "area", None),
+            uses=list(owner.uses) if issubclass(owner, Skill) else [],
             thing=owner.kind if issubclass(owner, Skill) else None,
             labels=getattr(owner, "labels", {}) if issubclass(owner, Skill) else {},
             methods=[method.contract for method in methods.values()],

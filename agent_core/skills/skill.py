@@ -16,6 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from agent_core import limits
+from agent_core.skills.home import Home, HomeCaller
 from agent_core.skills.results import to_json
 from agent_core.times import parse_duration
 from contracts.devices.registration import MethodFlags
@@ -89,12 +90,14 @@ class SkillContext:
     Attributes:
         data_dir: The skill's own folder; made when it is first asked for.
         sink: Where states and events go.
+        home: Calls other skills; None where that cannot be done.
         variables: Those of ``.env`` in the folder of skills, for settings.
     """
 
     data_dir: Path
     sink: SkillSink
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    home: HomeCaller | None = field(default=None, repr=False)
 
 
 def skill_method(
@@ -294,6 +297,7 @@ class Skill:
         concurrency: How many calls of this skill run at the same time; further ones wait.
         homeassistant: By method or state, what it is in Home Assistant, beyond what follows from its name:
             ``{"set_level": {"component": "number", "unit": "%"}}``; see ``docs/home-assistant.md``.
+        uses: What it calls on other devices: ``("kitchen.LampSkill.turn_on",)``, with ``*`` on any device.
         Settings: What the owner can set, as a pydantic model; the skill waits for fields without a default.
     """
 
@@ -303,6 +307,7 @@ class Skill:
     labels: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     concurrency: ClassVar[int] = 8
     homeassistant: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    uses: ClassVar[Sequence[str]] = ()
     Settings: ClassVar[type[BaseModel] | None] = None
 
     _context: SkillContext | None = None
@@ -369,6 +374,17 @@ class Skill:
         if self._tasks is None:
             raise RuntimeError(f"{type(self).__name__} is not hosted: tasks begin in its set-up or later")
         self._tasks.start(work, *arguments, name=name)
+
+    @property
+    def home(self) -> Home:
+        """The skills of the home: ``await self.home.devices.kitchen.LampSkill.turn_on()``.
+
+        They are called with the rights of whoever called the method that runs. A plain method needs no
+        ``await``.
+        """
+        if self._given.home is None:
+            raise RuntimeError(f"{type(self).__name__} cannot call other skills here")
+        return Home(self._given.home, type(self).__name__)
 
     @property
     def log(self) -> logging.Logger:

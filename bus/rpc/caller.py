@@ -196,6 +196,12 @@ class Caller:
     def _calls_of(self, device: str) -> list[OpenCall]:
         return [call for call in self._open.values() if call.request.device == device]
 
+    def open_request(self, device: str, call: str) -> CallRequest | None:
+        """Return the request of an open call on a device by its id; None where it has ended."""
+        topic = topics.RESULT.build(device=device, instance=self._instance, call=call)
+        found = self._open.get(topic)
+        return found.request if found is not None and found.may_have_run else None
+
     # Opening and closing
 
     def _make(self, request: CallRequest, phase: Phase, on_progress: OnProgress | None) -> OpenCall:

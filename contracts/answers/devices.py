@@ -24,7 +24,7 @@ class Load(NamedTuple):
     memory_mb: float | None
 
 
-ReviewKind = Literal["flags", "sentence", "provider", "documentation"]
+ReviewKind = Literal["flags", "sentence", "provider", "documentation", "uses"]
 
 
 @dataclass(frozen=True)

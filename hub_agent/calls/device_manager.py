@@ -106,6 +106,10 @@ class DeviceManager:
                 where = "hub" if call.target.is_hub_own else "device"
                 self._on_ended(where, record.outcome, time.monotonic() - began)
 
+    def open_request(self, device: str, call: str) -> CallRequest | None:
+        """Return what runs on a device under the id of a call; None where nothing does."""
+        return self._caller.open_request(device, call)
+
     def note_refused(self, actor: Actor, call: SkillCall, *, origin: Origin) -> None:
         """Record a call that was refused before it came here: a person did not confirm it."""
         self._trail.note(_record(actor, call, origin, ErrorCode.REFUSED))

@@ -61,6 +61,7 @@ class Known(Part):
     Attributes:
         flags: By method, also of methods that are gone.
         sentences: Digests of the sentences with free text that were approved.
+        uses: What of other devices it may call and listen to.
         documentation: What was approved of each method, and of the class under an empty name.
         denied: Digests of what the owner does not want to see again.
         allowed: By method whose author declared nothing, the digest with which the model calls it unasked.
@@ -69,6 +70,7 @@ class Known(Part):
 
     flags: dict[str, MethodFlags] = {}
     sentences: list[str] = []
+    uses: list[str] = []
     documentation: dict[str, str] = {}
     role: Role = "none"
     denied: list[str] = []
@@ -142,6 +144,8 @@ def review(
     if doc and doc != known_text:
         items.append(Item("documentation", skill.name, "", known_text, doc))
         doc = ""
+    uses = [each for each in skill.registration.uses if each in known.uses]
+    items += (Item("uses", skill.name, "", "", each) for each in skill.registration.uses if each not in uses)
     role = known.role
     if agnostic and role not in ("first", "approved"):
         item = Item("provider", skill.name, "", "", f"serves devices.hub.{skill.name}")
@@ -152,7 +156,7 @@ def review(
         else:
             role = "first"
     known = known.model_copy(update={"flags": flags, "role": role})
-    declared = {"doc": doc, "device_agnostic": agnostic, "methods": methods, "unavailable": why}
+    declared = {"doc": doc, "device_agnostic": agnostic, "methods": methods, "unavailable": why, "uses": uses}
     effective = replace(
         skill,
         registration=skill.registration.model_copy(update=declared),
@@ -173,6 +177,7 @@ def approved(skill: RegisteredSkill, known: Known) -> Known:
         update={
             "flags": known.flags | {method.name: method.flags for method in methods},
             "sentences": sentences,
+            "uses": skill.registration.uses,
             "documentation": documentation | {"": skill.registration.doc},
             "role": "approved" if skill.device_agnostic else known.role,
             "denied": [],

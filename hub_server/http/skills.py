@@ -5,11 +5,13 @@ from typing import Final
 from chat.operations import Needs, Resource
 from contracts.answers.skills import CallResult, RunSummary
 from hub_agent.calls.direct import CallBody, DirectCalls, ExecBody
+from hub_agent.calls.from_skills import SkillCallBody, call_for_skill
 from hub_live.topics.operations import PublishBody
 from hub_registry.access.bearer import Bearer
 from sandbox_host import RunResult
 
 _CALLS: Final = Needs(("call",), devices=True)
+_OF_SKILLS: Final = Needs(("chat",), devices=True, people=False)
 
 calls: Resource[DirectCalls, Bearer] = Resource("calls", "/api")
 
@@ -18,6 +20,15 @@ calls: Resource[DirectCalls, Bearer] = Resource("calls", "/api")
 async def call_skill(calls: DirectCalls, asking: Bearer, body: CallBody) -> CallResult:
     """Call a method of a skill; with `"text": true` the result comes in words, too."""
     return await calls.call(asking, body)
+
+
+@calls.post(_OF_SKILLS, "/skills/call/within", is_held=True)
+async def call_within(calls: DirectCalls, asking: Bearer, body: SkillCallBody) -> CallResult:
+    """Call a method for a skill of the device, with the rights of the call `within` which it is made.
+
+    The skill names what it calls in `uses`, which the owner approves.
+    """
+    return await call_for_skill(calls, asking, body)
 
 
 @calls.post(_CALLS, "/exec", is_held=True)

@@ -107,6 +107,7 @@ PUT    /api/home                                        AMG
 GET    /api/skills/{skill}/providers                    A
 PUT    /api/skills/{skill}/providers                    A
 POST   /api/skills/call                                 AM    ?
+POST   /api/skills/call/within                          D
 POST   /api/exec                                        AMG
 GET    /api/mcp/servers                                 A
 POST   /api/notifications/test                          AMG

@@ -1,0 +1,129 @@
+"""Calls that skills of devices make: with the rights of whom they run for, to what the owner approved."""
+
+import asyncio
+from typing import Annotated
+
+from pydantic import Field
+
+from agent_core.schemas.arguments import check_arguments
+from agent_core.search.catalogue import SkillCall, Target
+from agent_core.search.directory import RegisteredSkill
+from agent_core.search.targets import find_target
+from bus.rpc import CallRequest
+from contracts.answers.skills import CallResult
+from contracts.devices.registration import MethodFlags
+from contracts.devices.rpc import Actor
+from contracts.errors import CallError, ErrorCode
+from contracts.names import CallId, MethodName, SkillName
+from contracts.wire import Json, Strict
+from hub_agent import limits
+from hub_agent.calls.audit import Origin
+from hub_agent.calls.direct import DirectCalls
+from hub_registry.access.bearer import Bearer
+from hub_registry.devices.directory import Directory
+
+
+class SkillCallBody(Strict):
+    """A call that a skill makes.
+
+    Attributes:
+        caller: The skill of the device that asks.
+        within: The call in which it is made; None for what runs by itself, on behalf of the device's owner.
+        device: As in ``CallBody``.
+    """
+
+    caller: SkillName
+    within: CallId | None = None
+    device: Annotated[str, Field(min_length=1, max_length=64)]
+    skill: SkillName
+    method: MethodName
+    args: list[Json] = []
+    kwargs: dict[str, Json] = {}
+
+
+async def call_for_skill(calls: DirectCalls, asking: Bearer, body: SkillCallBody) -> CallResult:
+    """Call a method for a skill.
+
+    Raises:
+        CallError: ``refused`` for what the skill does not declare, or the owner did not approve;
+            ``needs_confirmation`` for what a person has to confirm, who cannot be asked here.
+    """
+    device, directory = asking.claims.sub, calls.registry.directory
+    own = await _registered(directory, device, body.caller)
+    parent = calls.manager.open_request(device, body.within) if body.within is not None else None
+    if body.within is not None and (parent is None or parent.skill != own.name):
+        raise CallError(ErrorCode.REFUSED, "the call of {caller} has ended", caller=body.caller)
+    actor = Actor(user=asking.user.id, device=device, read_only=asking.user.read_only)
+    if parent is not None:
+        actor = parent.actor
+    chain = [*filter(None, (actor.skill or "").split("/")), own.name]
+    actor = actor.model_copy(update={"skill": "/".join(chain)})
+    path = f"{body.device}.{body.skill}.{body.method}"
+    try:
+        target = find_target(directory.seen_by(actor.user), body.device, body.skill, body.method)
+        arguments = check_arguments(target.method, body.args, body.kwargs)
+    except CallError:
+        _check_use(own, path)  # an error tells of what it may call alone
+        raise
+    # What the device sends may be a stranger's text.
+    call, origin = SkillCall(target, arguments, untrusted=True, has_read=True), Origin.of(asking.claims)
+    try:
+        _check_use(own, path)
+        _check(own, parent, target, depth=len(chain))
+    except CallError:
+        calls.manager.note_refused(actor, call, origin=origin)
+        raise
+    async with calls.quotas.calls.turn(asking.claims, person=False):
+        return CallResult(result=await calls.manager.call(actor, call, origin=origin))
+
+
+async def _registered(directory: Directory, device: str, skill: str) -> RegisteredSkill:
+    """Return a skill of a device as it counts; one that has just started is registered in a moment."""
+    for _ in range(limits.REGISTRATION_LOOKS):
+        entry = directory.get(device)
+        if entry is not None and skill in entry.skills:
+            return entry.skills[skill]
+        await asyncio.sleep(limits.REGISTRATION_LOOK_S)
+    raise CallError(ErrorCode.OFFLINE, "{skill} is not registered yet", skill=skill, device=device)
+
+
+def _check_use(own: RegisteredSkill, path: str) -> None:
+    if not {path, f"*.{path.partition('.')[2]}"} & set(own.registration.uses):
+        raise CallError(
+            ErrorCode.REFUSED,
+            "{caller} may not call {path}",
+            caller=own.name,
+            path=path,
+            hint="Its author names it in 'uses', and you approve that with 'strawberry devices review'.",
+        )
+
+
+def _check(own: RegisteredSkill, parent: CallRequest | None, target: Target, *, depth: int) -> None:
+    path, flags = f"{target.skill}.{target.method.name}", target.method.flags
+    if parent is not None:
+        # A method does no more through others than it declares, for by that it was allowed to run.
+        method = own.methods.get(parent.method)
+        having = method.flags if method is not None else MethodFlags(read_only=True)
+        does_more = (
+            (having.read_only and not flags.read_only)
+            or (flags.destructive and not having.destructive)
+            or (flags.open_world and not having.open_world)
+        )
+        if does_more:
+            raise CallError(
+                ErrorCode.REFUSED,
+                "{caller} may not call {path}, which does more than {method} declares",
+                caller=own.name,
+                path=path,
+                method=parent.method,
+                hint="Its author gives it the flags of what it calls.",
+            )
+    if depth > limits.MOST_NESTED_CALLS:
+        raise CallError(ErrorCode.REFUSED, "{caller} is called by too many skills in turn", caller=own.name)
+    if flags.unknown or flags.confirm:
+        raise CallError(
+            ErrorCode.NEEDS_CONFIRMATION,
+            "{method} needs a person's confirmation, which cannot be given here",
+            method=path,
+            hint="'strawberry skills allow' allows what its author left unknown.",
+        )
