@@ -159,11 +159,8 @@ class SkillHost:
         for entry in self._processes.keys() - set(wanted):
             process, task = self._processes.pop(entry)
             task.cancel()
-            for name in [name for name, owner in self._owners.items() if owner is process]:
-                del self._owners[name]
-                self._not_loaded.pop(name, None)
-                if name in self._runner.skills:
-                    self._runner.remove(name)
+            process.changed = lambda: None
+            self._forget(process, but=())
         waiting = []
         for entry in wanted:
             if entry not in self._processes and self._make_process is not None:
@@ -175,9 +172,18 @@ class SkillHost:
         if waiting:
             await asyncio.wait(waiting, timeout=limits.SKILL_START_S)
 
+    def _forget(self, process: SkillProcess, *, but: Iterable[str]) -> None:
+        """Offer skills of a process no longer."""
+        for name in [each for each, owner in self._owners.items() if owner is process and each not in but]:
+            del self._owners[name]
+            self._not_loaded.pop(name, None)
+            if name in self._runner.skills:
+                self._runner.remove(name)
+
     def _offer(self, process: SkillProcess) -> None:
         """Offer the skills of a process as they are now."""
         failed = process.unavailable
+        self._forget(process, but=(*process.skills, *failed))
         for name in {*process.skills, *failed}:
             if name in HUB_SKILLS or self._owners.setdefault(name, process) is not process:
                 continue

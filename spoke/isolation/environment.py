@@ -65,7 +65,12 @@ class Environment:
     def folder(self) -> Path:
         given = "\n".join((self.requirements, sys.version, *_constraints()))
         digest = hashlib.sha256(given.encode()).hexdigest()[:12]
-        return self._directory / f"{self.entry.stem}-{digest}"
+        return self._directory / f"{self.entry.name}-{digest}"
+
+    @property
+    def lock_file(self) -> Path:
+        """What is there once the packages are installed."""
+        return self.folder / _LOCK
 
     @property
     def python(self) -> list[str]:
@@ -76,7 +81,7 @@ class Environment:
         """
         if not self.requirements:
             return [sys.executable, "-I", "-S", "-u"]
-        if not (self.folder / _LOCK).is_file():
+        if not self.lock_file.is_file():
             raise ConfigError(
                 "its packages are not installed",
                 hint=f"'strawberry skills packages {self.entry.name}' shows and installs them",
@@ -111,6 +116,8 @@ class Environment:
             ConfigError: It does not work.
         """
         folder = self.folder
+        if self.lock_file.is_file() and self.lock_file.read_text("utf-8") == lock.text:
+            return
         shutil.rmtree(folder, ignore_errors=True)
         self._uv("venv", "--python", sys.executable, str(folder))
         resolved = folder / "resolved.txt"
@@ -126,7 +133,7 @@ class Environment:
 
     def remove(self, *, but: Path | None = None) -> None:
         """Remove the environments of this skill."""
-        for each in self._directory.glob(f"{self.entry.stem}-" + "[0-9a-f]" * 12):
+        for each in self._directory.glob(f"{self.entry.name}-" + "[0-9a-f]" * 12):
             if each != but:
                 shutil.rmtree(each, ignore_errors=True)
 

@@ -201,7 +201,10 @@ class SkillProcess:
             await asyncio.sleep(limits.PACKAGES_LOOK_S)
 
     def _files(self) -> list[Stamp]:
-        return [stamp_of(each) for each in (self.entry, *(self.entry / name for name in REQUIREMENTS))]
+        files = [self.entry, *(self.entry / name for name in REQUIREMENTS)]
+        with suppress(ConfigError):
+            files.append(self._environment.lock_file)
+        return [stamp_of(each) for each in files]
 
     def _options(self) -> dict[str, object]:
         modules = {}

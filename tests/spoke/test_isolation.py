@@ -245,8 +245,9 @@ async def test_a_device_offers_them_beside_its_others_and_registers_why_one_does
         why = offered["BrokenSkill"].unavailable
         assert why is not None
         assert (why.kind, why.reason) == ("process", "code 5")
-        (broken / "broken.py").write_text("class BrokenSkill:\n    def mend(self): ...\n")
-        await wait_for(lambda: "BrokenSkill" in host.available, "the mended skill")
+        (broken / "broken.py").write_text("class MendedSkill:\n    def mend(self): ...\n")
+        await wait_for(lambda: "MendedSkill" in host.available, "the mended skill")
+        assert {each.skill for each in host.registrations} == {"PumpSkill", "LampSkill", "MendedSkill"}
 
 
 async def test_conflicting_versions_work_side_by_side_once_they_are_installed(
