@@ -122,8 +122,10 @@ def test_the_wheel_for_authors_is_enough_for_a_skill_and_its_types(
     venv = elsewhere / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     install = [str(venv / "bin" / "pip"), "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, str(built[1]), "mypy"], check=True)
-    skill = blocks_of(ROOT / "docs" / "skills.md", "python")[0]
+    subprocess.run([*install, str(built[1]), "mypy", "pytest"], check=True)
+    blocks = blocks_of(ROOT / "docs" / "skills.md", "python")
+    skill, test = blocks[0], next(each for each in blocks if "def test_" in each)
+    (elsewhere / "test_coffee.py").write_text(test)
     (elsewhere / "coffee.py").write_text(
         f"{skill}\n\nassert CoffeeSkill().brew(2) == 2\nCoffeeSkill().brew('x')\n"
     )
@@ -136,6 +138,9 @@ def test_the_wheel_for_authors_is_enough_for_a_skill_and_its_types(
     )
     assert "arg-type" in checked.stdout
     assert "Found 1 error" in checked.stdout
+    (elsewhere / "coffee.py").write_text(skill)
+    tested = subprocess.run([str(venv / "bin" / "pytest")], capture_output=True, text=True, check=False)
+    assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
 
 
 @pytest.mark.slow
