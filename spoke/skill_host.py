@@ -81,6 +81,7 @@ class SkillHost:
         self._runner = SkillRunner([*own, *found], settings=settings, sink=sink, zone=zone)
         # Why the version before that of the file is offered.
         self._kept: dict[str, LoadProblem] = {}
+        self._outdated: dict[str, Unavailable] = {}
         self._not_loaded: dict[str, Unavailable] = {}
         self._make_process = make_process
         self._processes: dict[Path, tuple[SkillProcess, asyncio.Task[None]]] = {}
@@ -210,7 +211,8 @@ class SkillHost:
     @property
     def registrations(self) -> list[Registration]:
         """The registrations to publish; complete once the context is entered."""
-        failed, skills = self._runner.life.reasons, self._runner.skills
+        skills = self._runner.skills
+        failed = self._folders.found.outdated | self._outdated | self._runner.life.reasons
         loaded = [
             skill.registration.model_copy(update={"unavailable": failed[name]})
             if name in failed
@@ -256,13 +258,17 @@ class SkillHost:
             if skill.name in self._own:
                 continue
             self._kept.pop(skill.name, None)
+            self._outdated.pop(skill.name, None)
             if why := await self._runner.replace(skill):
+                self._outdated[skill.name] = Unavailable(kind="saved", reason=why.reason)
                 problem = LoadProblem(skill.name, why.text, what=GOES_ON.format(skill.name))
                 self._kept[skill.name] = problem
                 problems = [*problems, problem]
             else:
                 _log.info("%s was loaded", skill.name)
         for name in changes.removed:
+            self._kept.pop(name, None)
+            self._outdated.pop(name, None)
             if self._owners.get(name) is None and name not in self._own:
                 del self._owners[name]
                 self._runner.remove(name)

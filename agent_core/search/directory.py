@@ -67,7 +67,7 @@ class RegisteredSkill:
     def unavailable(self) -> str:
         """Why it cannot be used on a device that is connected; empty if it can."""
         why = self.registration.unavailable
-        return why.text if why is not None else ""
+        return why.text if why is not None and why.kind != "saved" else ""
 
 
 def _check_schemas(method: Method) -> None:

@@ -21,6 +21,7 @@ from agent_core.skills.loader import (
     load_into,
     sentence_problems_of,
 )
+from contracts.devices.registration import Unavailable
 
 _MOST_FILES: Final = 1_000
 """Files of one skill that are looked at for changes."""
@@ -134,6 +135,10 @@ class SkillFolders:
             for skill in (before.found.skills if before is not None else ())
             if skill.name not in loaded and (declared is None or skill.name in declared)
         ]
+        for skill in last_good:
+            why = found.unavailable.get(skill.name) or next(iter(found.unavailable.values()), None)
+            reason = why.reason if why is not None else ""
+            found.outdated[skill.name] = Unavailable(kind="saved", reason=reason)
         if last_good:
             found.skills.extend(last_good)
             what = GOES_ON.format(", ".join(each.name for each in last_good))
@@ -151,6 +156,7 @@ class SkillFolders:
         for path, entry in self._entries.items():
             found.problems.extend(entry.found.problems)
             found.isolated.extend(entry.found.isolated)
+            found.outdated.update(entry.found.outdated)
             entry.replaced = {skill.name for skill in entry.found.skills if skill.name in origins}
             for skill in entry.found.skills:
                 if skill.name not in origins:

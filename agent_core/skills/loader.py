@@ -262,12 +262,14 @@ class LoadedSkills:
         skills: In the order of the folders, then by name of their files.
         problems: What did not load.
         unavailable: By name of a skill that did not load, what is registered of it.
+        outdated: By name of a skill whose last good version stays, why the saved one does not load.
         isolated: Files and folders that run in a process of their own; they are not imported here.
     """
 
     skills: list[LoadedSkill]
     problems: list[LoadProblem]
     unavailable: dict[str, Unavailable] = field(default_factory=dict)
+    outdated: dict[str, Unavailable] = field(default_factory=dict)
     isolated: list[Path] = field(default_factory=list)
 
     def refuse(self, names: Iterable[str], why: Unavailable) -> None:

@@ -171,8 +171,9 @@ class Appearance(Part):
     ) = None
 
 
-UnavailableKind = Literal["load", "setup", "task", "blocked", "settings", "packages", "process"]
-"""``process``: its own process ended, or was ended for what it took."""
+UnavailableKind = Literal["load", "setup", "task", "blocked", "settings", "packages", "process", "saved"]
+"""``process``: its own process ended, or was ended for what it took. ``saved``: it can be used, but not as it
+was saved last."""
 
 _UNAVAILABLE: Final[dict[UnavailableKind, str]] = {
     "load": "it did not load: {reason}",
@@ -182,6 +183,7 @@ _UNAVAILABLE: Final[dict[UnavailableKind, str]] = {
     "settings": "a setting is missing: {reason}",
     "packages": "a package is missing: {reason}",
     "process": "its process ended: {reason}",
+    "saved": "the saved version does not load, and the one before it runs: {reason}",
 }
 
 

@@ -1,7 +1,7 @@
 """Devices: ``/api/devices``, ``strawberry devices`` and their pages."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -20,11 +20,13 @@ from contracts.answers.devices import (
 )
 from contracts.answers.skills import UnavailableBody
 from contracts.errors import Forbidden
+from contracts.phrases import Phrase
 from hub_registry.access.bearer import Bearer
 from hub_registry.devices.devices import Device, DeviceChange
 from hub_registry.devices.directory import Entry
 from hub_registry.devices.review import digest_of
 from hub_registry.http.parts import Lifetime, RegistryAdmin, Remover
+from hub_registry.storage.tables import now
 
 _OF_OWNER: Final = frozenset({"shared", "scopes"})
 """What people who are no admins change about devices of their own."""
@@ -260,6 +262,14 @@ def _review(entry: Entry) -> ReviewAnswer:
     )
 
 
+def _outdated(entry: Entry) -> Iterator[RegistryProblem]:
+    for name, skill in sorted(entry.registered.items()):
+        why = skill.registration.unavailable
+        if why is not None and why.kind == "saved":
+            message = Phrase("{skill}: {reason}", skill=name, reason=why.text)
+            yield RegistryProblem(at=entry.last_heartbeat or now(), message=message)
+
+
 def device_answer(entry: Entry, bearer: Bearer, *, loads: bool = False) -> DeviceAnswer:
     """Return a device as the person who asks may see it."""
     device, heartbeat = entry.device, entry.heartbeat
@@ -289,7 +299,10 @@ def device_answer(entry: Entry, bearer: Bearer, *, loads: bool = False) -> Devic
         ],
         trusted=device.trusted,
         to_review=entry.to_review,
-        problems=[RegistryProblem(at=problem.at, message=problem.message) for problem in problems],
+        problems=[
+            *(RegistryProblem(at=problem.at, message=problem.message) for problem in problems),
+            *(_outdated(entry) if is_own else ()),
+        ],
         version=entry.version,
         mode=heartbeat.mode if heartbeat else None,
         load=heartbeat.load if heartbeat else None,

@@ -92,9 +92,11 @@ async def test_the_last_good_version_stays_where_the_saved_one_does_not_load(
         place.add_skill("kettle.py", broken)
         await wait_for(lambda: any(reason in each.message for each in spoke.problems), "the reason")
         assert "goes on" in spoke.problems[-1].what
+        await wait_for(lambda: b'"kind":"saved"' in bus.payloads(TOPIC)[-1], "the reason on the bus")
         assert await version(bus) == 1
         place.add_skill("kettle.py", kettle(3))
         await until(bus, 3)
+        await wait_for(lambda: b"saved" not in bus.payloads(TOPIC)[-1], "the registration")
         assert spoke.problems == ()
 
 
