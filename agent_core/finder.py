@@ -15,7 +15,7 @@ from typing import Any
 
 from agent_core import limits
 from agent_core.search import targets
-from agent_core.search.catalogue import FoundMethod, MissingSkill, SearchPage, Target
+from agent_core.search.catalogue import FailingSkill, FoundMethod, SearchPage, Target
 from agent_core.search.directory import HUB_KEY, DeviceEntry, RegisteredSkill
 from agent_core.search.embeddings import Embeddings
 from agent_core.search.index import MAX_ANSWER_BYTES, IndexedDevice, SkillIndex
@@ -96,18 +96,18 @@ class SkillFinder:
             limit=limit,
             max_bytes=max_bytes,
         )
-        return replace(found, missing=tuple(islice(self.missing(query, user), limits.MOST_MISSING_SKILLS)))
+        return replace(found, failing=tuple(islice(self.failing(query, user), limits.MOST_FAILING_SKILLS)))
 
-    def missing(self, query: str = "", user: str | None = None) -> Iterator[MissingSkill]:
-        """List the skills that did not load and whose names have a word of a query; all for an empty one."""
+    def failing(self, query: str = "", user: str | None = None) -> Iterator[FailingSkill]:
+        """List skills that fail and whose names have a word of a query; all for an empty one."""
         words = set(query_words(query[: limits.MAX_QUERY])) - STOP_WORDS
         for entry in filter(self._is_searchable, self.seen_by(user).entries()):
             for skill in entry.skills.values():
                 is_asked = not query.strip() or not words.isdisjoint(
                     (*name_words(skill.name), skill.name.lower())
                 )
-                if is_asked and skill.unavailable and not skill.methods:
-                    yield MissingSkill(entry.key, skill.name, skill.unavailable)
+                if is_asked and skill.problem and not (skill.unavailable and skill.methods):
+                    yield FailingSkill(entry.key, skill.name, skill.problem)
 
     async def listing(self, user: str | None = None) -> AsyncGenerator[FoundMethod, None]:
         """List every method by name; others have their turn in between."""

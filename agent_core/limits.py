@@ -127,8 +127,8 @@ EMBEDDING_REQUEST_S: Final = 60.0
 MOST_SIMILAR: Final = 50
 MOST_QUERIES_KEPT: Final = 256
 MAX_EMBEDDED_TEXT: Final = 1_000
-MOST_MISSING_SKILLS: Final = 20
-"""Skills that did not load, of all devices, in one answer of a search."""
+MOST_FAILING_SKILLS: Final = 20
+"""Skills that did not load or whose task failed, of all devices, in one answer of a search."""
 MAX_SIGNATURE: Final = 300
 MAX_SUMMARY: Final = 160
 MOST_DEVICES_NAMED: Final = 8

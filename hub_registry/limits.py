@@ -75,8 +75,8 @@ MAX_SIGNATURE: Final = 300
 
 ALL_SKILLS_BYTES: Final = 1024 * 1024
 """A person's list of all skills; the 4 kB of a search are for a model's context."""
-MISSING_SKILLS: Final = 200
-"""Skills that did not load, in a person's list of all skills."""
+FAILING_SKILLS: Final = 200
+"""Skills that did not load or whose task failed, in a person's list of all skills."""
 ALL_METHODS_BYTES: Final = 2 * 1024 * 1024
 """Of methods with their schemas: a hundred devices with ten skills each."""
 RESTORE_BUSY_S: Final = 10.0

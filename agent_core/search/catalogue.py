@@ -99,12 +99,11 @@ class FoundMethod:
 
 
 @dataclass(frozen=True)
-class MissingSkill:
-    """A skill that did not load: it has no method that could be found.
+class FailingSkill:
+    """A skill of which no found method tells that it fails: it did not load, or a background task failed.
 
     Attributes:
         device: Key of its device.
-        reason: Why it cannot be used.
     """
 
     device: str
@@ -118,12 +117,12 @@ class SearchPage:
 
     Attributes:
         total: Of a word that is almost everywhere, at least so many.
-        missing: Skills that did not load and whose names have a word of the query.
+        failing: Skills that fail and whose names have a word of the query.
     """
 
     results: tuple[FoundMethod, ...]
     total: int
-    missing: tuple[MissingSkill, ...] = ()
+    failing: tuple[FailingSkill, ...] = ()
 
     @property
     def more(self) -> int:

@@ -65,7 +65,13 @@ class RegisteredSkill:
 
     @property
     def unavailable(self) -> str:
-        """Why it cannot be used on a device that is connected; empty if it can."""
+        """Why it cannot be called on a device that is connected; empty if it can."""
+        why = self.registration.unavailable
+        return why.text if why is not None and not why.is_callable else ""
+
+    @property
+    def problem(self) -> str:
+        """What of it fails, whether it can be called or not; empty if nothing does."""
         why = self.registration.unavailable
         return why.text if why is not None and why.kind != "saved" else ""
 

@@ -278,7 +278,8 @@ class SkillIndex:
             self._entries[key] = self._by_row[entry.row] = entry
             self._alphabetical = None
         entry.contracts[device_id] = method
-        entry.unavailable[device_id] = registration.unavailable.text if registration.unavailable else ""
+        why = registration.unavailable
+        entry.unavailable[device_id] = why.text if why is not None and not why.is_callable else ""
         document = _document(registration, method)
         # A device whose documentation does not count must not blank that of the others.
         if entry.text is None or (document != entry.text and (document.summary or len(entry.contracts) == 1)):

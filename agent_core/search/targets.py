@@ -163,7 +163,7 @@ def describe(directory: AnyDirectory, name: str, *, current: str | None = None) 
     target = find_named(directory, name, current=current)
     text = describe_target(target, _devices_with(directory, target))
     having = _with_skill(directory, target.path.rpartition(".")[0], current)
-    return "\n".join((text, *_unavailable_lines(having)))
+    return "\n".join((text, *_problem_lines(having)))
 
 
 def skill_info(directory: AnyDirectory, name: str, *, current: str | None = None) -> dict[str, Json]:
@@ -215,13 +215,11 @@ def _class_text(directory: AnyDirectory, having: list[tuple[DeviceEntry, Registe
     lines += class_lines(target.method for target in targets)[: limits.MOST_CLASS_LINES]
     lines.append(f"# path: {targets[0].path.rpartition('.')[0]}" if targets else "# no functions")
     lines.append(f"# devices: {', '.join(_keys(having))}")
-    return "\n".join((*lines, *_unavailable_lines(having)))
+    return "\n".join((*lines, *_problem_lines(having)))
 
 
-def _unavailable_lines(having: list[tuple[DeviceEntry, RegisteredSkill]]) -> list[str]:
-    return [
-        f"# unavailable on {entry.key}: {skill.unavailable}" for entry, skill in having if skill.unavailable
-    ]
+def _problem_lines(having: list[tuple[DeviceEntry, RegisteredSkill]]) -> list[str]:
+    return [f"# problem on {entry.key}: {skill.problem}" for entry, skill in having if skill.problem]
 
 
 def _parts(name: str) -> list[str]:

@@ -358,7 +358,7 @@ class Skill:
         return self._stored_settings
 
     def task(self, work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any, name: str = "") -> None:
-        """Run an ``async`` method in the background until the skill ends: ``self.task(self.watch)``.
+        """Run an ``async`` method in the background until the skill ends: ``self.task(self._watch)``.
 
         Where it fails, that is logged and shown, and it starts again after 5 s, 10 s … 5 min.
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from agent_core import limits
 from agent_core.provenance import Origin, Prompt, Text, render
-from agent_core.search.catalogue import FoundMethod, MissingSkill, SearchPage, raised_flags
+from agent_core.search.catalogue import FailingSkill, FoundMethod, SearchPage, raised_flags
 from contracts.errors import CallError
 from contracts.wire import Json
 from sandbox_host.result import RunResult
@@ -40,11 +40,11 @@ def search_text(
         limit: UTF-8 bytes of the whole text.
         tools: Names of the tools that call the results, by path; None where code calls them.
     """
-    missing = [_missing_line(each) for each in page.missing]
-    if not page.results and not missing:
+    failing = [_failing_line(each) for each in page.failing]
+    if not page.results and not failing:
         said = f"No skill matches {query!r}. Try other words, or no query to list all."
         return Prompt(said if query else "No skills.")
-    room = limit - _SEARCH_FRAME_BYTES - sum(len(line.encode()) + 1 for line in missing)
+    room = limit - _SEARCH_FRAME_BYTES - sum(len(line.encode()) + 1 for line in failing)
     lines = list[str]()
     for found in page.results:
         line = _found_line(found, tools)
@@ -55,7 +55,7 @@ def search_text(
     more = page.total - len(lines)
     if more > 0:
         lines.append(f"… and {more} more; use other words to narrow it down.")
-    return render(Text(Origin.DEVICE, "\n".join((*lines, *missing)), "skills"))
+    return render(Text(Origin.DEVICE, "\n".join((*lines, *failing)), "skills"))
 
 
 def described_text(text: str, limit: int) -> Prompt:
@@ -91,8 +91,8 @@ def _found_line(found: FoundMethod, tools: Mapping[str, str] | None) -> str:
     return json.dumps(made, ensure_ascii=False)
 
 
-def _missing_line(missing: MissingSkill) -> str:
-    made = {"skill": missing.skill, "device": missing.device, "unavailable": missing.reason}
+def _failing_line(failing: FailingSkill) -> str:
+    made = {"skill": failing.skill, "device": failing.device, "problem": failing.reason}
     return json.dumps(made, ensure_ascii=False)
 
 

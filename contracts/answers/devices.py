@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from contracts.answers.skills import UnavailableBody
+from contracts.answers.skills import FailingBody
 from contracts.claims import DeviceScope
 from contracts.wire import Part, Phrased, PhraseText, Strict, Timestamp, shown_digest
 
@@ -66,7 +66,7 @@ class DeviceAnswer(Strict):
         scopes: What its token opens: to chat as its owner, to call skills of other devices directly.
         confirm: Whether a person at it confirms calls; null if the owner has not decided, which is no.
         awaited: Skills that the device says it has, and that have not come or were refused.
-        unavailable: Skills of it that cannot be used now, with the reason.
+        failing: Skills of it that cannot be used now or fail in part, with the reason.
         trusted: Whether what it declares needs no approval.
         to_review: How much waits for approval.
         problems: What of it was refused, for its owner and admins.
@@ -92,7 +92,7 @@ class DeviceAnswer(Strict):
     last_seen: Timestamp | None
     skills: list[str]
     awaited: list[str]
-    unavailable: list[UnavailableBody]
+    failing: list[FailingBody]
     trusted: bool
     to_review: int
     problems: list[RegistryProblem]

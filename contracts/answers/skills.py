@@ -27,8 +27,8 @@ class ResultBody(Strict):
     unavailable: dict[str, str]
 
 
-class UnavailableBody(Phrased):
-    """A skill that cannot be used now.
+class FailingBody(Phrased):
+    """A skill of which something fails.
 
     Attributes:
         device: Key of its device.
@@ -47,14 +47,14 @@ class SearchBody(Strict):
         more: How many further results there are.
         hint: How to see them; empty if there are none.
         silent: Names of the devices whose skills are left out because they were silent for too long.
-        unavailable: Skills with a fitting name that did not load.
+        failing: Skills with a fitting name that did not load, or whose background task fails.
     """
 
     results: list[ResultBody]
     more: int
     hint: str
     silent: list[str]
-    unavailable: list[UnavailableBody] = []
+    failing: list[FailingBody] = []
 
 
 class Description(Part):

@@ -199,6 +199,11 @@ class Unavailable(Part):
     reason: Annotated[str, Field(max_length=limits.MAX_UNAVAILABLE_REASON)] = ""
 
     @property
+    def is_callable(self) -> bool:
+        """Whether its methods can be called all the same."""
+        return self.kind == "task"
+
+    @property
     def text(self) -> Phrase:
         template = _UNAVAILABLE[self.kind]
         if not self.reason:

@@ -186,7 +186,7 @@ def check_database(path: Path, *, hint: str) -> Check:
 
 def check_devices(found: Sequence["DeviceAnswer"]) -> Iterator[Check]:
     """Look at the devices as the hub lists them: what was refused, and what waits for approval."""
-    wrong = [device for device in found if device.problems or device.unavailable]
+    wrong = [device for device in found if device.problems or device.failing]
     waiting = sum(device.to_review for device in found)
     template = "{all}, {wrong} with problems" if wrong else "{all}, none with problems"
     detail = Phrase(template, all=len(found), wrong=len(wrong))
@@ -199,17 +199,17 @@ def check_devices(found: Sequence["DeviceAnswer"]) -> Iterator[Check]:
         hint="'strawberry devices review' shows what their skills ask for." if waiting else "",
     )
     for device in wrong:
-        for each in device.unavailable:
+        for each in device.failing:
             yield Check(
                 "skill",
                 ok=False,
                 detail=Phrase(
-                    "{skill} on {device} is unavailable: {reason}",
+                    "{skill} on {device}: {reason}",
                     skill=each.skill,
                     device=device.name,
                     reason=each.reason,
                 ),
-                hint="The log of the device has the whole error. What failed is tried again.",
+                hint="The log of the device has the whole error.",
             )
         if not device.problems:
             continue

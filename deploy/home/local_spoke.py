@@ -139,8 +139,11 @@ class LocalSpoke:
                 break
             await asyncio.sleep(limits.SPOKE_LOOK_S)
         if entry is not None:
-            skills = sorted(entry.skills)
+            failed = sorted(name for name, skill in entry.skills.items() if skill.unavailable)
+            skills = sorted(entry.skills.keys() - set(failed))
             text = f"{_named(entry)}: {', '.join(skills)}"
+            if failed:
+                text += f"; unavailable: {', '.join(failed)}"
             self._show("online", text, device=entry.id, name=entry.display_name, skills=skills)
 
     async def _must_join(self) -> bool:

@@ -34,10 +34,10 @@ class AllowedCatalogue(DirectoryCatalogue):
             query, current=self.current, user=self.user, max_bytes=limits.SEARCHED_BYTES
         )
         found = tuple(allowed for each in page.results if (allowed := self._allowed(each)) is not None)
-        missing = (
-            each for each in page.missing if matches(self._allow, f"devices.{each.device}.{each.skill}.*")
+        failing = (
+            each for each in page.failing if matches(self._allow, f"devices.{each.device}.{each.skill}.*")
         )
-        return SearchPage(found, len(found), tuple(missing))
+        return SearchPage(found, len(found), tuple(failing))
 
     async def resolve(self, path: str) -> Target:
         """See ``agent_core.search.catalogue.Catalogue``."""

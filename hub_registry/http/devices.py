@@ -18,7 +18,7 @@ from contracts.answers.devices import (
     RemovedAnswer,
     ReviewAnswer,
 )
-from contracts.answers.skills import UnavailableBody
+from contracts.answers.skills import FailingBody
 from contracts.errors import Forbidden
 from contracts.phrases import Phrase
 from hub_registry.access.bearer import Bearer
@@ -292,10 +292,10 @@ def device_answer(entry: Entry, bearer: Bearer, *, loads: bool = False) -> Devic
         last_seen=entry.last_heartbeat,
         skills=sorted(entry.skills),
         awaited=sorted(set(entry.listed or ()) - set(entry.skills)),
-        unavailable=[
-            UnavailableBody(device=device.key, skill=name, reason=why)
+        failing=[
+            FailingBody(device=device.key, skill=name, reason=why)
             for name, skill in sorted(skills.items())
-            if (why := skill.unavailable)
+            if (why := skill.problem)
         ],
         trusted=device.trusted,
         to_review=entry.to_review,

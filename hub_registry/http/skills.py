@@ -9,11 +9,12 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from agent_core.search import targets
-from agent_core.search.catalogue import FoundMethod, MissingSkill, raised_flags
+from agent_core.search.catalogue import FailingSkill, FoundMethod, raised_flags
 from agent_core.search.directory import DeviceEntry, RegisteredSkill
 from chat.operations import ADMIN, Command, Needs, Resource
 from contracts.answers.skills import (
     Description,
+    FailingBody,
     MethodBody,
     MethodsBody,
     ProviderAnswer,
@@ -21,7 +22,6 @@ from contracts.answers.skills import (
     SearchBody,
     SkillBody,
     SkillLabels,
-    UnavailableBody,
 )
 from contracts.devices.registration import Method
 from contracts.errors import CallError
@@ -43,7 +43,7 @@ async def list_skills(registry: Registry, asking: Bearer) -> SearchBody:
     """List the methods of all skills.
 
     `unavailable` gives a reason per device, `silent` names the devices whose skills are left out because they
-    were not heard for half an hour, and `unavailable` the skills that did not load.
+    were not heard for half an hour, and `failing` skills that did not load or whose task fails.
     """
     user = asking.user.id
     results: list[ResultBody] = []
@@ -55,8 +55,8 @@ async def list_skills(registry: Registry, asking: Bearer) -> SearchBody:
             if room < 0:
                 break
     more = max(0, registry.search.total(user) - len(results))
-    missing = islice(registry.search.missing(user=user), limits.MISSING_SKILLS)
-    return _page(results, more, registry.search.silent(user), missing)
+    failing = islice(registry.search.failing(user=user), limits.FAILING_SKILLS)
+    return _page(results, more, registry.search.silent(user), failing)
 
 
 @skills.get(_LOOK, "/search")
@@ -76,7 +76,7 @@ async def search_skills(
     current = asking.device or (device and registry.directory.seen_by(user).resolve(device).id)
     found = await registry.search.find(q, current=current, user=user, limit=limit)
     results = [_result(each) for each in found.results]
-    return _page(results, found.more, registry.search.silent(user), found.missing)
+    return _page(results, found.more, registry.search.silent(user), found.failing)
 
 
 @skills.get(_LOOK, "/describe", command=Command("describe PATH", says="{text}"))
@@ -180,11 +180,11 @@ async def prefer_providers(
 
 
 def _page(
-    results: list[ResultBody], more: int, silent: list[str], missing: Iterable[MissingSkill]
+    results: list[ResultBody], more: int, silent: list[str], failing: Iterable[FailingSkill]
 ) -> SearchBody:
     hint = "search with other words, or describe one path" if more else ""
-    bodies = [UnavailableBody(device=e.device, skill=e.skill, reason=e.reason) for e in missing]
-    return SearchBody(results=results, more=more, hint=hint, silent=silent, unavailable=bodies)
+    bodies = [FailingBody(device=e.device, skill=e.skill, reason=e.reason) for e in failing]
+    return SearchBody(results=results, more=more, hint=hint, silent=silent, failing=bodies)
 
 
 def _skills(entry: DeviceEntry, named: str | None, arguments: int | None) -> Iterator[SkillBody]:

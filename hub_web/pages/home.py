@@ -373,7 +373,7 @@ class _Board:
             if (state := str(device.state)) != "online":
                 dot("bad", self._common.value(state))
             elif skill.unavailable:
-                dot("bad", text.message(skill.unavailable))
+                dot("bad", text("does not work")).props["title"] = text.message(skill.unavailable)
         if may_act:
             with tools:
                 panel.power()

@@ -84,10 +84,9 @@ async def _methods() -> None:
     async def search() -> None:
         answer = await view.api(search_skills, words.value or "", limits.SKILLS_SHOWN, current.value)
         with refilled(found):
-            for missing in answer.unavailable:
-                unavailable = text("{skill} is unavailable:", skill=human(missing.skill))
-                problem(f"{missing.device}: {unavailable} {text.message(missing.reason)}")
-            if not answer.results and not answer.unavailable:
+            for each in answer.failing:
+                problem(f"{each.device}: {human(each.skill)}: {text.message(each.reason)}")
+            if not answer.results and not answer.failing:
                 empty("search_off", text("Nothing found"), text("Other words may find it."))
             for result in answer.results:
                 _result(result)

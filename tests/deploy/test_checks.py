@@ -15,7 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from contracts.answers.devices import DeviceAnswer, RegistryProblem
-from contracts.answers.skills import UnavailableBody
+from contracts.answers.skills import FailingBody
 from contracts.devices.registration import Unavailable
 from contracts.errors import ConfigError
 from deploy.directory import Home
@@ -226,9 +226,9 @@ def test_a_device_of_which_something_was_refused_is_shown_with_the_newest_reason
     def device(name: str, *problems: str, to_review: int = 0, failed: str = "") -> DeviceAnswer:
         refused = [RegistryProblem(at=datetime.now(UTC), message=each) for each in problems]
         why = Unavailable(kind="setup", reason=failed).text
-        skills = [UnavailableBody(device="tv", skill="PumpSkill", reason=why)] if failed else []
+        skills = [FailingBody(device="tv", skill="PumpSkill", reason=why)] if failed else []
         fields: dict[str, Any] = {"name": name, "problems": refused, "to_review": to_review}
-        fields["unavailable"] = skills
+        fields["failing"] = skills
         return DeviceAnswer.model_construct(**fields)
 
     all_, told = check_devices([device("TV", "an old one", "a new one", to_review=3), device("Radio")])
@@ -236,8 +236,6 @@ def test_a_device_of_which_something_was_refused_is_shown_with_the_newest_reason
     assert (told.ok, told.detail) == (False, "TV: a new one")
     _, skill = check_devices([device("TV", failed="pump.py, line 3: OSError: no pump")])
     assert not skill.ok
-    assert skill.detail == (
-        "PumpSkill on TV is unavailable: its set-up failed: pump.py, line 3: OSError: no pump"
-    )
+    assert skill.detail == ("PumpSkill on TV: its set-up failed: pump.py, line 3: OSError: no pump")
     (fine,) = check_devices([device("Radio")])
     assert fine.detail == "1, none with problems"

@@ -35,6 +35,16 @@ class LockSkill(Skill):
         return f"{door} is open"
 '''
 
+PUMP_SKILL = """
+from spoke import Skill
+class PumpSkill(Skill):
+    async def setup(self):
+        if not (self.data_dir / "there").exists():
+            raise OSError("no such pump")
+    def run(self) -> str:
+        return "runs"
+"""
+
 
 @pytest.fixture
 def up(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> House:
@@ -470,3 +480,32 @@ def test_an_agent_answers_from_its_own_files_as_the_command_line_names_it(
     (listed,) = house.json("agents", "list")
     assert (listed["name"], listed["problems"]) == ("finance", [])
     assert house.json("agents", "check")[0]["ok"]
+
+
+def test_skills_that_fail_are_shown_with_the_reason_and_come_back(up: House) -> None:
+    with up as house:
+        skills = house.home / "skills"
+        skills.mkdir(parents=True)
+        (skills / "cow.py").write_text("import cowsay\nclass CowSkill: ...\n")
+        (skills / "pump.py").write_text(PUMP_SKILL)
+        house.start_up("--samples", "none")
+        device = _online(house)
+        reasons = {each["skill"]: each["reason"] for each in device["failing"]}
+        assert reasons == {
+            "CowSkill": "a package is missing: cow.py, line 1: ModuleNotFoundError: No module named 'cowsay'",
+            "PumpSkill": "its set-up failed: pump.py, line 6: OSError: no such pump",
+        }
+        listed = house.cli("skills", "list").stdout
+        assert all(reason in listed for reason in reasons.values())
+        assert "cowsay" in house.cli("skills", "describe", "CowSkill").stdout
+        doctor = house.cli("doctor")
+        assert doctor.returncode == 1
+        assert "PumpSkill" in doctor.stdout
+        assert "no such pump" in house.cli("call", device["id"], "PumpSkill.run").stderr
+        assert house.log("up").count("pump.py, line 6: OSError") == 1
+
+        (house.home / "spoke" / "data" / "PumpSkill" / "there").touch()
+        (skills / "cow.py").write_text("class CowSkill:\n    def moo(self) -> str:\n        return 'moo'\n")
+        wait_for(lambda: not _online(house)["failing"], what="both skills")
+        assert house.json("call", device["id"], "PumpSkill.run") == "runs"
+        assert house.json("call", device["id"], "CowSkill.moo") == "moo"

@@ -40,7 +40,7 @@ def _cells(device: DeviceAnswer | Waiting) -> dict[str, object]:
         unknown = dict.fromkeys(("key", "owner", "area"))
         return {"name": device.name, **unknown, "state": "waiting", "last_seen": None, "problems": asks}
     problems = [str(problem.message) for problem in device.problems]
-    problems += [f"{each.skill} is unavailable: {each.reason}" for each in device.unavailable]
+    problems += [f"{each.skill}: {each.reason}" for each in device.failing]
     if device.awaited and device.state == "online":
         problems.append(f"not registered: {', '.join(device.awaited)}")
     if device.to_review:

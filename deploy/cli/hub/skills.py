@@ -8,13 +8,13 @@ from typing import Any, Final
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.record import AuditEntry, AuditPage
 from contracts.answers.skills import (
+    FailingBody,
     MethodsBody,
     ProviderAnswer,
     ResultBody,
     RunSummary,
     SearchBody,
     SentencesOfSkill,
-    UnavailableBody,
 )
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.authors import add_author_actions
@@ -66,7 +66,7 @@ def search(options: argparse.Namespace) -> None:
 
 def _print_skills(options: argparse.Namespace, path: str, *, empty: str) -> None:
     answer = hub_of(options).get(path, SearchBody)
-    rows = [*answer.results, *map(_missing, answer.unavailable)]
+    rows = [*answer.results, *map(_failing, answer.failing)]
     Output(options.json).rows(rows, _cells, empty=empty)
     # Notes go to standard error: a program reads the rows alone.
     if answer.more:
@@ -75,7 +75,7 @@ def _print_skills(options: argparse.Namespace, path: str, *, empty: str) -> None
         note(f"Left out, because they were not heard for long: {', '.join(answer.silent)}.")
 
 
-def _missing(skill: UnavailableBody) -> ResultBody:
+def _failing(skill: FailingBody) -> ResultBody:
     return ResultBody(
         path=f"devices.{skill.device}.{skill.skill}",
         signature="",

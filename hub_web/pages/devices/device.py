@@ -141,7 +141,7 @@ class _Device:
         with refilled(self._plots):
             self._plot()
         with refilled(self._problems):
-            if device.problems or device.unavailable or device.awaited:
+            if device.problems or device.failing or device.awaited:
                 self._show_problems()
 
     def _show_head(self) -> None:
@@ -176,9 +176,8 @@ class _Device:
         with card(text("Problems"), icon="error_outline"):
             if device.awaited:
                 note(text("Skills that did not come: {names}", names=", ".join(device.awaited)))
-            for skill in device.unavailable:
-                words = text("{skill} is unavailable:", skill=human(skill.skill))
-                Words("p", f"{words} {text.message(skill.reason)}", "sb-text")
+            for skill in device.failing:
+                Words("p", f"{human(skill.skill)}: {text.message(skill.reason)}", "sb-text")
             for each in device.problems:
                 with row(wrap=False):
                     Words("span", view.at(each.at), "sb-muted sb-small")

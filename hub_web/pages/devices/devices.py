@@ -109,7 +109,7 @@ async def devices() -> None:
 def _matches(device: DeviceAnswer, words: str, kind: str) -> bool:
     """Return whether a device is one of a kind and has some words in its name, room, owner or skills."""
     is_kind = not kind or device.state == kind or bool(getattr(device, kind, None))
-    is_kind |= kind == "problems" and bool(device.unavailable)
+    is_kind |= kind == "problems" and bool(device.failing)
     said = " ".join((device.name, device.area or "", device.owner, *device.skills)).casefold()
     return is_kind and all(word in said for word in words.casefold().split())
 
@@ -153,7 +153,7 @@ def _device(device: DeviceAnswer) -> Callable[[DeviceAnswer], None]:
             place_and_owner(device)
             if device.to_review:
                 badge(text.count(device.to_review, "{n} to approve", "{n} to approve"), "warn")
-            if problems := len(device.problems) + len(device.unavailable):
+            if problems := len(device.problems) + len(device.failing):
                 badge(text.count(problems, "{n} problem", "{n} problems"), "bad")
         told = ui.element("div")
         plot = sparkline((), label=text("Load of the last hour"))
